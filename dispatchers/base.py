@@ -1,0 +1,44 @@
+"""The contract between the event loop and a dispatcher, which says whose gradient arrives next.
+
+A user's dispatcher needs no base class: `__init__(**hyper)`, `init(clients, streams)`, `choose(step)`, `hold(client)` and
+`release(client)`. A choice may depend on the step (the iteration, from 0), the choices before and who is held; never on a
+clock, so that the order can be drawn ahead.
+"""
+
+from __future__ import annotations
+
+from fredsim.errors import SimulationError
+from fredsim.hyper import Configurable
+from fredsim.streams import Streams
+
+__all__ = ["Dispatcher"]
+
+
+class Dispatcher(Configurable):
+    """Base of the dispatchers that come with fredsim."""
+
+    idea: str = ""
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over with clients 0 … clients − 1, none of them held. Raises ConfigError where they do not fit."""
+        raise NotImplementedError
+
+    def choose(self, step: int) -> int:
+        """Return the client whose gradient arrives at iteration `step`; each step is asked for once, in order."""
+        raise NotImplementedError
+
+    def hold(self, client: int) -> None:
+        """Take the client, which is eligible, out of the choice."""
+        raise NotImplementedError
+
+    def release(self, client: int) -> None:
+        """Put a held client back; releasing one that is not held does nothing."""
+        raise NotImplementedError
+
+
+def everybody_held(step: int) -> SimulationError:
+    """Return the error of a choice among nobody."""
+    return SimulationError(
+        f"iteration {step}: the server holds every client, so no gradient can arrive; "
+        "a reply must release clients before the last one is held"
+    )

@@ -1,0 +1,46 @@
+"""Clients finish in turn: 0, 1, 2, … and again; one that is held is passed over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.dispatchers.fenwick import Fenwick
+from fredsim.streams import Streams
+
+__all__ = ["RoundRobin"]
+
+
+class RoundRobin(Dispatcher):
+    """Chooses the next eligible id after the last chosen, from 0; draws nothing."""
+
+    idea = "clients finish in turn"
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over."""
+        del streams
+        self._clients = clients
+        self._last = clients - 1
+        self._eligible: Fenwick | None = None
+
+    def choose(self, step: int) -> int:
+        """Return the next eligible client."""
+        following = (self._last + 1) % self._clients
+        if self._eligible is not None and not self._eligible[following]:
+            if self._eligible.total == 0:
+                raise everybody_held(step)
+            before = self._eligible.sum_below(following)  # the eligible clients below it come last
+            following = self._eligible.find(before % self._eligible.total)
+        self._last = following
+        return following
+
+    def hold(self, client: int) -> None:
+        """Take the client out of the choice."""
+        if self._eligible is None:
+            self._eligible = Fenwick(np.ones(self._clients, np.int64))
+        self._eligible[client] = 0
+
+    def release(self, client: int) -> None:
+        """Put the client back."""
+        if self._eligible is not None:
+            self._eligible[client] = 1

@@ -1,0 +1,85 @@
+"""Any order of clients, from a list or a column of a CSV file, repeated from its start when it ends."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.errors import ConfigError
+from fredsim.hyper import HyperParameters
+from fredsim.streams import Streams
+
+__all__ = ["Scripted"]
+
+
+class Column(HyperParameters):
+    """A column of a CSV file with a header line; the path is relative to the current folder."""
+
+    csv: str
+    column: str = "client"
+
+
+class Scripted(Dispatcher):
+    """Follows the order; an entry whose client is held is passed over."""
+
+    idea = "any order, from a list or a CSV column"
+
+    class Hyper(HyperParameters):
+        """`order`: client ids, or {csv: PATH, column: NAME}."""
+
+        order: Annotated[list[int], Field(min_length=1)] | Column
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over. Raises ConfigError for an id outside 0 … clients − 1 or an unreadable file."""
+        del streams
+        order = self.hyper.order
+        self._order: list[int] = read_column(order) if isinstance(order, Column) else order
+        outside = [c for c in self._order if not 0 <= c < clients]
+        if outside:
+            raise ConfigError(f"dispatcher.order names client {outside[0]}; ids lie in 0 … {clients - 1}")
+        self._held: set[int] = set()
+        self._next = 0
+
+    def choose(self, step: int) -> int:
+        """Return the next entry whose client is not held."""
+        for _ in range(len(self._order)):
+            client = self._order[self._next]
+            self._next = (self._next + 1) % len(self._order)
+            if client not in self._held:
+                return client
+        raise everybody_held(step)
+
+    def hold(self, client: int) -> None:
+        """Take the client out of the choice."""
+        self._held.add(client)
+
+    def release(self, client: int) -> None:
+        """Put the client back."""
+        self._held.discard(client)
+
+
+def read_column(source: Column) -> list[int]:
+    """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
+    try:
+        with Path(source.csv).open(newline="") as file:
+            reader = csv.DictReader(file)
+            if source.column not in (reader.fieldnames or ()):
+                columns = ", ".join(reader.fieldnames or ()) or "none"
+                raise ConfigError(f"{source.csv}: no column '{source.column}' (columns: {columns})")
+            order = []
+            for row in reader:
+                try:
+                    order.append(int(row[source.column]))
+                except (TypeError, ValueError):
+                    raise ConfigError(
+                        f"{source.csv}:{reader.line_num}: {source.column} is {row[source.column]!r}; it must be a client id"
+                    ) from None
+    except OSError as error:
+        raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: {error.strerror}") from None
+    if not order:
+        raise ConfigError(f"{source.csv}: column '{source.column}' is empty")
+    return order

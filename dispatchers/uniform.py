@@ -1,0 +1,57 @@
+"""Every eligible client is equally likely to finish next, independently each time, as in FRED (Odena 2016).
+
+The staleness that follows is geometric with mean λ − 1: far more spread than that of a timed cluster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.dispatchers.fenwick import Fenwick
+from fredsim.streams import Stream, Streams
+
+__all__ = ["Uniform"]
+
+AHEAD = 4096  # draws made at once: a draw alone costs as much as a hundred together
+
+
+class Uniform(Dispatcher):
+    """Draws the k-th eligible client in ascending id, k uniform."""
+
+    idea = "every eligible client is equally likely"
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over."""
+        self._streams = streams
+        self._clients = clients
+        self._eligible: Fenwick | None = None  # made when somebody is first held
+        self._begin = self._stop = 0
+        self._words: list[int] = []
+
+    def choose(self, step: int) -> int:
+        """Return an eligible client."""
+        if not self._begin <= step < self._stop:
+            self._begin, self._stop = step, step + AHEAD
+            steps = np.arange(step, step + AHEAD)
+            self._words = self._streams.words(Stream.DISPATCH, 0, steps).tolist()
+        count = self._clients if self._eligible is None else self._eligible.total
+        if count == 0:
+            raise everybody_held(step)
+        product = self._words[step - self._begin] * count
+        if product & 0xFFFF_FFFF < 2**32 % count:  # a biased word: leave the redraw to the general form
+            k = int(self._streams.below(count, Stream.DISPATCH, 0, step))
+        else:
+            k = product >> 32
+        return k if self._eligible is None else self._eligible.find(k)
+
+    def hold(self, client: int) -> None:
+        """Take the client out of the choice."""
+        if self._eligible is None:
+            self._eligible = Fenwick(np.ones(self._clients, np.int64))
+        self._eligible[client] = 0
+
+    def release(self, client: int) -> None:
+        """Put the client back."""
+        if self._eligible is not None:
+            self._eligible[client] = 1

@@ -1,0 +1,43 @@
+"""fredsim: a deterministic, single-machine simulator of asynchronous and synchronous distributed training.
+
+>>> import fredsim
+>>> result = fredsim.run("quickstart", out="results/mine")      # doctest: +SKIP
+>>> result.runs                                                 # doctest: +SKIP
+
+Importing the package loads nothing heavy; what it offers is imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fredsim.errors import FredsimError
+    from fredsim.results import Result, Results, load
+    from fredsim.runner import run
+
+__all__ = ["FredsimError", "Result", "Results", "__version__", "load", "run"]
+
+HOMES = {
+    "FredsimError": "fredsim.errors",
+    "Result": "fredsim.results",
+    "Results": "fredsim.results",
+    "load": "fredsim.results",
+    "run": "fredsim.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fredsim")
+    if name in HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(HOMES[name]), name)
+    raise AttributeError(f"module 'fredsim' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""`python -m fredsim` is the `fredsim` command."""
+
+from fredsim.cli import main
+
+main()

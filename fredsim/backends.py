@@ -1,0 +1,111 @@
+"""What computes: `numpy`, the slow oracle, and `numba`, the threaded kernels. Both give the same bits.
+
+An engine is a backend's machinery for one model on one data set; it knows neither clients nor servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.datasets import Dataset, Split
+from fredsim.models import Mlp
+from fredsim.numerics import oracle
+from fredsim.numerics.rules import Rule
+from fredsim.servers.base import apply_in_numpy
+
+if TYPE_CHECKING:
+    from fredsim.kernels.engine import NumbaEngine
+
+__all__ = ["BACKENDS", "MARGIN", "Backend", "Engine", "NumpyEngine", "make_engine"]
+
+Array = NDArray[np.float32]
+Part = Literal["validation", "test"]
+Backend = Literal["numpy", "numba"]
+BACKENDS: dict[Backend, str] = {
+    "numba": "compiled kernels, threaded (default)",
+    "numpy": "the slow oracle that defines the bits",
+}
+
+#: Floats that must be readable behind the parameters that an engine is given: a kernel loads whole vectors.
+MARGIN = 16
+
+
+class Engine(Protocol):
+    """Gradients, evaluation and update rules on one backend."""
+
+    threads: int
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return the mean gradients (B, P) and the samples' losses (B, µ) of the minibatches `rows` (B, µ).
+
+        `held[b]`, float32 (P,), are the parameters of minibatch b, with MARGIN readable floats behind them. The arrays
+        returned are overwritten by the next call.
+        """
+        ...
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples."""
+        ...
+
+    def compile_rule(self, rule: Rule) -> Callable[..., bool]:
+        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
+
+
+class NumpyEngine:
+    """The oracle."""
+
+    threads = 1
+
+    def __init__(self, model: Mlp, dataset: Dataset) -> None:
+        self._layout = model.layout
+        self._layers = len(model.sizes) - 1
+        self._dataset = dataset
+
+    def _weights(self, params: Array) -> oracle.Weights:
+        views = self._layout.split(params)
+        return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute one minibatch after the other."""
+        grads = np.empty((len(rows), self._layout.size), np.float32)
+        losses = np.empty(rows.shape, np.float32)
+        train = self._dataset.train
+        for b, samples in enumerate(rows):
+            result, losses[b] = oracle.gradient(self._weights(held[b]), train.x[samples], train.y[samples])
+            grads[b] = np.concatenate([part.reshape(-1) for layer in result for part in layer])
+        return grads, losses
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Run the whole part at once."""
+        split: Split = getattr(self._dataset, part)
+        if len(split) == 0:
+            return float("nan"), float("nan")
+        logits = oracle.forward(self._weights(params), split.x).logits
+        losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
+        return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
+
+    def compile_rule(self, rule: Rule) -> Callable[..., bool]:
+        """Run the rule on NumPy arrays."""
+        return apply_in_numpy(rule)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+def make_engine(backend: Backend, model: Mlp, dataset: Dataset, threads: int | None) -> NumpyEngine | NumbaEngine:
+    """Return a backend's engine; `threads` None means one a processor."""
+    if backend == "numpy":
+        return NumpyEngine(model, dataset)
+    from fredsim.kernels.engine import NumbaEngine
+
+    return NumbaEngine(model, dataset, threads)
+

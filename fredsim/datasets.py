@@ -1,0 +1,228 @@
+"""The data sets: `digits` (embedded), `mnist` (IDX files, from the data root or downloaded) and `npz:PATH`."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import importlib.util
+import logging
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+from fredsim.errors import ConfigError, DataError, nearest
+
+__all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "load_dataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,)."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The training rows come first, the validation rows last in the training part; the test part is apart."""
+
+    train: Split
+    validation: Split
+    test: Split
+    classes: int
+
+    @property
+    def inputs(self) -> int:
+        """The length of a sample."""
+        return int(self.train.x.shape[1])
+
+
+Parts = tuple[Split, Split]  # the training part, the test part
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """Return where data files are kept: `root`, else FREDSIM_DATA, else the user's cache folder."""
+    return Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
+
+
+def load_dataset(name: str, train: int | None, validation: int | None, root: Path) -> Dataset:
+    """Return a data set with its first `train` and last `validation` training rows; None means the usual number.
+
+    Raises ConfigError for an unknown name or numbers that do not fit, DataError for missing or damaged files.
+    """
+    check_dataset(name)
+    kind, _, path = name.partition(":")
+    return _load(kind, path, train, validation, root)
+
+
+def check_dataset(name: str) -> None:
+    """Raise ConfigError where there is no data set of this name."""
+    kind, _, path = name.partition(":")
+    if kind not in DATASETS or (kind == "npz") != bool(path):
+        raise ConfigError(f"data.name: unknown data set '{name}'{nearest(kind, DATASETS)} (known: digits, mnist, npz:PATH)")
+
+
+@functools.lru_cache(maxsize=4)
+def _load(kind: str, path: str, train: int | None, validation: int | None, root: Path) -> Dataset:
+    part, test = DATASETS[kind](root, path)
+    total = len(part)
+    usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
+    train = usual_train if train is None else train
+    validation = usual_validation if validation is None else validation
+    if train + validation > total:
+        raise ConfigError(
+            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows"
+        )
+    tail = slice(total - validation, total)
+    classes = int(max(part.y.max(), test.y.max() if len(test) else 0)) + 1
+    return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes)
+
+
+def _digits(root: Path, path: str) -> Parts:
+    """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), from scikit-learn's CSV; x = value/16."""
+    del root, path
+    spec = importlib.util.find_spec("sklearn")  # finds the package without importing it
+    if spec is None or spec.origin is None:
+        raise DataError("digits: scikit-learn, which holds the file, is not installed; run `pip install scikit-learn`")
+    with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    x, y = table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64)
+    return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:])
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """An IDX file: its name, the MD5 of its uncompressed bytes, and the shape that its header must give."""
+
+    name: str
+    md5: str
+    shape: tuple[int, ...]
+
+
+MNIST = {
+    "train_x": IdxFile("train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb", (60000, 28, 28)),
+    "train_y": IdxFile("train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624", (60000,)),
+    "test_x": IdxFile("t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea", (10000, 28, 28)),
+    "test_y": IdxFile("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637", (10000,)),
+}
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+
+
+def _mnist(root: Path, path: str) -> Parts:
+    """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
+    del path
+    arrays = {key: read_idx(_find_idx(file, root), file) for key, file in MNIST.items()}
+    grey = np.arange(256, dtype=np.float32) / np.float32(255)
+    splits = []
+    for part in ("train", "test"):
+        pixels = arrays[f"{part}_x"]
+        splits.append(Split(grey[pixels.reshape(len(pixels), -1)], arrays[f"{part}_y"].astype(np.int64)))
+    return splits[0], splits[1]
+
+
+def _find_idx(file: IdxFile, root: Path) -> Path:
+    for folder in (root / "mnist", root / "MNIST" / "raw"):
+        for name in (file.name, f"{file.name}.gz"):
+            if (folder / name).is_file():
+                return folder / name
+    return _download(file, root / "mnist")
+
+
+def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
+    """Return the array of an IDX file of bytes, gzipped or not.
+
+    Raises DataError where it cannot be read, is truncated, has another magic number or shape, or another digest.
+    """
+    remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
+    try:
+        data = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
+    dimensions = len(file.shape)
+    header = struct.Struct(f">{1 + dimensions}I")
+    if len(data) < header.size:
+        raise DataError(f"{path}: truncated: {len(data)} bytes, too few for a header; {remedy}")
+    magic, *shape = header.unpack_from(data)
+    if magic != 0x0800 + dimensions:
+        raise DataError(f"{path}: wrong magic number {magic:#010x}; expected {0x0800 + dimensions:#010x}; {remedy}")
+    if tuple(shape) != file.shape:
+        raise DataError(f"{path}: its header gives shape {tuple(shape)}; expected {file.shape}; {remedy}")
+    expected = header.size + int(np.prod(file.shape))
+    if len(data) < expected:
+        raise DataError(f"{path}: truncated: {len(data)} bytes of {expected}; {remedy}")
+    digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if digest != file.md5:
+        raise DataError(f"{path}: wrong digest: MD5 {digest}; expected {file.md5}; {remedy}")
+    return np.frombuffer(data, np.uint8, offset=header.size).reshape(file.shape)
+
+
+def _download(file: IdxFile, folder: Path) -> Path:
+    """Fetch a file into the folder from the first mirror that gives the right bytes."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    reasons = []
+    for mirror in MIRRORS:
+        url = f"{mirror}{file.name}.gz"
+        arriving = f"{file.name}.{os.getpid()}.part.gz"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            pooch.retrieve(url, known_hash=None, fname=arriving, path=folder, downloader=pooch.HTTPDownloader(timeout=30))
+            read_idx(folder / arriving, file)
+            return (folder / arriving).replace(folder / f"{file.name}.gz")
+        except (OSError, requests.RequestException, DataError) as error:
+            reasons.append(f"{mirror}: {type(error).__name__}")
+            (folder / arriving).unlink(missing_ok=True)
+    raise DataError(
+        f"mnist: {file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}); put the four IDX "
+        f"files, gzipped or not, into {folder}, or name another data root by --data-root or FREDSIM_DATA"
+    )
+
+
+def _npz(root: Path, path: str) -> Parts:
+    """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255."""
+    del root
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in file]
+            if missing:
+                raise DataError(f"{path}: has no array '{missing[0]}' (arrays: {', '.join(file) or 'none'})")
+            arrays = {key: file[key] for key in file}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as NPZ ({error})") from None
+    splits = []
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.ndim < 2 or y.shape != (len(x),):
+            raise DataError(f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; expected (n, …) and (n,)")
+        if not np.issubdtype(y.dtype, np.integer) or (len(y) and y.min() < 0):
+            raise DataError(f"{path}: y_{part} must hold class numbers from 0, as integers")
+        flat = x.reshape(len(x), -1)
+        scaled = flat.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else flat.astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise DataError(f"{path}: x_{part} holds a value that is not finite in float32")
+        splits.append(Split(scaled, y.astype(np.int64)))
+    if splits[0].x.shape[1] != splits[1].x.shape[1]:
+        raise DataError(f"{path}: x_train and x_test differ in the length of a sample")
+    return splits[0], splits[1]
+
+
+DATASETS: dict[str, Callable[[Path, str], Parts]] = {"digits": _digits, "mnist": _mnist, "npz": _npz}
+
+#: The usual numbers of training and validation rows; an NPZ file gives its last sixth to validation.
+USUAL = {"digits": (1200, 297), "mnist": (50000, 10000)}

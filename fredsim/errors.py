@@ -1,0 +1,41 @@
+"""What can go wrong, as one tree.
+
+FredsimError            base: the command line prints the message alone and exits with code 2
+├── ConfigError         an experiment, an override or a hyper-parameter is not valid
+├── DataError           a data set is missing, damaged or does not fit the experiment
+├── OutputError         a results folder cannot be written or read, or holds something else
+└── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError", "nearest"]
+
+
+class FredsimError(Exception):
+    """Base of every error that fredsim raises on purpose."""
+
+
+class ConfigError(FredsimError, ValueError):
+    """An experiment, an override or a hyper-parameter is not valid."""
+
+
+class DataError(FredsimError):
+    """A data set is missing, damaged or does not fit the experiment."""
+
+
+class OutputError(FredsimError):
+    """A results folder cannot be written or read, or holds something else."""
+
+
+class SimulationError(FredsimError):
+    """A server or a dispatcher broke its contract during a run."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or nothing where none is near."""
+    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean '{found[0]}'?" if found else ""

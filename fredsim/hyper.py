@@ -1,0 +1,86 @@
+"""Hyper-parameters: a frozen pydantic model a class, with ranges, and errors that name the nearest known key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fredsim.errors import ConfigError, nearest
+
+__all__ = ["Configurable", "Finite", "Fraction", "HyperParameters", "NonNegative", "Positive", "PositiveInt", "explain"]
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
+class HyperParameters(BaseModel):
+    """Base of every set of hyper-parameters: frozen, strictly typed, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Configurable:
+    """A class whose keyword arguments are the fields of its nested `Hyper`; the values stand in `self.hyper`."""
+
+    Hyper: ClassVar[type[HyperParameters]] = HyperParameters
+
+    def __init__(self, **hyper: Any) -> None:
+        try:
+            self.hyper: Any = self.Hyper.model_validate(hyper)
+        except ValidationError as error:
+            problems = explain(error, self.Hyper)
+            raise ConfigError(
+                "; ".join(f"{type(self).__name__}: {'.'.join(map(str, at))}: {text}" for at, text in problems)
+            ) from None
+
+
+Location = tuple[int | str, ...]
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
+    """Return (where, what is wrong and what would be right) for each problem that pydantic found."""
+    problems = []
+    for item in error.errors():
+        at: Location = tuple(part for part in item["loc"] if not _is_union_branch(part))
+        value = item.get("input")
+        match item["type"]:
+            case "extra_forbidden":
+                known = _fields(model, at[:-1])
+                text = f"unknown key{nearest(str(at[-1]), known)} (known: {', '.join(known) or 'none'})"
+            case "missing":
+                text = "is required"
+            case "literal_error":
+                text = f"is {value!r}; it must be {item['ctx']['expected']}"
+            case "model_type" | "dict_type" | "model_attributes_type":
+                text = f"is {value!r}; it must be a mapping of keys to values"
+            case _:
+                message = item["msg"].removeprefix("Input ").removeprefix("Value error, ")
+                text = message if item["type"] == "value_error" else f"is {value!r}; it {message}"
+        problems.append((at, text))
+    # A union reports every branch: keep the first word on a place, and none where a place inside it has its own.
+    first = dict(reversed(problems))
+    inner = {at[:length] for at in first for length in range(1, len(at))}
+    return [(at, text) for at, text in reversed(first.items()) if at not in inner]
+
+
+def _is_union_branch(part: int | str) -> bool:
+    """Pydantic names a union's branch in the location, by its type: 'int', 'Normal', 'literal[...]', 'function-…'."""
+    return isinstance(part, str) and (
+        part in {"int", "float", "str", "bool"} or part[:1].isupper() or "[" in part or part.startswith("function-")
+    )
+
+
+def _fields(model: type[BaseModel], at: Location) -> list[str]:
+    """Return the known keys of the model at a location."""
+    for part in at:
+        annotation = model.model_fields[str(part)].annotation if part in model.model_fields else None
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not found:
+            return []
+        model = found[0]
+    return list(model.model_fields)

@@ -1,0 +1,58 @@
+"""exp and log for scalars: the expressions of fredsim.numerics.elementary, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+from fredsim.numerics import elementary
+from fredsim.numerics.elementary import INVERSE_LN2, LN2_HIGH, LN2_LOW, MANTISSA, ONE_BITS, SQRT2
+
+__all__ = ["exp32", "log32"]
+
+LOW = np.float32(elementary.EXP32_RANGE[0])
+HIGH = np.float32(elementary.EXP32_RANGE[1])
+P1, P2, P3, P4, P5 = elementary.EXP_POLYNOMIAL
+L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
+
+
+@njit
+def exp32(x):
+    """Return e^x of a float32 as a float32."""
+    if x != x:
+        return np.float32(np.nan)
+    if x < LOW:
+        return np.float32(0.0)
+    if x > HIGH:
+        return np.float32(np.inf)
+    y = np.float64(x)
+    k = np.int64(y * INVERSE_LN2 + (-0.5 if y < 0.0 else 0.5))
+    above = y - k * LN2_HIGH
+    below = k * LN2_LOW
+    r = above - below
+    t = r * r
+    c = r - t * (P1 + t * (P2 + t * (P3 + t * (P4 + t * P5))))
+    value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
+    return np.float32(value * np.int64((k + 1023) << 52).view(np.float64))  # |k| <= 128 here: one factor is enough
+
+
+@njit
+def log32(x):
+    """Return ln x of a float32 as a float32."""
+    if not (x > np.float32(0.0) and x < np.float32(np.inf)):
+        if x == np.float32(0.0):
+            return np.float32(-np.inf)
+        return x if x == np.float32(np.inf) else np.float32(np.nan)
+    bits = np.float64(x).view(np.int64)  # a float32 subnormal is normal here
+    k = (bits >> 52) - 1023
+    m = np.int64((bits & MANTISSA) | ONE_BITS).view(np.float64)
+    if m > SQRT2:
+        m = 0.5 * m
+        k = k + 1
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
+    h = 0.5 * f * f
+    return np.float32(k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f))

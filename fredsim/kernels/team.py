@@ -1,0 +1,137 @@
+"""A few threads that run one compiled kernel together, and the barrier at which they meet inside it.
+
+A kernel of a team is a nogil function whose first arguments are (rank, size, barrier); it divides its work by rank. The
+calling thread is rank 0. The others sleep between calls and spin, briefly, inside one: a barrier costs well under a
+microsecond where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["Team", "default_threads", "meet"]
+
+INT64 = ir.IntType(64)
+SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
+
+
+def default_threads() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pointer(context, builder, sig, args):
+    data = context.make_array(sig.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@intrinsic
+def _fetch_add(typingctx, array, index, value):
+    def generate(context, builder, sig, args):
+        return builder.atomic_rmw("add", _pointer(context, builder, sig, args), args[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def _atomic_load(typingctx, array, index):
+    def generate(context, builder, sig, args):
+        return builder.load_atomic(_pointer(context, builder, sig, args), "seq_cst", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def _atomic_store(typingctx, array, index, value):
+    def generate(context, builder, sig, args):
+        builder.store_atomic(args[2], _pointer(context, builder, sig, args), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def _give_way(typingctx):
+    def generate(context, builder, sig, args):
+        if sys.platform != "win32":
+            function = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@njit(inline="always")
+def meet(size, barrier):
+    """Wait until all `size` threads have come here. `barrier` is int64 (16,): arrivals at 0, rounds at 8."""
+    if size > 1:
+        turn = _atomic_load(barrier, 8)
+        if _fetch_add(barrier, 0, 1) == size - 1:
+            _atomic_store(barrier, 0, 0)
+            _fetch_add(barrier, 8, 1)
+        else:
+            spins = 0
+            while _atomic_load(barrier, 8) == turn:
+                spins += 1
+                if spins > SPINS:
+                    _give_way()
+
+
+class Team:
+    """`threads` threads for team kernels; close it, or use it as a context, to end them."""
+
+    def __init__(self, threads: int) -> None:
+        self.size = threads
+        self._barrier = np.zeros(16, np.int64)
+        self._kernel: Callable[..., Any] | None = None
+        self._arguments: tuple[Any, ...] = ()
+        self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
+            for rank in range(1, threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, kernel: Callable[..., Any], *arguments: Any) -> None:
+        """Call kernel(rank, size, barrier, *arguments) on every thread; the kernel must end with `meet`."""
+        self._kernel, self._arguments = kernel, arguments
+        for start in self._starts:
+            start.release()
+        kernel(0, self.size, self._barrier, *arguments)
+
+    def alone(self, kernel: Callable[..., Any], *arguments: Any) -> None:
+        """Call the kernel on the calling thread only, as a team of one."""
+        kernel(0, 1, self._barrier, *arguments)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._kernel = None
+        for start in self._starts:
+            start.release()
+        for thread in self._threads:
+            thread.join()
+        self._starts, self._threads, self.size = [], [], 1
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _work(self, rank: int) -> None:
+        while True:
+            self._starts[rank - 1].acquire()
+            if self._kernel is None:
+                return
+            self._kernel(rank, self.size, self._barrier, *self._arguments)

@@ -1,0 +1,105 @@
+"""exp, log and pow from operations that IEEE 754 defines to the last bit, so that no library's own version matters.
+
+One algorithm each, in float64, after fdlibm (Sun Microsystems, e_exp.c and e_log.c): range reduction, one fixed
+polynomial in Horner form, assembly of the exponent's bits. The float32 forms widen, compute and round once, which keeps
+them within 0.51 ulp. fredsim.kernels.elementary writes the same expressions for scalars.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["exp32", "exp64", "log32", "log64", "pow64"]
+
+INVERSE_LN2 = 1.44269504088896338700
+LN2_HIGH = 6.93147180369123816490e-01  # 33 bits of ln 2: k·LN2_HIGH is exact for |k| < 2^20
+LN2_LOW = 1.90821492927058770002e-10
+EXP_POLYNOMIAL = (
+    1.66666666666666019037e-01,
+    -2.77777777770155933842e-03,
+    6.61375632143793436117e-05,
+    -1.65339022054652515390e-06,
+    4.13813679705723846039e-08,
+)
+LOG_POLYNOMIAL = (
+    6.666666666666735130e-01,
+    3.999999999940941908e-01,
+    2.857142874366239149e-01,
+    2.222219843214978396e-01,
+    1.818357216161805012e-01,
+    1.531383769920937332e-01,
+    1.479819860511658591e-01,
+)
+SQRT2 = 1.41421356237309514547
+EXP32_RANGE = (-87.0, 88.72)
+EXP64_RANGE = (-708.0, 709.78)
+MANTISSA = 0x000F_FFFF_FFFF_FFFF
+ONE_BITS = 0x3FF0_0000_0000_0000
+
+
+def exp64(x: ArrayLike) -> NDArray[np.float64]:
+    """Return e^x in float64: NaN for NaN, +0 below −708, +∞ above 709.78, exactly 1 at 0."""
+    x = np.asarray(x, np.float64)
+    low, high = EXP64_RANGE
+    inside = (x >= low) & (x <= high)
+    y = np.where(inside, x, 0.0)
+    # x = k·ln 2 + r with |r| <= ln(2)/2; the cast truncates toward zero.
+    k = (y * INVERSE_LN2 + np.where(y < 0.0, -0.5, 0.5)).astype(np.int64)
+    above = y - k * LN2_HIGH
+    below = k * LN2_LOW
+    r = above - below
+    t = r * r
+    p1, p2, p3, p4, p5 = EXP_POLYNOMIAL
+    c = r - t * (p1 + t * (p2 + t * (p3 + t * (p4 + t * p5))))
+    value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
+    # 2^k in two factors, since 2^1024 has no float64.
+    half = k >> 1
+    value = value * ((half + 1023) << 52).view(np.float64) * ((k - half + 1023) << 52).view(np.float64)
+    special = np.where(x < low, 0.0, np.inf)
+    return np.where(inside, value, np.where(x != x, np.nan, special))
+
+
+def exp32(x: ArrayLike) -> NDArray[np.float32]:
+    """Return e^x in float32: NaN for NaN, +0 below −87, +∞ above 88.72, exactly 1 at 0."""
+    x = np.asarray(x, np.float32)
+    low, high = EXP32_RANGE
+    inside = (x >= np.float32(low)) & (x <= np.float32(high))
+    value = exp64(np.where(inside, x, np.float32(0))).astype(np.float32)
+    special = np.where(x < np.float32(low), np.float32(0), np.float32(np.inf))
+    return np.where(inside, value, np.where(x != x, np.float32(np.nan), special))
+
+
+def log64(x: ArrayLike) -> NDArray[np.float64]:
+    """Return ln x in float64: NaN for NaN and below 0, −∞ at either zero, +∞ at +∞."""
+    x = np.asarray(x, np.float64)
+    inside = (x > 0.0) & (x < np.inf)
+    y = np.where(inside, x, 1.0)
+    # A subnormal is scaled into the normal range first.
+    tiny = y < 2.0**-1022
+    bits = np.asarray(y * np.where(tiny, 2.0**54, 1.0)).view(np.int64)
+    k = (bits >> 52) - 1023 - np.where(tiny, 54, 0)
+    m = ((bits & MANTISSA) | ONE_BITS).view(np.float64)
+    # x = 2^k·m with m in (√½, √2].
+    upper = m > SQRT2
+    m = np.where(upper, 0.5 * m, m)
+    k = k + upper
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    l1, l2, l3, l4, l5, l6, l7 = LOG_POLYNOMIAL
+    r = z * (l1 + z * (l2 + z * (l3 + z * (l4 + z * (l5 + z * (l6 + z * l7))))))
+    h = 0.5 * f * f
+    value = k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)
+    special = np.where(x == 0.0, -np.inf, np.where(x == np.inf, np.inf, np.nan))
+    return np.where(inside, value, special)
+
+
+def log32(x: ArrayLike) -> NDArray[np.float32]:
+    """Return ln x in float32: NaN for NaN and below 0, −∞ at either zero, +∞ at +∞."""
+    return log64(np.asarray(x, np.float32).astype(np.float64)).astype(np.float32)
+
+
+def pow64(x: ArrayLike, p: float) -> NDArray[np.float64]:
+    """Return x^p for x > 0 as exp(p·ln x) in float64: exactly 1 at x = 1."""
+    return exp64(p * log64(x))

@@ -1,0 +1,124 @@
+"""The dense layers, the loss and the sums of the contract, written once in NumPy for a reader to check by eye.
+
+Every function is the definition of what a kernel of the same name computes, to the last bit. It is slow: nothing here
+is arranged for speed, only for order. Arrays are C-contiguous float32 unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.numerics.elementary import exp32, log32
+
+__all__ = ["Passed", "backward", "forward", "gradient", "mean64", "softmax_cross_entropy", "tree_sum"]
+
+Array = NDArray[np.float32]
+Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
+
+FLUSH = np.float32(2.0**-62)
+
+
+def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sum over the first axis by a balanced binary tree over the index; an odd one passes up unchanged.
+
+    A zero leaf counts as absent at its place, which adding it does as well; the +0 at the end makes −0 impossible.
+    Without leaves the sum is +0.
+    """
+    if len(leaves) == 0:
+        return np.zeros(leaves.shape[1:], leaves.dtype)
+    while len(leaves) > 1:
+        pairs = leaves[0 : len(leaves) - 1 : 2] + leaves[1::2]
+        leaves = np.concatenate([pairs, leaves[-1:]]) if len(leaves) % 2 else pairs
+    return leaves[0] + leaves.dtype.type(0)
+
+
+def mean64(values: NDArray[np.floating]) -> float:
+    """Mean over the flat index by the tree, each element first widened to float64. Raises nothing; NaN stays."""
+    flat = np.asarray(values).reshape(-1).astype(np.float64)
+    return float(tree_sum(flat) / np.float64(flat.size))
+
+
+def combine(factors: Array, rows: Array) -> Array:
+    """Return Σ_k factors[m, k]·rows[k, j] of shape (M, J), k ascending from +0, zero factors left out."""
+    total = np.zeros((factors.shape[0], rows.shape[1]), np.float32)
+    for k in range(rows.shape[0]):
+        factor = factors[:, k, None]
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            total = np.where(factor != 0, total + factor * rows[k], total)
+    return total
+
+
+class Passed(NamedTuple):
+    """A forward pass: the activations that entered each layer, and the last layer's z."""
+
+    activations: list[Array]
+    logits: Array
+
+
+def forward(weights: Weights, x: Array) -> Passed:
+    """Run the network on x of shape (M, inputs): z = Σ_k x_k w_k + b, then z > 0 ? z : +0 except at the last layer."""
+    activations = [x]
+    for layer, (w, b) in enumerate(weights):
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            z = combine(activations[-1], w) + b
+        if layer < len(weights) - 1:
+            activations.append(np.where(z > 0, z, np.float32(0)))
+    return Passed(activations, z)
+
+
+def softmax_cross_entropy(logits: Array, labels: NDArray[np.integer]) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Return each sample's loss (M,), its error p − onehot(y) (M, classes) flushed below 2⁻⁶², and the argmax (M,).
+
+    loss = log Σ exp(z − max) − (z_y − max); exponentials are summed in ascending order of class; a tie of the argmax
+    goes to the lowest class.
+    """
+    rows = np.arange(len(logits))
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        best = np.zeros(len(logits), np.int64)
+        for j in range(1, logits.shape[1]):
+            best = np.where(logits[:, j] > logits[rows, best], j, best)
+        shifted = logits - logits[rows, best][:, None]
+        exponentials = exp32(shifted)
+        total = np.zeros(len(logits), np.float32)
+        for j in range(logits.shape[1]):
+            total = total + exponentials[:, j]
+        errors = exponentials / total[:, None]
+        errors[rows, labels] = errors[rows, labels] - np.float32(1)
+        errors = np.where(np.abs(errors) < FLUSH, np.float32(0), errors)
+        losses = log32(total) - shifted[rows, labels]
+    return losses, errors, best
+
+
+def backward(weights: Weights, activations: list[Array], errors: Array) -> list[Array]:
+    """Return the error δ of each layer, (M, outputs) each: δ_k = Σ_j δ'_j w[k, j], j ascending, +0 unless z_k > 0."""
+    deltas = [errors]
+    for layer in range(len(weights) - 1, 0, -1):
+        w = weights[layer][0]
+        delta = combine(deltas[0], np.ascontiguousarray(w.T))
+        deltas.insert(0, np.where(activations[layer] > 0, delta, np.float32(0)))
+    return deltas
+
+
+def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[Weights, Array]:
+    """Return the minibatch-mean gradient, shaped as `weights`, and the losses (M,) of the minibatch x (M, inputs).
+
+    Each element is a tree sum over the M samples of activation × error, zero leaves absent, divided by M once.
+    """
+    passed = forward(weights, x)
+    losses, errors, _ = softmax_cross_entropy(passed.logits, labels)
+    deltas = backward(weights, passed.activations, errors)
+    count = np.float32(len(x))
+    result: Weights = []
+    for a, delta in zip(passed.activations, deltas, strict=True):
+        gw = np.empty((a.shape[1], delta.shape[1]), np.float32)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            for k in range(a.shape[1]):  # a row at a time: the leaves of all rows would not fit in memory
+                factor = a[:, k, None]
+                leaves = np.where((factor != 0) & (delta != 0), factor * delta, np.float32(0))
+                gw[k] = tree_sum(leaves) / count
+            gb = (tree_sum(delta) / count).astype(np.float32)
+        result.append((gw, gb))
+    return result, losses

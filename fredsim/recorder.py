@@ -1,0 +1,126 @@
+"""What a run leaves behind while it goes: the rows of metrics.csv and the histogram of staleness.
+
+Nothing here feeds back into the run: how often a row is recorded changes no parameter.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.numerics.oracle import mean64, tree_sum
+
+__all__ = ["METRICS", "Recorder", "Row", "write_histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of metrics.csv. Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before."""
+
+    iteration: int
+    timestamp: int
+    time: float
+    train_loss: float | None
+    validation_loss: float
+    validation_error: float
+    potential_pushes: int
+    pushes: int
+    potential_fetches: int
+    fetches: int
+    bytes_pushed: int
+    bytes_fetched: int
+    staleness_mean: float | None
+    staleness_p50: int | None
+    staleness_p95: int | None
+    staleness_max: int | None
+    digest: str
+
+    def values(self) -> tuple[object, ...]:
+        """Return the values in the order of the columns; a float's text reads back as the same float."""
+        return astuple(self)
+
+
+METRICS = tuple(field.name for field in fields(Row))
+
+
+class Recorder:
+    """Counts what passes between clients and server, and turns it into rows."""
+
+    def __init__(self, on_row: Callable[[Row], None]) -> None:
+        self._on_row = on_row
+        self.rows: list[Row] = []
+        self.histogram: Counter[int] = Counter()
+        self.potential_pushes = self.pushes = self.bytes_pushed = 0
+        self.potential_fetches = self.fetches = self.bytes_fetched = 0
+        self._staleness: list[int] = []
+        self._losses: list[NDArray[np.float32]] = []
+
+    def push(self, staleness: int, losses: NDArray[np.float32], size: int) -> None:
+        """Count a push of `size` bytes, with the staleness of its gradient and its samples' losses (µ,)."""
+        self.potential_pushes += 1
+        self.pushes += 1
+        self.bytes_pushed += size
+        self._staleness.append(staleness)
+        self._losses.append(losses)
+
+    def fetch(self, size: int) -> None:
+        """Count a fetch of `size` bytes."""
+        self.potential_fetches += 1
+        self.fetches += 1
+        self.bytes_fetched += size
+
+    def row(self, iteration: int, timestamp: int, validation: tuple[float, float], digest: str) -> None:
+        """Record a row; `validation` is the loss and the error rate."""
+        ordered = np.sort(np.array(self._staleness, np.int64))
+        self.histogram.update(self._staleness)
+        row = Row(
+            iteration=iteration,
+            timestamp=timestamp,
+            time=float(iteration),
+            train_loss=self._train_loss(),
+            validation_loss=validation[0],
+            validation_error=validation[1],
+            potential_pushes=self.potential_pushes,
+            pushes=self.pushes,
+            potential_fetches=self.potential_fetches,
+            fetches=self.fetches,
+            bytes_pushed=self.bytes_pushed,
+            bytes_fetched=self.bytes_fetched,
+            staleness_mean=int(ordered.sum()) / len(ordered) if len(ordered) else None,
+            staleness_p50=_nearest_rank(ordered, 50),
+            staleness_p95=_nearest_rank(ordered, 95),
+            staleness_max=int(ordered[-1]) if len(ordered) else None,
+            digest=digest,
+        )
+        self._staleness, self._losses = [], []
+        self.rows.append(row)
+        self._on_row(row)
+
+    def _train_loss(self) -> float | None:
+        """Return the mean of the minibatches' mean losses, both by the contract's tree in float64."""
+        if not self._losses:
+            return None
+        samples = np.stack(self._losses, axis=1).astype(np.float64)
+        return mean64(tree_sum(samples) / np.float64(len(samples)))
+
+
+def _nearest_rank(ordered: NDArray[np.int64], percent: int) -> int | None:
+    """Return the smallest value that at least this share of the values does not exceed."""
+    if len(ordered) == 0:
+        return None
+    return int(ordered[math.ceil(percent * len(ordered) / 100) - 1])
+
+
+def write_histogram(path: Path, histogram: Counter[int]) -> None:
+    """Write staleness.csv: how many pushes had each staleness."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("staleness", "count"))
+        writer.writerows(sorted(histogram.items()))

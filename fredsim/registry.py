@@ -1,0 +1,106 @@
+"""Names to classes: the only module that knows which servers and dispatchers exist.
+
+A name is one of the literal mappings', one that an installed package registers under the entry-point groups
+`fredsim.servers` or `fredsim.dispatchers`, or `package.module:Class` for a user's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fredsim.dispatchers import DISPATCHERS
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import Configurable, explain
+from fredsim.servers import SERVERS
+
+__all__ = ["Kind", "build", "resolve_hyper"]
+
+Kind = Literal["server", "dispatcher"]
+
+KNOWN: dict[Kind, Mapping[str, type]] = {"server": SERVERS, "dispatcher": DISPATCHERS}
+REQUIRED: dict[Kind, tuple[str, ...]] = {
+    "server": ("init", "apply_update"),
+    "dispatcher": ("init", "choose", "hold", "release"),
+}
+
+
+def find_class(kind: Kind, name: str) -> type:
+    """Return the class of a name. Raises ConfigError where there is none, or it lacks a method."""
+    known = KNOWN[kind]
+    if name in known:
+        return known[name]
+    if ":" in name:
+        found = _import(kind, name)
+    else:
+        registered = {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
+        if name not in registered:
+            choices = [*known, *registered]
+            raise ConfigError(
+                f"{kind}.name: unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
+                "or your own as package.module:Class)"
+            )
+        found = registered[name].load()
+    if not isinstance(found, type):
+        raise ConfigError(f"{kind}.name: '{name}' is not a class")
+    missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
+    if missing:
+        raise ConfigError(f"{kind}.name: class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
+    return found
+
+
+def _import(kind: Kind, name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script's path lacks the folder it is called from
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"{kind}.name: cannot import '{module_name}' ({error}); it is looked up from {here}") from None
+    if not hasattr(module, attribute):
+        classes = [n for n, v in vars(module).items() if isinstance(v, type)]
+        raise ConfigError(f"{kind}.name: module '{module_name}' has no '{attribute}'{nearest(attribute, classes)}")
+    return getattr(module, attribute)
+
+
+def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[tuple[int | str, ...], str]]]:
+    """Return the hyper-parameters with defaults filled in, and the problems found, each with its place."""
+    found = find_class(kind, name)
+    if issubclass(found, Configurable):
+        try:
+            return found.Hyper.model_validate(dict(hyper)).model_dump(), []
+        except ValidationError as error:
+            return {}, explain(error, found.Hyper)
+    parameters = inspect.signature(found).parameters
+    problems: list[tuple[tuple[int | str, ...], str]] = []
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for key in hyper:
+            if key not in parameters:
+                problems.append(((key,), f"unknown key{nearest(key, parameters)} (known: {', '.join(parameters) or 'none'})"))
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and parameter.kind in (
+            parameter.KEYWORD_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            if key not in hyper:
+                problems.append(((key,), "is required"))
+    return dict(hyper), problems
+
+
+def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
+    """Return a new instance."""
+    found = find_class(kind, name)
+    try:
+        return found(**hyper)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,108 @@
+"""Reading results back: one run's folder, or a sweep's."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.document import read_document
+from fredsim.errors import OutputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Result", "Results", "load"]
+
+
+class Result:
+    """One run, read from its folder when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<Result {self.folder}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved experiment."""
+        return read_document(self.folder / "config.yaml").data
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        try:
+            loaded: dict[str, Any] = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
+        except ValueError as error:
+            raise OutputError(f"{self.folder / 'summary.json'}: is damaged ({error})") from None
+        return loaded
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of metrics.csv."""
+        return _read_csv(self.folder / "metrics.csv")
+
+    @cached_property
+    def staleness(self) -> pd.DataFrame:
+        """The rows of staleness.csv: how many pushes had each staleness."""
+        return _read_csv(self.folder / "staleness.csv")
+
+    @cached_property
+    def params(self) -> dict[str, NDArray[np.float32]]:
+        """The final parameters, by name."""
+        from safetensors.numpy import load_file
+
+        return dict(load_file(self.folder / "params.safetensors"))
+
+
+class Results:
+    """The runs of a sweep, in its order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._names: list[str] = self.runs["run"].tolist()
+
+    def __iter__(self) -> Iterator[Result]:
+        return (Result(self.folder / name) for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Result:
+        return Result(self.folder / self._names[index])
+
+    def __repr__(self) -> str:
+        return f"<Results {self.folder}: {len(self)} runs>"
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row a run: the values of the axes, and how it ended."""
+        return _read_csv(self.folder / "runs.csv")
+
+
+def load(folder: str | os.PathLike[str]) -> Result | Results:
+    """Return what a folder of results holds. Raises OutputError where it holds none."""
+    folder = Path(folder)
+    if (folder / "runs.csv").is_file():
+        return Results(folder)
+    if (folder / "config.yaml").is_file():
+        return Result(folder)
+    raise OutputError(f"{folder}: holds no results (neither config.yaml nor runs.csv)")
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, float_precision="round_trip")
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: cannot be read ({error})") from None

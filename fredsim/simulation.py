@@ -1,0 +1,227 @@
+"""The event loop: who arrives, its gradient, the server's update, who goes on.
+
+The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. What a
+client's gradient is depends only on the parameters it fetched and its minibatch, so those of the next few arrivals are
+computed together, as far as they come from different clients; how many changes no bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.backends import Engine
+from fredsim.clients import SnapshotHoldings
+from fredsim.errors import FredsimError, SimulationError
+from fredsim.models import Mlp
+from fredsim.recorder import Recorder
+from fredsim.sampling import Sampler
+from fredsim.servers.base import Server
+
+__all__ = ["Length", "Outcome", "Simulation"]
+
+Array = NDArray[np.float32]
+Status = Literal["finished", "diverged", "interrupted"]
+
+#: The gradients of one window should fit the last level of cache together.
+WINDOW_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Length:
+    """When a run ends: after so many iterations, or when the timestamp has reached so many updates."""
+
+    iterations: int | None
+    updates: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. After a divergence, `iterations` events stand and the next one was not finite."""
+
+    status: Status
+    iterations: int
+    params: Array
+    seconds: float
+    seconds_evaluation: float
+
+
+class Diverged(Exception):
+    """The update of this iteration gave a parameter that is not finite."""
+
+    def __init__(self, iteration: int) -> None:
+        super().__init__(iteration)
+        self.iteration = iteration
+
+
+class Simulation:
+    """One pass over a run's events, from the initial parameters."""
+
+    def __init__(
+        self,
+        *,
+        model: Mlp,
+        params: Array,
+        engine: Engine,
+        server: Any,
+        dispatcher: Any,
+        sampler: Sampler,
+        clients: int,
+        wait: bool,
+        window: int | None,
+        due: Callable[[int, int, int], bool],
+        recorder: Recorder,
+        progress: Callable[[int, int], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Wire the parts; `due(iteration, timestamp, timestamp before)` says whether a row is recorded."""
+        self._layout = model.layout
+        self._engine = engine
+        self._server = server
+        self._dispatcher = dispatcher
+        self._sampler = sampler
+        self._recorder = recorder
+        self._due = due
+        self._progress = progress
+        self._stop = stop
+        if isinstance(server, Server):
+            server.compile_rule = engine.compile_rule  # type: ignore[method-assign]
+            server.init(params, clients, layout=self._layout)
+        else:
+            server.init(params.copy(), clients)
+        self._holds = bool(getattr(server, "holds", False))
+        self._counts_itself = hasattr(server, "timestamp")
+        self._tests_itself = hasattr(server, "finite")
+        self._hands_out = getattr(server, "fetch", None)
+        self._pushes_until_release: Callable[[], int] = getattr(server, "pushes_until_release", lambda: 1)
+        self._check_params()
+        self._holdings = SnapshotHoldings(engine, params, clients, wait)
+        self._numbers = np.zeros(clients, np.int64)  # how many gradients each client has begun
+        self._order: deque[int] = deque()  # choices drawn ahead
+        self._drawn = 0
+        self._window = window or max(1, min(clients, WINDOW_BYTES // (4 * len(params))))
+        self.iteration = 0
+        self.timestamp = 0
+        self._seconds_evaluation = 0.0
+
+    def run(self, length: Length) -> Outcome:
+        """Run to the end and return how it ended. Raises Diverged, SimulationError."""
+        begin = time.perf_counter()
+        self._record()
+        status: Status = "finished"
+        while not self._over(length):
+            if self._stop():
+                status = "interrupted"
+                break
+            self._advance(self._limit(length))
+            self._progress(self.iteration, self.timestamp)
+        if self._recorder.rows[-1].iteration != self.iteration:
+            self._record()
+        seconds = time.perf_counter() - begin - self._seconds_evaluation
+        return Outcome(status, self.iteration, self._server.params, seconds, self._seconds_evaluation)
+
+    def _over(self, length: Length) -> bool:
+        if length.iterations is not None and self.iteration >= length.iterations:
+            return True
+        return length.updates is not None and self.timestamp >= length.updates
+
+    def _limit(self, length: Length) -> int:
+        """Return how many events are sure to be part of the run: an event makes at most one update."""
+        limits = [self._window]
+        if length.iterations is not None:
+            limits.append(length.iterations - self.iteration)
+        if length.updates is not None:
+            limits.append(length.updates - self.timestamp)
+        return min(limits)
+
+    def _advance(self, limit: int) -> None:
+        """Compute the gradients of up to `limit` arrivals together, then let them arrive one by one."""
+        clients = self._next_clients(limit)
+        iterations = np.arange(self.iteration, self.iteration + len(clients))
+        ids = np.array(clients)
+        rows = self._sampler.rows(iterations, ids, self._numbers[ids])
+        self._numbers[ids] += 1
+        grads, losses = self._holdings.gradients(clients, rows)
+        losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
+        for i, client in enumerate(clients):
+            self._arrive(client, grads[i], losses[i])
+
+    def _next_clients(self, limit: int) -> list[int]:
+        """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
+        if self._holds:
+            clients = []
+            for _ in range(min(limit, self._pushes_until_release())):
+                client = self._dispatcher.choose(self.iteration + len(clients))
+                self._dispatcher.hold(client)
+                clients.append(client)
+            return clients
+        while len(self._order) < limit:
+            self._order.append(self._dispatcher.choose(self._drawn))
+            self._drawn += 1
+        clients = []
+        seen: set[int] = set()
+        while len(clients) < limit and self._order[0] not in seen:
+            client = self._order.popleft()
+            seen.add(client)
+            clients.append(client)
+        return clients
+
+    def _arrive(self, client: int, grad: Array, losses: Array) -> None:
+        """Let one gradient arrive: the update, the reply, the fetches."""
+        server, before = self._server, self.timestamp
+        pushed_timestamp = self._holdings.timestamp(client)
+        try:
+            reply = server.apply_update(grad, client, pushed_timestamp)
+        except FredsimError:
+            raise
+        except Exception as error:
+            raise self._broken(client, "apply_update", f"{type(error).__name__}: {error}") from error
+        self.timestamp = server.timestamp if self._counts_itself else before + 1
+        if not self._tests_itself and not np.isfinite(server.params).all():
+            raise Diverged(self.iteration)
+        if self._tests_itself and not server.finite:
+            raise Diverged(self.iteration)
+        if self.iteration == 0:
+            self._check_params()
+        self.iteration += 1
+        self._recorder.push(before - pushed_timestamp, losses, grad.nbytes)
+        self._holdings.pushed(client)
+        released: Iterable[int] = (client,) if reply is None else reply.released
+        for other in released:
+            self._fetch(other)
+        if not self._holds and reply is not None and client not in tuple(reply.released):
+            raise self._broken(client, "reply", "the client was not released; a server that holds declares holds = True")
+        if self._due(self.iteration, self.timestamp, before):
+            self._record()
+
+    def _fetch(self, client: int) -> None:
+        params = self._server.params
+        given = params if self._hands_out is None else self._hands_out(client)
+        self._holdings.fetch(client, given, self.timestamp, shared=given is params)
+        self._recorder.fetch(given.nbytes)
+        if self._holds:
+            self._dispatcher.release(client)
+
+    def _record(self) -> None:
+        begin = time.perf_counter()
+        validation = self._engine.evaluate(self._server.params, "validation")
+        self._seconds_evaluation += time.perf_counter() - begin
+        digest = self._layout.digest(self._server.params)
+        self._recorder.row(self.iteration, self.timestamp, validation, digest)
+
+    def _check_params(self) -> None:
+        params = getattr(self._server, "params", None)
+        size = self._layout.size
+        if not isinstance(params, np.ndarray) or params.dtype != np.float32 or params.shape != (size,):
+            found = f"{params.dtype} {params.shape}" if isinstance(params, np.ndarray) else repr(type(params).__name__)
+            raise SimulationError(f"{type(self._server).__name__}.params is {found}; it must be float32 ({size},)")
+
+    def _broken(self, client: int, stage: str, what: str) -> SimulationError:
+        name = type(self._server).__name__
+        return SimulationError(f"{name}, client {client}, iteration {self.iteration}, {stage}: {what}")

@@ -1,0 +1,41 @@
+"""Asynchronous SGD with an exponential penalty on staleness.
+
+    θ ← θ − α exp(−κτ) g
+
+Chan and Lane 2014, "Distributed asynchronous optimization of convolutional neural networks", Interspeech.
+
+Departures: κ has no published value, so it has no default. α exp(−κτ) is formed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.hyper import HyperParameters, NonNegative, Positive
+from fredsim.numerics.elementary import exp64
+from fredsim.numerics.rules import Rule
+from fredsim.servers.asgd import descend
+from fredsim.servers.base import ElementwiseServer
+
+__all__ = ["ExponentialASGD"]
+
+
+class ExponentialASGD(ElementwiseServer):
+    """Asynchronous SGD whose step decays exponentially with staleness."""
+
+    idea = "multiply the step by exp(-kappa * staleness)"
+    citation = "Chan and Lane 2014, Distributed asynchronous optimization of convolutional neural networks, Interspeech"
+
+    class Hyper(HyperParameters):
+        """Hyper-parameters of ExponentialASGD."""
+
+        lr: Positive
+        kappa: NonNegative
+
+    rule = Rule(descend)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α exp(−κτ),)."""
+        del client_id
+        staleness = self.timestamp - timestamp
+        return (np.float32(self.hyper.lr * exp64(-self.hyper.kappa * staleness)),)

@@ -1,0 +1,99 @@
+"""Faster asynchronous SGD: a step for each parameter, divided by the gradient's moving standard deviation.
+
+    n ← γ n + (1−γ) g²                      (eq 4)
+    b ← γ b + (1−γ) g                       (eq 5)
+    v ← β v + (1−β) √(n − b² + ε)           (eq 6, variant `std`)
+    θ ← θ − α g / (v d)                     (eqs 7, 8), d = max(τ, 1) or τ + 1
+
+Odena 2016, "Faster asynchronous SGD", arXiv:1601.04033.
+
+Departures. The paper's eq 6 divides by the root instead (variant `printed`), against its prose and its code. The code
+behind its figures keeps v ← 0.9 v + 0.1 |g| from v = 0 and steps by α g / ((v + 0.001)(τ + 1)) (variant `released`). γ, β, ε and
+the initial values are in none of them: ours are 0.9, 0.9, 1e-4, n = b = 0 and v = 1. n − b² may round below zero, so
+the root is of max(n − b², 0) + ε. The averages n, b and v are stored flushed: below 2⁻⁶² they become +0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from fredsim.hyper import Fraction, HyperParameters, Positive
+from fredsim.numerics.rules import Rule, absolute, flush, positive_part, sqrt
+from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.staleness import Divisor, divisor
+
+__all__ = ["FASGD"]
+
+
+def standard_deviation(
+    theta: Any, n: Any, b: Any, v: Any, g: Any, alpha: Any, gamma: Any, fresh_gamma: Any, beta: Any, fresh_beta: Any,
+    eps: Any, d: Any,
+) -> Any:  # fmt: skip
+    """One push with v as a standard deviation."""
+    n = gamma * n + fresh_gamma * (g * g)
+    b = gamma * b + fresh_gamma * g
+    v = beta * v + fresh_beta * sqrt(positive_part(n - b * b) + eps)
+    theta = theta - (alpha * g) / (v * d)
+    return theta, flush(n), flush(b), flush(v)
+
+
+def as_printed(
+    theta: Any, n: Any, b: Any, v: Any, g: Any, alpha: Any, gamma: Any, fresh_gamma: Any, beta: Any, fresh_beta: Any,
+    eps: Any, d: Any,
+) -> Any:  # fmt: skip
+    """One push with v as eq 6 is typeset: an inverse standard deviation."""
+    n = gamma * n + fresh_gamma * (g * g)
+    b = gamma * b + fresh_gamma * g
+    v = beta * v + fresh_beta / sqrt(positive_part(n - b * b) + eps)
+    theta = theta - (alpha * g) / (v * d)
+    return theta, flush(n), flush(b), flush(v)
+
+
+def as_released(theta: Any, v: Any, g: Any, alpha: Any, d: Any) -> Any:
+    """One push as the released code does it: v averages |g|."""
+    v = 0.9 * v + 0.1 * absolute(g)
+    theta = theta - (alpha * g) / ((v + 0.001) * d)
+    return theta, flush(v)
+
+
+RULES = {
+    "std": Rule(standard_deviation, state=("n", "b", "v")),
+    "printed": Rule(as_printed, state=("n", "b", "v")),
+    "released": Rule(as_released, state=("v",)),
+}
+
+
+class FASGD(ElementwiseServer):
+    """Faster asynchronous SGD, in three variants; the statistic v stands in `state["v"]`."""
+
+    idea = "divide each parameter's step by a moving standard deviation of its gradient, and by the staleness"
+    citation = "Odena 2016, Faster asynchronous SGD, arXiv:1601.04033"
+
+    class Hyper(HyperParameters):
+        """Hyper-parameters of FASGD; `released` takes no gamma, beta or eps."""
+
+        lr: Positive
+        gamma: Fraction = 0.9
+        beta: Fraction = 0.9
+        eps: Positive = 1e-4
+        variant: Literal["std", "released", "printed"] = "std"
+        divisor: Divisor | None = None
+
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        h = self.hyper
+        self.rule = RULES[h.variant]
+        self._divisor: Divisor = h.divisor or ("plus1" if h.variant == "released" else "max1")
+        self._fixed = tuple(np.float32(x) for x in (h.lr, h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
+
+    def initial_state(self) -> dict[str, float]:
+        """Return n = b = 0, and v = 1 (`released`: 0)."""
+        return {name: float(name == "v" and self.hyper.variant != "released") for name in self.rule.state}
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return the fixed coefficients and d."""
+        del client_id
+        d = divisor(self._divisor, self.timestamp - timestamp)
+        return (self._fixed[0], d) if self.hyper.variant == "released" else (*self._fixed, d)

@@ -1,0 +1,46 @@
+"""Staleness-aware asynchronous SGD: a gradient that is τ updates old counts a τ-th.
+
+    θ ← θ − α (g / d),   d = max(τ, 1)  or  τ + 1
+
+Zhang, Gupta, Lian and Liu 2015, "Staleness-aware async-SGD for distributed deep learning", arXiv:1511.05950, with n = λ.
+
+Departures: `divisor: plus1` is what FRED's released code divides by (Odena 2016, arXiv:1601.04033, whose text has τ).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.rules import Rule
+from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.staleness import Divisor, divisor
+
+__all__ = ["SASGD"]
+
+
+def descend(theta: Any, g: Any, alpha: Any, d: Any) -> Any:
+    """θ − α·(g/d)."""
+    return theta - alpha * (g / d)
+
+
+class SASGD(ElementwiseServer):
+    """Staleness-aware asynchronous SGD."""
+
+    idea = "divide the gradient by its step-staleness"
+    citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
+
+    class Hyper(HyperParameters):
+        """Hyper-parameters of SASGD."""
+
+        lr: Positive
+        divisor: Divisor = "max1"
+
+    rule = Rule(descend)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α, d)."""
+        del client_id
+        return np.float32(self.hyper.lr), divisor(self.hyper.divisor, self.timestamp - timestamp)

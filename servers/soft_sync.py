@@ -1,0 +1,49 @@
+"""n-softsync: the parameters move whenever ⌊λ/n⌋ gradients are in, whichever clients they come from.
+
+    θ ← θ − α (Σ g_l / d_l) / c,   c = ⌊λ/n⌋, l in order of arrival, d_l = 1, or the staleness divisor where `aware`
+
+Zhang, Gupta, Lian and Liu 2015, arXiv:1511.05950; the protocol is FRED's (Odena 2016, arXiv:1601.04033). n = 1 is hard-sync, n = λ is
+ASGD, or SASGD where aware, to the bit.
+
+Departures: a client whose gradient lies in an unfinished batch is held, as in FRED; Zhang's go on.
+"""
+
+from __future__ import annotations
+
+from fredsim.errors import ConfigError
+from fredsim.hyper import HyperParameters, Positive, PositiveInt
+from fredsim.layout import Layout
+from fredsim.servers.base import Array, Reply
+from fredsim.servers.batches import CollectingServer
+from fredsim.servers.staleness import Divisor, divisor
+
+__all__ = ["SoftSync"]
+
+
+class SoftSync(CollectingServer):
+    """n-softsync, staleness-aware or not."""
+
+    idea = "step by the mean of every floor(clients / n) gradients"
+    citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
+
+    class Hyper(HyperParameters):
+        """Hyper-parameters of SoftSync; `divisor` counts only where `aware`."""
+
+        lr: Positive
+        n: PositiveInt
+        aware: bool = False
+        divisor: Divisor = "max1"
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters. Raises ConfigError where n exceeds the clients."""
+        if self.hyper.n > clients:
+            raise ConfigError(f"server.n is {self.hyper.n}; it must not exceed clients.count, {clients}")
+        self.needed = clients // self.hyper.n
+        self.holds = self.needed > 1
+        super().init(params, clients, layout)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
+        """Collect the gradient, divided by its staleness where aware."""
+        if self.hyper.aware:
+            return self.collect(grad / divisor(self.hyper.divisor, self.timestamp - timestamp), client_id)
+        return self.collect(grad.copy(), client_id)

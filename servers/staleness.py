@@ -1,0 +1,16 @@
+"""The divisor that staleness-aware rules put under the gradient."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["Divisor", "divisor"]
+
+Divisor = Literal["max1", "plus1"]
+
+
+def divisor(kind: Divisor, staleness: int) -> np.float32:
+    """Return max(τ, 1), as Zhang et al. (2015), or τ + 1, as FRED's released code, which penalises fresh gradients too."""
+    return np.float32(max(staleness, 1) if kind == "max1" else staleness + 1)
