@@ -1,8 +1,8 @@
 """The contract between the event loop and a dispatcher, which says whose gradient arrives next.
 
-A user's dispatcher needs no base class: `__init__(**hyper)`, `init(clients, streams)`, `choose(step)`, `hold(client)` and
-`release(client)`. A choice may depend on the step (the iteration, from 0), the choices before and who is held; never on a
-clock, so that the order can be drawn ahead.
+A user's dispatcher needs no base class: `__init__(**hyper)`, `init(clients, streams)`, `choose(step)`, `hold(client)`
+and `release(client)`. A choice may depend on the step (the iteration, from 0), the choices before and who is held;
+never on a clock, so that the order can be drawn ahead.
 """
 
 from __future__ import annotations

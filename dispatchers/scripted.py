@@ -40,7 +40,8 @@ class Scripted(Dispatcher):
         self._order: list[int] = read_column(order) if isinstance(order, Column) else order
         outside = [c for c in self._order if not 0 <= c < clients]
         if outside:
-            raise ConfigError(f"dispatcher.order names client {outside[0]}; ids lie in 0 … {clients - 1}")
+            ids = f"ids lie in 0 … {clients - 1} (clients.count)"
+            raise ConfigError(f"dispatcher.order names client {outside[0]}; {ids}")
         self._held: set[int] = set()
         self._next = 0
 
@@ -65,21 +66,25 @@ class Scripted(Dispatcher):
 def read_column(source: Column) -> list[int]:
     """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
     try:
-        with Path(source.csv).open(newline="") as file:
+        with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark
             reader = csv.DictReader(file)
             if source.column not in (reader.fieldnames or ()):
                 columns = ", ".join(reader.fieldnames or ()) or "none"
-                raise ConfigError(f"{source.csv}: no column '{source.column}' (columns: {columns})")
+                missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
+                raise ConfigError(f"dispatcher.order.column: {missing}")
             order = []
             for row in reader:
                 try:
                     order.append(int(row[source.column]))
                 except (TypeError, ValueError):
                     raise ConfigError(
-                        f"{source.csv}:{reader.line_num}: {source.column} is {row[source.column]!r}; it must be a client id"
+                        f"dispatcher.order.csv: {source.csv}:{reader.line_num}: {source.column} is "
+                        f"{row[source.column]!r}; it must be a client id, an integer"
                     ) from None
     except OSError as error:
         raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"dispatcher.order.csv: {source.csv} is not a CSV file in UTF-8 ({error})") from None
     if not order:
-        raise ConfigError(f"{source.csv}: column '{source.column}' is empty")
+        raise ConfigError(f"dispatcher.order.csv: {source.csv}: column '{source.column}' is empty; name clients")
     return order

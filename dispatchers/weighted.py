@@ -45,7 +45,8 @@ class Weighted(Dispatcher):
         """Start over. Raises ConfigError where there are more weights than clients."""
         if len(self.hyper.weights) > clients:
             raise ConfigError(
-                f"dispatcher.weights has {len(self.hyper.weights)} values; there are only {clients} clients"
+                f"dispatcher.weights has {len(self.hyper.weights)} values; "
+                f"give at most one a client, {clients} (clients.count)"
             )
         weights = np.resize(np.array(self.hyper.weights), clients)
         self._base: list[int] = np.maximum(1, (weights / weights.max() * SCALE + 0.5).astype(np.int64)).tolist()

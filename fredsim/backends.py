@@ -108,4 +108,3 @@ def make_engine(backend: Backend, model: Mlp, dataset: Dataset, threads: int | N
     from fredsim.kernels.engine import NumbaEngine
 
     return NumbaEngine(model, dataset, threads)
-

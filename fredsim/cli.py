@@ -21,9 +21,13 @@ app = typer.Typer(
     help="A deterministic simulator of asynchronous and synchronous distributed training.",
 )
 
-File = Annotated[str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")]
+File = Annotated[
+    str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
+]
 Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
-Root = Annotated[Path | None, typer.Option("--data-root", help="Where data files are kept [FREDSIM_DATA, else the user's cache].")]
+Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Where data files are kept [FREDSIM_DATA, else the user's cache].")
+]
 
 
 class What(StrEnum):
@@ -163,8 +167,8 @@ def main() -> None:
         app()
     except FredsimError as error:
         for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
+            typer.echo(f"error: {line}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        typer.echo("interrupted", err=True)
         sys.exit(130)

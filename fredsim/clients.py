@@ -1,7 +1,7 @@
 """What the simulated clients hold between fetching parameters and pushing a gradient.
 
-The loop asks only for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves; clients that hold
-the same version share one array, which is freed when the last of them moves on.
+The loop asks only for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves; clients that
+hold the same version share one array, which is freed when the last of them moves on.
 """
 
 from __future__ import annotations

@@ -7,11 +7,15 @@ import gzip
 import hashlib
 import importlib.util
 import logging
+import math
 import os
 import struct
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -63,18 +67,32 @@ def load_dataset(name: str, train: int | None, validation: int | None, root: Pat
     """
     check_dataset(name)
     kind, _, path = name.partition(":")
-    return _load(kind, path, train, validation, root)
+    return _load(kind, path, _stamp(path), train, validation, root)
 
 
 def check_dataset(name: str) -> None:
     """Raise ConfigError where there is no data set of this name."""
     kind, _, path = name.partition(":")
     if kind not in DATASETS or (kind == "npz") != bool(path):
-        raise ConfigError(f"data.name: unknown data set '{name}'{nearest(kind, DATASETS)} (known: digits, mnist, npz:PATH)")
+        raise ConfigError(
+            f"data.name: unknown data set '{name}'{nearest(kind, DATASETS)} (known: digits, mnist, npz:PATH)"
+        )
+
+
+def _stamp(path: str) -> tuple[object, ...]:
+    """Return what tells one state of a file from another, so that a changed file is loaded anew."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return ()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=4)
-def _load(kind: str, path: str, train: int | None, validation: int | None, root: Path) -> Dataset:
+def _load(
+    kind: str, path: str, stamp: tuple[object, ...], train: int | None, validation: int | None, root: Path
+) -> Dataset:
+    del stamp
     part, test = DATASETS[kind](root, path)
     total = len(part)
     usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
@@ -82,7 +100,8 @@ def _load(kind: str, path: str, train: int | None, validation: int | None, root:
     validation = usual_validation if validation is None else validation
     if train + validation > total:
         raise ConfigError(
-            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows"
+            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
+            "lower one of them"
         )
     tail = slice(total - validation, total)
     classes = int(max(part.y.max(), test.y.max() if len(test) else 0)) + 1
@@ -149,8 +168,8 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
     """
     remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
     try:
-        data = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
     dimensions = len(file.shape)
     header = struct.Struct(f">{1 + dimensions}I")
@@ -182,7 +201,9 @@ def _download(file: IdxFile, folder: Path) -> Path:
         arriving = f"{file.name}.{os.getpid()}.part.gz"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            pooch.retrieve(url, known_hash=None, fname=arriving, path=folder, downloader=pooch.HTTPDownloader(timeout=30))
+            pooch.retrieve(
+                url, known_hash=None, fname=arriving, path=folder, downloader=pooch.HTTPDownloader(timeout=30)
+            )
             read_idx(folder / arriving, file)
             return (folder / arriving).replace(folder / f"{file.name}.gz")
         except (OSError, requests.RequestException, DataError) as error:
@@ -194,32 +215,54 @@ def _download(file: IdxFile, folder: Path) -> Path:
     )
 
 
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+MOST_CLASSES = 2**20  # a label beyond is damage or no class number, and would ask for an output layer as wide
+
+
 def _npz(root: Path, path: str) -> Parts:
     """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255."""
     del root
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in file]
-            if missing:
-                raise DataError(f"{path}: has no array '{missing[0]}' (arrays: {', '.join(file) or 'none'})")
-            arrays = {key: file[key] for key in file}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as NPZ ({error})") from None
+    arrays = read_npz(path)
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if x.ndim < 2 or y.shape != (len(x),):
+        if x.ndim < 2 or y.shape != (len(x),) or 0 in x.shape[1:]:
             raise DataError(f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; expected (n, …) and (n,)")
-        if not np.issubdtype(y.dtype, np.integer) or (len(y) and y.min() < 0):
-            raise DataError(f"{path}: y_{part} must hold class numbers from 0, as integers")
-        flat = x.reshape(len(x), -1)
-        scaled = flat.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else flat.astype(np.float32)
-        if not np.isfinite(scaled).all():
-            raise DataError(f"{path}: x_{part} holds a value that is not finite in float32")
-        splits.append(Split(scaled, y.astype(np.int64)))
-    if splits[0].x.shape[1] != splits[1].x.shape[1]:
-        raise DataError(f"{path}: x_train and x_test differ in the length of a sample")
-    return splits[0], splits[1]
+        if y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < MOST_CLASSES):
+            found = f"{y.dtype}" + (f" from {y.min()} to {y.max()}" if len(y) and y.dtype.kind in "iuf" else "")
+            raise DataError(f"{path}: y_{part} holds {found}; it must hold integers from 0 to {MOST_CLASSES - 1}")
+        if x.dtype.kind not in "biuf":
+            raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
+        with np.errstate(over="ignore"):
+            flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
+        if not np.isfinite(flat).all():
+            raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
+        splits.append(Split(flat / np.float32(255) if x.dtype == np.uint8 else flat, y.astype(np.int64)))
+    train, test = splits
+    if len(train) == 0:
+        raise DataError(f"{path}: x_train has no rows; training needs one at least")
+    if train.x.shape[1] != test.x.shape[1]:
+        lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
+        raise DataError(f"{path}: a sample has {lengths}; they must agree")
+    return train, test
+
+
+def read_npz(path: str) -> dict[str, NDArray[Any]]:
+    """Return the four arrays. Raises DataError where the file is damaged, or lacks one."""
+    remedy = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
+    try:
+        if Path(path).is_file() and not zipfile.is_zipfile(path):
+            raise DataError(f"{path}: is no NPZ file, or a truncated one; {remedy}")
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in ARRAYS if key not in file]
+            if missing:
+                found = ", ".join(file) or "none"
+                raise DataError(f"{path}: has no array '{missing[0]}' (arrays: {found}); {remedy}")
+            return {key: file[key] for key in ARRAYS}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
 
 
 DATASETS: dict[str, Callable[[Path, str], Parts]] = {"digits": _digits, "mnist": _mnist, "npz": _npz}

@@ -10,6 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
 
 from fredsim.errors import ConfigError
 
@@ -38,11 +39,14 @@ def read_document(path: Path) -> Document:
     """Return a YAML file's content. Raises ConfigError with line and column where it does not parse."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file, or a run's folder") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
     loaded = _parse(text, str(path))
     if not isinstance(loaded, Mapping):
-        raise ConfigError(f"{path}: must hold a mapping of keys to values, such as `name: example`")
+        found = "is empty" if loaded is None else f"holds a {'list' if isinstance(loaded, list) else 'single value'}"
+        raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
     places: dict[Key, str] = {}
     data = _plain(loaded, (), str(path), places)
     return Document(data, str(path), places)
@@ -60,7 +64,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     """Return plain data as YAML in block style, keys in their order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None  # innermost lists and mappings on one line
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel infers None
     yaml.width = 120
     text = StringIO()
     yaml.dump(dict(data), text)
@@ -74,6 +78,10 @@ def _parse(text: str, source: str) -> Any:
         mark = error.problem_mark
         at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ConfigError(f"{source}{at}: not valid YAML: {error.problem}") from None
+    except ReaderError as error:
+        before = text[: error.position]
+        at = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+        raise ConfigError(f"{source}{at}: not valid YAML: {error.reason}") from None
     except YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from None
 
@@ -90,12 +98,15 @@ def _plain(value: Any, key: Key, source: str, places: dict[Key, str]) -> Any:
         return result
     if isinstance(value, list):
         return [_plain(item, (*key, i), source, places) for i, item in enumerate(value)]
-    for kind in (bool, int, float, str):
+    if value is None or value is True or value is False:
+        return value
+    kinds: tuple[type, ...] = (int, float, str)
+    for kind in kinds:  # ruamel's own subclasses remember how a number was written
         if isinstance(value, kind):
             return kind(value)
-    if value is None:
-        return None
-    raise ConfigError(f"{source}: {'.'.join(map(str, key))} is a {type(value).__name__}; use numbers, strings, lists or mappings")
+    place = Document({}, source, places).place(key)
+    found = f"{'.'.join(map(str, key))} is a {type(value).__name__}"
+    raise ConfigError(f"{place}: {found}; use numbers, strings, lists or mappings")
 
 
 def assign(data: dict[str, Any], key: str, value: Any) -> None:
@@ -107,5 +118,6 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
             at[parent] = {}
         at = at[parent]
         if not isinstance(at, dict):
-            raise ConfigError(f"{key}: {'.'.join(parents[: depth + 1])} is not a mapping")
+            around = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{key}: {around} is {at!r}; it must be a mapping to have keys below it")
     at[last] = value

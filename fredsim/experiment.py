@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ __all__ = ["Experiment", "Plan", "check_batch", "expand", "resolve"]
 
 
 class Data(HyperParameters):
-    """`name` with the first `train` and the last `validation` rows of the training part; null means the usual number."""
+    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number."""
 
     name: str
     train: PositiveInt | None = None
@@ -44,7 +44,7 @@ class ModelChoice(HyperParameters):
     """A multilayer perceptron; `hidden: []` is softmax regression."""
 
     name: Literal["mlp"] = "mlp"
-    hidden: list[PositiveInt] = [200]
+    hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
     init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
 
 
@@ -117,9 +117,11 @@ class Experiment(HyperParameters):
 
 
 class Plan:
-    """The runs of a document: one, or those of a sweep, each with the values of the axes that tell it from the others."""
+    """The runs of a document: one, or those of a sweep, each with the values that tell it from the others."""
 
-    def __init__(self, name: str, experiments: list[Experiment], axes: list[dict[str, Any]], source: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, experiments: list[Experiment], axes: list[dict[str, Any]], source: dict[str, Any]
+    ) -> None:
         self.name = name
         self.experiments = experiments
         self.axes = axes
@@ -133,7 +135,9 @@ class Plan:
     @property
     def labels(self) -> list[str]:
         """A readable name a run, made of the values in which it differs."""
-        return [",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in axes.items()) for axes in self.axes]
+        return [
+            ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in axes.items()) for axes in self.axes
+        ]
 
 
 def _short(value: Any) -> str:
@@ -150,37 +154,37 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
 
     Raises ConfigError, naming file, line and key, for the first run that is not valid.
     """
-    data = copy.deepcopy(document.data)
-    places = dict(document.places)
+    data, places = copy.deepcopy(document.data), dict(document.places)
+    document = Document(data, document.source, places)
     last: list[tuple[str, Any]] = []
-    sweep, cases = data.get("sweep"), data.get("cases")
-    if "sweep" in data and (not isinstance(sweep, dict) or not all(isinstance(v, list) and v for v in sweep.values())):
-        raise ConfigError(f"{document.place(('sweep',))}: sweep: must map each key to a list of values")
-    if "cases" in data and (not isinstance(cases, list) or not cases or not all(isinstance(c, dict) for c in cases)):
-        raise ConfigError(f"{document.place(('cases',))}: cases: must be a list of mappings of keys to values")
+    overridden: set[tuple[int | str, ...]] = set()
+    sweep, cases = _grid(document)
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
-        places = {k: v for k, v in places.items() if k[: len(at)] != at}
+        for inner in [k for k in places if k[: len(at)] == at]:
+            del places[inner]
         places[at] = f"override '{text}'"
-        if sweep and key in sweep:
+        overridden.add(at)
+        if at[0] in {"sweep", "cases"} and len(at) > 1:
+            raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
+        if key in sweep:
             sweep[key] = value if isinstance(value, list) else [value]
         elif key in {"sweep", "cases"} or not (sweep or cases):
-            assign(data, key, value)
+            _assign(data, key, value, places[at])
         else:
             last.append((key, value))
-    sweep, cases = data.get("sweep") or {}, data.get("cases") or [{}]
-    document = Document(data, document.source, places)
+        sweep, cases = _grid(document)
     _refuse_clashes(document, sweep, cases)
     base = {key: value for key, value in data.items() if key not in {"cases", "sweep"}}
     experiments, axes = [], []
-    for number, case in enumerate(cases):
+    for number, case in enumerate(cases or [{}]):
         for values in product(*sweep.values()):
             chosen = {**case, **dict(zip(sweep, values, strict=True))}
             run = copy.deepcopy(base)
+            origin = _Origin(document, number, case, sweep, values, overridden)
             for key, value in (*chosen.items(), *last):
-                assign(run, key, copy.deepcopy(value))
-            origin = _Origin(document, number, case, sweep, values)
+                _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             experiments.append(resolve(run, origin))
             axes.append(chosen)
     source = dict(data)
@@ -189,20 +193,57 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     return Plan(experiments[0].name, experiments, axes, source)
 
 
+def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
+    try:
+        assign(data, key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """Return the document's own sweep and cases, empty where it has none. Raises ConfigError for another shape."""
+    for key in ("sweep", "cases"):
+        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line takes it away
+            del document.data[key]
+    sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
+    if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
+        place = document.place(("sweep",))
+        raise ConfigError(f"{place}: sweep: must map each key to a list of values, such as seed: [0, 1]")
+    for key, values in sweep.items():
+        if not values:
+            place = document.place((key,)) if (key,) in document.places else document.place(("sweep", key))
+            raise ConfigError(f"{place}: {key}: is swept over an empty list; give it a value at least")
+    empty = "cases" in document.data and not cases
+    if empty or not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
+        place = document.place(("cases",))
+        raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
+    return sweep, cases
+
+
 def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
     keys = {key for case in cases for key in case}
     for axis in sweep:
         for key in keys:
             if f"{axis}.".startswith(f"{key}.") or f"{key}.".startswith(f"{axis}."):
-                raise ConfigError(f"{document.place(('sweep', axis))}: '{axis}' is swept, and '{key}' stands in cases")
+                place = document.place(("sweep", axis))
+                raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' stands in cases; keep one of them")
 
 
 class _Origin:
     """Where the parts of one run of a sweep come from."""
 
-    def __init__(self, document: Document, number: int, case: Mapping[str, Any], sweep: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        number: int,
+        case: Mapping[str, Any],
+        sweep: Mapping[str, Any],
+        values: Sequence[Any],
+        overridden: Set[tuple[int | str, ...]],
+    ) -> None:
         self._document = document
-        self._roots: dict[tuple[str, ...], tuple[int | str, ...]] = {}
+        self._overridden = overridden
+        self._roots: dict[tuple[int | str, ...], tuple[int | str, ...]] = {}
         for key in case:
             self._roots[tuple(key.split("."))] = ("cases", number, key)
         for key, value in zip(sweep, values, strict=True):
@@ -210,8 +251,10 @@ class _Origin:
 
     def place(self, key: tuple[int | str, ...]) -> str:
         for length in range(len(key), 0, -1):
-            root = self._roots.get(key[:length])  # type: ignore[arg-type]
-            if root is not None and key[:length] not in self._document.places:  # an override has the last word
+            if key[:length] in self._overridden:  # an override has the last word
+                break
+            root = self._roots.get(key[:length])
+            if root is not None:
                 return self._document.place((*root, *key[length:]))
         return self._document.place(key)
 
@@ -229,7 +272,9 @@ def resolve(data: Mapping[str, Any], origin: Document | _Origin | None = None) -
     given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "none is given"
-        raise _problems([((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin)
+        raise _problems(
+            [((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin
+        )
     update: dict[str, Any] = {}
     for kind in ("server", "dispatcher"):
         plugin: Plugin = getattr(experiment, kind)
@@ -269,7 +314,9 @@ def _try_out(experiment: Experiment) -> None:
     if isinstance(server, Server):
         server.init(np.zeros(1, np.float32), experiment.clients.count)
     if getattr(server, "holds", False) and not experiment.dispatcher.wait:
-        raise ConfigError(f"dispatcher.wait is false; the server {experiment.server.name} holds its clients, so they must wait")
+        raise ConfigError(
+            f"dispatcher.wait is false; the server {experiment.server.name} holds its clients, so they must wait"
+        )
     dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
     dispatcher.init(experiment.clients.count, Streams(experiment.seed))
 

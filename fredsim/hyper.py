@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -58,7 +59,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "model_type" | "dict_type" | "model_attributes_type":
                 text = f"is {value!r}; it must be a mapping of keys to values"
             case _:
-                message = item["msg"].removeprefix("Input ").removeprefix("Value error, ")
+                # "Input should be …", "String should match …", "List should have … after validation, not 0"
+                message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
                 text = message if item["type"] == "value_error" else f"is {value!r}; it {message}"
         problems.append((at, text))
     # A union reports every branch: keep the first word on a place, and none where a place inside it has its own.

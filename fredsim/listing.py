@@ -41,7 +41,10 @@ def experiments() -> Lines:
     for path in sorted(folder.rglob("*.yaml")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         name = read_document(path).data.get("name", path.stem)
-        yield path.relative_to(folder).with_suffix("").as_posix(), first.removeprefix("# ") if first.startswith("#") else name
+        yield (
+            path.relative_to(folder).with_suffix("").as_posix(),
+            first.removeprefix("# ") if first.startswith("#") else name,
+        )
 
 
 def _hyper(model: type) -> str:

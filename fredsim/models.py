@@ -41,7 +41,8 @@ class Mlp:
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer, biases 0.
 
-        he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010); normal: N(0, std²).
+        he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010);
+        normal: N(0, std²).
         """
         params = np.zeros(self.layout.size, np.float32)
         views = self.layout.split(params)

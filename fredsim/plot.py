@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.errors import OutputError
@@ -21,31 +22,39 @@ FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Sof
 
 
 def plot_error(results: Sequence[Result], path: Path, title: str = "") -> None:
-    """Write validation error against iterations to a PDF, SVG or PNG file. Raises OutputError for another suffix."""
+    """Write validation error against iterations to a PDF, SVG or PNG file.
+
+    Runs that differ in λ or µ stand in panels side by side, two a row, under one legend. Raises OutputError for a
+    suffix that is none of the three, or a file that cannot be written.
+    """
     if path.suffix not in FORMATS:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
-    style = {"svg.hashsalt": "fredsim", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    panels = _panels(results)
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    style: Any = {"svg.hashsalt": "fredsim", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with mpl.rc_context(style):
-        figure = Figure(figsize=(5.5, 3.6), layout="constrained")
-        axes = figure.subplots()
-        for i, (result, label) in enumerate(zip(results, labels(results), strict=True)):
-            metrics = result.metrics
-            axes.plot(
-                metrics["iteration"].to_numpy(),
-                metrics["validation_error"].to_numpy(),
-                color=COLOURS[i % len(COLOURS)],
-                linestyle=DASHES[i // len(COLOURS) % len(DASHES)],
-                linewidth=1.3,
-                label=label + (" (diverged)" if result.summary["status"] == "diverged" else ""),
-            )
-        axes.set_xlabel("iteration (gradients arrived)")
-        axes.set_ylabel("validation error (fraction)")
-        axes.set_ylim(bottom=0)
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.25, linewidth=0.5)
-        axes.set_title(title)
-        if len(results) <= 6:
-            axes.legend(frameon=False)
+        figure = Figure(figsize=(5.5 if columns == 1 else 7.2, 3.6 if rows == 1 else 2.5 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        looks: dict[str, tuple[str, str]] = {}  # one colour and dash a label, in every panel
+        for axes, (name, members) in zip(grid.flat, panels.items(), strict=False):
+            for result, label in members:
+                n = len(looks)
+                look = looks.setdefault(label, (COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]))
+                _draw(axes, result, label, look)
+            axes.set_title(name, fontsize=9)
+            axes.set_xlim(left=0)
+            axes.set_ylim(bottom=0)
+            axes.grid(alpha=0.25, linewidth=0.5)
+        for empty in grid.flat[len(panels) :]:
+            empty.set_visible(False)
+        for axes in grid[-1]:
+            axes.set_xlabel("iteration (gradients arrived)")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("validation error (fraction)")
+        figure.suptitle(title, fontsize=10)
+        if len(looks) <= 6:
+            grid[0, 0].legend(frameon=False, fontsize=8)
         else:
             figure.legend(loc="outside right upper", frameon=False, fontsize=7)
         try:
@@ -55,26 +64,52 @@ def plot_error(results: Sequence[Result], path: Path, title: str = "") -> None:
             raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
 
 
+def _draw(axes: Axes, result: Result, label: str, look: tuple[str, str]) -> None:
+    x, y = (result.metrics[column].to_numpy() for column in ("iteration", "validation_error"))
+    axes.plot(x, y, color=look[0], linestyle=look[1], linewidth=1.2, label=label)
+    if result.summary["status"] == "diverged":
+        axes.plot(x[-1:], y[-1:], color=look[0], marker="x", markersize=7, clip_on=False)
+
+
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
+CELL = ("clients.count", "clients.batch_size")
+NO_MATTER = {"name", "backend", "threads", "window"}
 
 
 def labels(results: Sequence[Result]) -> list[str]:
     """Return a label a run: the server's name, and every other value in which the runs differ."""
+    return _labels([_flatten(result.config) for result in results])
+
+
+def _panels(results: Sequence[Result]) -> dict[str, list[tuple[Result, str]]]:
+    """Return the panels' names, and the runs and labels of each: a panel for each pair of λ and µ."""
     flat = [_flatten(result.config) for result in results]
-    keys = list(dict.fromkeys(key for config in flat for key in config))
-    differing = [
-        key for key in keys if len({repr(config.get(key)) for config in flat}) > 1 and not key.startswith("server.")
-        and key not in {"name", "backend", "threads", "window"}
-    ]  # fmt: skip
+    cells = [", ".join(f"{SYMBOLS[key]} = {config[key]}" for key in CELL) for config in flat]
+    if len(set(cells)) == 1:
+        return {"": list(zip(results, _labels(flat), strict=True))}
+    rest = _labels([{key: value for key, value in config.items() if key not in CELL} for config in flat])
+    panels: dict[str, list[tuple[Result, str]]] = {}
+    for cell, result, label in zip(cells, results, rest, strict=True):
+        panels.setdefault(cell, []).append((result, label))
+    return panels
+
+
+def _labels(flat: Sequence[dict[str, Any]]) -> list[str]:
+    keys = list(dict.fromkeys(key for config in flat for key in config if key not in NO_MATTER))
+
+    def differ(key: str, among: Sequence[dict[str, Any]]) -> bool:
+        return len({repr(config.get(key)) for config in among}) > 1
+
     texts = []
     for config in flat:
         server = config["server.name"]
-        own = [
-            key for key in keys if key.startswith("server.") and key != "server.name"
-            and len({repr(other.get(key)) for other in flat if other["server.name"] == server}) > 1
-        ]  # fmt: skip
-        values = [f"{SYMBOLS.get(key, key.rpartition('.')[2])} {config[key]}" for key in (*differing, *own) if key in config]
-        texts.append(", ".join([server.upper() if ":" not in server else server, *values]))
+        same = [other for other in flat if other["server.name"] == server]
+        # A server's own hyper-parameters tell it only from others of its kind.
+        telling = [
+            k for k in keys if k in config and k != "server.name" and differ(k, same if "server." in k else flat)
+        ]
+        values = [f"{SYMBOLS.get(key, key.rpartition('.')[2])} {config[key]}" for key in telling]
+        texts.append(", ".join([server if ":" in server else server.upper(), *values]))
     return texts
 
 

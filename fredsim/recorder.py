@@ -22,7 +22,10 @@ __all__ = ["METRICS", "Recorder", "Row", "write_histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of metrics.csv. Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before."""
+    """A row of metrics.csv.
+
+    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before.
+    """
 
     iteration: int
     timestamp: int

@@ -47,31 +47,42 @@ def find_class(kind: Kind, name: str) -> type:
                 f"{kind}.name: unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
                 "or your own as package.module:Class)"
             )
-        found = registered[name].load()
+        try:
+            found = registered[name].load()
+        except Exception as error:
+            raise ConfigError(f"{kind}.name: cannot load '{name}' ({type(error).__name__}: {error})") from error
     if not isinstance(found, type):
-        raise ConfigError(f"{kind}.name: '{name}' is not a class")
+        raise ConfigError(f"{kind}.name: '{name}' is a {type(found).__name__}; it must be a class")
     missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
     if missing:
-        raise ConfigError(f"{kind}.name: class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
+        raise ConfigError(
+            f"{kind}.name: class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}"
+        )
     return found
 
 
 def _import(kind: Kind, name: str) -> Any:
     module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute or module_name.startswith("."):
+        raise ConfigError(f"{kind}.name: '{name}' must have the form package.module:Class")
     here = str(Path.cwd())
     if here not in sys.path:  # a console script's path lacks the folder it is called from
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"{kind}.name: cannot import '{module_name}' ({error}); it is looked up from {here}") from None
+    except Exception as error:  # a user's module may raise anything
+        raise ConfigError(
+            f"{kind}.name: cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
+        ) from error
     if not hasattr(module, attribute):
         classes = [n for n, v in vars(module).items() if isinstance(v, type)]
         raise ConfigError(f"{kind}.name: module '{module_name}' has no '{attribute}'{nearest(attribute, classes)}")
     return getattr(module, attribute)
 
 
-def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[tuple[int | str, ...], str]]]:
+def resolve_hyper(
+    kind: Kind, name: str, hyper: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[tuple[tuple[int | str, ...], str]]]:
     """Return the hyper-parameters with defaults filled in, and the problems found, each with its place."""
     found = find_class(kind, name)
     if issubclass(found, Configurable):
@@ -82,16 +93,12 @@ def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict
     parameters = inspect.signature(found).parameters
     problems: list[tuple[tuple[int | str, ...], str]] = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        for key in hyper:
-            if key not in parameters:
-                problems.append(((key,), f"unknown key{nearest(key, parameters)} (known: {', '.join(parameters) or 'none'})"))
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty and parameter.kind in (
-            parameter.KEYWORD_ONLY,
-            parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            if key not in hyper:
-                problems.append(((key,), "is required"))
+        known = ", ".join(parameters) or "none"
+        unknown = [key for key in hyper if key not in parameters]
+        problems += [((key,), f"unknown key{nearest(key, parameters)} (known: {known})") for key in unknown]
+    named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    required = {key for key in named if parameters[key].default is inspect.Parameter.empty}
+    problems += [((key,), "is required") for key in parameters if key in required - hyper.keys()]
     return dict(hyper), problems
 
 

@@ -38,30 +38,41 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
+        path = self.folder / "summary.json"
         try:
-            loaded: dict[str, Any] = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+            loaded: Any = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
-        except ValueError as error:
-            raise OutputError(f"{self.folder / 'summary.json'}: is damaged ({error})") from None
+        except (OSError, ValueError) as error:
+            raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
+        if not isinstance(loaded, dict):
+            raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
+        for key, kind in (("status", str), ("digest", str), ("iterations", int)):
+            if not isinstance(loaded.get(key), kind):
+                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
         return loaded
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv."""
-        return _read_csv(self.folder / "metrics.csv")
+        return _read_csv(self.folder / "metrics.csv", "iteration", "validation_error", "digest")
 
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        return _read_csv(self.folder / "staleness.csv")
+        return _read_csv(self.folder / "staleness.csv", "staleness", "count")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters, by name."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        return dict(load_file(self.folder / "params.safetensors"))
+        path = self.folder / "params.safetensors"
+        try:
+            return dict(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
 
 
 class Results:
@@ -70,6 +81,8 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._names: list[str] = self.runs["run"].tolist()
+        if not self._names:
+            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
 
     def __iter__(self) -> Iterator[Result]:
         return (Result(self.folder / name) for name in self._names)
@@ -86,7 +99,7 @@ class Results:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """A row a run: the values of the axes, and how it ended."""
-        return _read_csv(self.folder / "runs.csv")
+        return _read_csv(self.folder / "runs.csv", "run")
 
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:
@@ -96,13 +109,18 @@ def load(folder: str | os.PathLike[str]) -> Result | Results:
         return Results(folder)
     if (folder / "config.yaml").is_file():
         return Result(folder)
-    raise OutputError(f"{folder}: holds no results (neither config.yaml nor runs.csv)")
+    found = "holds no results (neither config.yaml nor runs.csv)" if folder.is_dir() else "is no folder"
+    raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, *columns: str) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_csv(path, float_precision="round_trip")
+        table = pd.read_csv(path)
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be read ({error})") from None
+        raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+    for column in columns:
+        if column not in table:
+            raise OutputError(f"{path}: is damaged (it has no column '{column}'); run the experiment again")
+    return table

@@ -29,7 +29,7 @@ from fredsim.recorder import METRICS, Recorder, Row, write_histogram
 from fredsim.registry import build
 from fredsim.results import Result, Results, load
 from fredsim.sampling import make_sampler
-from fredsim.simulation import Diverged, Length, Outcome, Simulation
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Simulation
 from fredsim.streams import Streams
 
 __all__ = ["Observer", "execute", "open_source", "run", "run_plan"]
@@ -41,19 +41,19 @@ class Observer(Protocol):
     """Who watches a run: the progress bar, or nobody. Nothing that it does changes a bit."""
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """A run begins; one of its two lengths is known."""
+        """Take note that a run begins; one of its two lengths is known."""
         ...
 
     def advance(self, iteration: int, timestamp: int) -> None:
-        """Events have happened."""
+        """Take note of how far the run is."""
         ...
 
     def row(self, row: Row) -> None:
-        """A row was recorded."""
+        """Take note of a row."""
         ...
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """The run has ended and its files are written."""
+        """Take note that the run has ended and its files are written."""
         ...
 
 
@@ -74,7 +74,7 @@ class Silent:
 
 
 def open_source(source: Source) -> Document:
-    """Return the document of a YAML file, of an experiment that comes with fredsim (by its path below experiments/), or of a dict.
+    """Return the document of a YAML file, of an experiment that comes with fredsim, or of a dict.
 
     Raises ConfigError where there is no such file.
     """
@@ -86,7 +86,10 @@ def open_source(source: Source) -> Document:
     if not path.exists():
         shipped = Path(str(resources.files("fredsim") / "experiments")) / path.with_suffix(".yaml")
         if not shipped.is_file():
-            raise ConfigError(f"{path}: no such file, and no experiment of this name; `fredsim list experiments` names those that come with fredsim")
+            raise ConfigError(
+                f"{path}: no such file, and no experiment of this name; "
+                "`fredsim list experiments` names those that come with fredsim"
+            )
         path = shipped
     document = read_document(path)
     document.data.setdefault("name", path.stem)
@@ -113,6 +116,7 @@ def run(
     Raises:
         ConfigError: the experiment is not valid. DataError: its data is missing or damaged. OutputError: the folder
         holds another experiment. SimulationError: a server or dispatcher broke its contract.
+
     """
     return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume)
 
@@ -149,7 +153,7 @@ def run_plan(
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turn the first interrupt (Ctrl-C) into a request to stop after the events at hand; the second one is Python's own."""
+    """Turn the first interrupt (Ctrl-C) into a request to stop after the events at hand; a second one kills."""
     asked = threading.Event()
 
     def ask(number: int, frame: object) -> None:
@@ -177,18 +181,21 @@ def claim(folder: Path, name: str, content: str) -> None:
         present = folder / name
         if present.is_file():
             if not _same_bits(present, content):
-                raise OutputError(f"{folder} already holds another experiment; choose another folder by --out, or remove it")
+                raise OutputError(
+                    f"{folder} already holds another experiment; choose another folder by --out, or remove it"
+                )
         elif any(folder.iterdir()):
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
         present.write_text(content, encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be written ({error.strerror or error})") from None
+        what = f"cannot be written ({error.strerror or error})"
+        raise OutputError(f"{folder}: {what}; choose another folder by --out") from None
 
 
 def _same_bits(present: Path, content: str) -> bool:
     """Whether two resolved experiments give the same bits; two sweeps, whether their texts are the same."""
     if present.name != "config.yaml":
-        return present.read_text(encoding="utf-8") == content
+        return present.read_bytes() == content.encode()
     try:
         before = resolve(read_document(present).data)
     except ConfigError:
@@ -205,8 +212,8 @@ def _parsed(content: str) -> Experiment:
 def finished(folder: Path, experiment: Experiment) -> bool:
     """Return whether the folder holds this experiment's finished or diverged run."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        summary = Result(folder).summary
+    except OutputError:
         return False
     return summary.get("experiment") == experiment.digest and summary.get("status") in {"finished", "diverged"}
 
@@ -299,7 +306,9 @@ def execute(
 class _Simulate:
     """Runs the events of one experiment, anew after a divergence, streaming metrics.csv."""
 
-    def __init__(self, prepared: Prepared, engine: Any, folder: Path, observer: Observer, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, prepared: Prepared, engine: Any, folder: Path, observer: Observer, stop: Callable[[], bool]
+    ) -> None:
         self._prepared = prepared
         self._engine = engine
         self._folder = folder
@@ -316,7 +325,9 @@ class _Simulate:
             return self._once(length, self._stop)
         except Diverged as diverged:
             outcome, recorder = self._once(Length(diverged.iteration, None), lambda: False)
-            return Outcome("diverged", outcome.iterations, outcome.params, outcome.seconds, outcome.seconds_evaluation), recorder
+            return Outcome(
+                "diverged", outcome.iterations, outcome.params, outcome.seconds, outcome.seconds_evaluation
+            ), recorder
 
     def _once(self, length: Length, stop: Callable[[], bool]) -> tuple[Outcome, Recorder]:
         prepared, experiment = self._prepared, self._prepared.experiment
@@ -344,21 +355,17 @@ class _Simulate:
                 clients=experiment.clients.count,
                 wait=experiment.dispatcher.wait,
                 window=experiment.window,
-                due=self._due(),
+                interval=self._interval(),
                 recorder=recorder,
                 progress=self._observer.advance,
                 stop=stop,
             )
             return simulation.run(length), recorder
 
-    def _due(self) -> Callable[[int, int, int], bool]:
+    def _interval(self) -> Interval:
         evaluation = self._prepared.experiment.evaluation
-        every = evaluation.every
-        if evaluation.unit == "updates":
-            return lambda iteration, timestamp, before: timestamp != before and timestamp % every == 0
-        if evaluation.unit == "epochs":
-            every *= self._prepared.batches
-        return lambda iteration, timestamp, before: iteration % every == 0
+        every = evaluation.every * (self._prepared.batches if evaluation.unit == "epochs" else 1)
+        return Interval(every, in_updates=evaluation.unit == "updates")
 
 
 def _finite(value: float) -> float | None:
@@ -366,8 +373,8 @@ def _finite(value: float) -> float | None:
 
 
 SUMMARY_COLUMNS = (
-    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error", "bytes_pushed", "bytes_fetched",
-    "digest",
+    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "bytes_pushed", "bytes_fetched", "digest",
 )  # fmt: skip
 
 

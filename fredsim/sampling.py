@@ -19,7 +19,7 @@ class Sampler(Protocol):
     """Gives minibatches."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the samples (B, µ) of B gradients, each by its iteration of arrival, its client and that client's own count."""
+        """Return the samples (B, µ) of B gradients by iteration of arrival, client and that client's own count."""
         ...
 
 

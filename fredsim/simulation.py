@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
 from fredsim.servers.base import Server
 
-__all__ = ["Length", "Outcome", "Simulation"]
+__all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
 
 Array = NDArray[np.float32]
 Status = Literal["finished", "diverged", "interrupted"]
@@ -42,6 +42,20 @@ class Length:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """When a row is recorded: every so many iterations, or updates."""
+
+    every: int
+    in_updates: bool = False
+
+    def due(self, iteration: int, timestamp: int, before: int) -> bool:
+        """Return whether a row is due after an event that took the timestamp from `before` to `timestamp`."""
+        if self.in_updates:
+            return timestamp != before and timestamp % self.every == 0
+        return iteration % self.every == 0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite."""
 
@@ -52,7 +66,7 @@ class Outcome:
     seconds_evaluation: float
 
 
-class Diverged(Exception):
+class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
     """The update of this iteration gave a parameter that is not finite."""
 
     def __init__(self, iteration: int) -> None:
@@ -75,23 +89,23 @@ class Simulation:
         clients: int,
         wait: bool,
         window: int | None,
-        due: Callable[[int, int, int], bool],
+        interval: Interval,
         recorder: Recorder,
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Wire the parts; `due(iteration, timestamp, timestamp before)` says whether a row is recorded."""
+        """Wire the parts. Raises SimulationError where the server's parameters are not float32 (P,)."""
         self._layout = model.layout
         self._engine = engine
         self._server = server
         self._dispatcher = dispatcher
         self._sampler = sampler
         self._recorder = recorder
-        self._due = due
+        self._interval = interval
         self._progress = progress
         self._stop = stop
         if isinstance(server, Server):
-            server.compile_rule = engine.compile_rule  # type: ignore[method-assign]
+            server.compile_rule = engine.compile_rule
             server.init(params, clients, layout=self._layout)
         else:
             server.init(params.copy(), clients)
@@ -155,7 +169,7 @@ class Simulation:
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
         if self._holds:
-            clients = []
+            clients: list[int] = []
             for _ in range(min(limit, self._pushes_until_release())):
                 client = self._dispatcher.choose(self.iteration + len(clients))
                 self._dispatcher.hold(client)
@@ -164,13 +178,13 @@ class Simulation:
         while len(self._order) < limit:
             self._order.append(self._dispatcher.choose(self._drawn))
             self._drawn += 1
-        clients = []
+        different: list[int] = []
         seen: set[int] = set()
-        while len(clients) < limit and self._order[0] not in seen:
+        while len(different) < limit and self._order[0] not in seen:
             client = self._order.popleft()
             seen.add(client)
-            clients.append(client)
-        return clients
+            different.append(client)
+        return different
 
     def _arrive(self, client: int, grad: Array, losses: Array) -> None:
         """Let one gradient arrive: the update, the reply, the fetches."""
@@ -189,15 +203,17 @@ class Simulation:
             raise Diverged(self.iteration)
         if self.iteration == 0:
             self._check_params()
+        released = (client,) if reply is None else tuple(reply.released)
+        if not self._holds and client not in released:
+            raise self._broken(
+                client, "reply", "the client was not released; a server that holds declares holds = True"
+            )
         self.iteration += 1
         self._recorder.push(before - pushed_timestamp, losses, grad.nbytes)
         self._holdings.pushed(client)
-        released: Iterable[int] = (client,) if reply is None else reply.released
         for other in released:
             self._fetch(other)
-        if not self._holds and reply is not None and client not in tuple(reply.released):
-            raise self._broken(client, "reply", "the client was not released; a server that holds declares holds = True")
-        if self._due(self.iteration, self.timestamp, before):
+        if self._interval.due(self.iteration, self.timestamp, before):
             self._record()
 
     def _fetch(self, client: int) -> None:

@@ -70,7 +70,7 @@ class Streams:
     def words(
         self, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0, attempt: ArrayLike = 0
     ) -> Words:
-        """Return one 32-bit word a draw: lane `element` mod 4 of the block at counter (element ÷ 4, step, client, attempt)."""
+        """Return one 32-bit word a draw: lane element mod 4 of the block at (element ÷ 4, step, client, attempt)."""
         element, step, client, attempt = np.broadcast_arrays(
             *(np.asarray(x, np.uint64) for x in (element, step, client, attempt))
         )
@@ -83,8 +83,10 @@ class Streams:
         block = philox4x32((np.arange((count + 3) // 4), step, client, 0), (self.seed, int(stream)))
         return np.stack(block, axis=1).reshape(-1)[:count]
 
-    def below(self, n: ArrayLike, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0) -> NDArray[np.int64]:
-        """Return unbiased integers in [0, n), n < 2³², by multiplication; a biased word is redrawn with the next attempt."""
+    def below(
+        self, n: ArrayLike, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0
+    ) -> NDArray[np.int64]:
+        """Return unbiased integers in [0, n), n < 2³²; a biased word is redrawn with the next attempt."""
         n, element, step, client = np.broadcast_arrays(*(np.asarray(x, np.uint64) for x in (n, element, step, client)))
         product = self.words(stream, element, step, client).astype(np.uint64) * n
         attempt = 0
@@ -92,7 +94,8 @@ class Streams:
             attempt += 1
             word = self.words(stream, element[redraw], step[redraw], client[redraw], attempt)
             product[redraw] = word.astype(np.uint64) * n[redraw]
-        return (product >> SHIFT).astype(np.int64)
+        result: NDArray[np.int64] = (product >> SHIFT).astype(np.int64)
+        return result
 
     def below64(self, n: int, stream: Stream, step: int) -> int:
         """Return an unbiased integer in [0, n), n < 2⁶⁴, from words 0 (high) and 1 (low) of the block."""
@@ -106,7 +109,7 @@ class Streams:
 
     def uniform(self, stream: Stream, *counter: Any) -> NDArray[np.float64]:
         """Return uniform draws in [0, 1), multiples of 2⁻²⁴; `counter` as in `words`."""
-        return (self.words(stream, *counter) >> np.uint32(8)) * 2.0**-24
+        return (self.words(stream, *counter) >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
 
 def normal_quantile(words: Words) -> NDArray[np.float64]:

@@ -4,43 +4,49 @@ from __future__ import annotations
 
 import csv
 import tempfile
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from fredsim.document import read_document
+from fredsim.errors import OutputError
 from fredsim.experiment import resolve
 from fredsim.results import Result, load
 from fredsim.runner import Observer, execute
 
-__all__ = ["difference", "verify"]
+__all__ = ["difference", "results_of", "verify"]
 
 
-def verify(result: Result, *, root: str | None = None, backend: str | None = None, observer: Observer | None = None) -> str | None:
+def verify(
+    result: Result, *, root: str | None = None, backend: str | None = None, observer: Observer | None = None
+) -> str | None:
     """Run the recorded experiment again and return the first difference, or None where every bit is the same.
 
-    Compared are the digests row by row, the summary's digest, and the bytes of metrics.csv and staleness.csv. A run that
-    was interrupted is run as far as it came.
+    Compared are the digests row by row, the summary's digest, and the bytes of metrics.csv and staleness.csv. A run
+    that was interrupted is run as far as it came.
     """
     config = read_document(result.folder / "config.yaml")
     experiment = resolve(config.data | ({"backend": backend} if backend else {}), config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
+    files = ("metrics.csv", "staleness.csv")
+    difference(result, result, files)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)
-        return difference(result, Result(Path(folder)), files=("staleness.csv",))
+        return difference(result, Result(Path(folder)), files)
 
 
 def difference(one: Result, other: Result, files: tuple[str, ...] = ()) -> str | None:
-    """Return where two runs first differ, or None: in the rows of metrics.csv, the status, the parameters, or `files`."""
-    with (one.folder / "metrics.csv").open(newline="") as a, (other.folder / "metrics.csv").open(newline="") as b:
-        for line, (left, right) in enumerate(zip_longest(csv.DictReader(a), csv.DictReader(b)), start=2):
-            if left is None or right is None:
-                shorter = one if left is None else other
-                return f"metrics.csv, line {line}: {shorter.folder} ends here, at iteration {shorter.summary['iterations']}"
-            for key in ("digest", *left):
-                if left.get(key) != right.get(key):
-                    return f"metrics.csv, line {line}, iteration {left['iteration']}: {key} is {left.get(key)} and {right.get(key)}"
+    """Return where two runs first differ: in metrics.csv, the status, the parameters or `files`; else None."""
+    for line, (left, right) in enumerate(zip_longest(_rows(one), _rows(other)), start=2):
+        if left is None or right is None:
+            shorter = one if left is None else other
+            return f"metrics.csv, line {line}: {shorter.folder} ends here, at iteration {shorter.summary['iterations']}"
+        for key in ("digest", *left):
+            if left.get(key) != right.get(key):
+                at = f"metrics.csv, line {line}, iteration {left['iteration']}"
+                return f"{at}: {key} is {left.get(key)} and {right.get(key)}"
     for key in ("status", "digest"):
         if one.summary[key] != other.summary[key]:
             return f"summary.json: {key} is {one.summary[key]} and {other.summary[key]}"
@@ -49,12 +55,31 @@ def difference(one: Result, other: Result, files: tuple[str, ...] = ()) -> str |
             return f"params.safetensors: {name} is not in both with one shape"
         unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
         if len(unequal):
-            at = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
-            return f"params.safetensors: {name}{list(at)} is {values[at]!r} and {other.params[name][at]!r}"
+            place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
+            return f"params.safetensors: {name}{list(place)} is {values[place]!r} and {other.params[name][place]!r}"
     for name in files:
-        if (one.folder / name).read_bytes() != (other.folder / name).read_bytes():
+        if _bytes(one.folder / name) != _bytes(other.folder / name):
             return f"{name}: the bytes differ"
     return None
+
+
+def _rows(result: Result) -> Iterator[dict[str, str]]:
+    """Yield the rows of metrics.csv as text. Raises OutputError where it cannot be read."""
+    path = result.folder / "metrics.csv"
+    try:
+        reader = csv.DictReader(_bytes(path).decode().splitlines())
+        if "iteration" not in (reader.fieldnames or ()):
+            raise OutputError(f"{path}: is damaged (it has no column 'iteration'); run the experiment again")
+        yield from reader
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
 
 
 def results_of(folder: Path) -> list[Result]:

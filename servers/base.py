@@ -39,7 +39,7 @@ Kernel = Callable[..., bool]
 
 
 def apply_in_numpy(rule: Rule) -> Kernel:
-    """Return update(theta, *state, g, begin, end, *coefficients) that runs the rule on NumPy arrays: the slow oracle."""
+    """Return update(theta, *state, g, begin, end, *coefficients) that runs the rule on NumPy arrays."""
 
     def update(*arguments: Any) -> bool:
         arrays = arguments[: 2 + len(rule.state)]
@@ -71,6 +71,7 @@ class Server(Configurable):
         holds: whether a reply may fail to release the client that pushed. A server that never holds may have its
             whole order of clients drawn ahead.
         finite: whether every parameter was finite after the last update.
+
     """
 
     idea: ClassVar[str] = ""

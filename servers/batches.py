@@ -49,7 +49,7 @@ def descend_by_mean(theta: Any, g: Any, alpha: Any, count: Any) -> Any:
 
 
 class CollectingServer(ElementwiseServer):
-    """Holds the clients of an unfinished batch; a full one of `needed` gradients steps by its mean and releases them."""
+    """Holds the clients of an unfinished batch; a full one, of `needed` gradients, steps by its mean."""
 
     rule = Rule(descend_by_mean)
     needed: int

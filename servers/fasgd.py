@@ -8,9 +8,10 @@
 Odena 2016, "Faster asynchronous SGD", arXiv:1601.04033.
 
 Departures. The paper's eq 6 divides by the root instead (variant `printed`), against its prose and its code. The code
-behind its figures keeps v ← 0.9 v + 0.1 |g| from v = 0 and steps by α g / ((v + 0.001)(τ + 1)) (variant `released`). γ, β, ε and
-the initial values are in none of them: ours are 0.9, 0.9, 1e-4, n = b = 0 and v = 1. n − b² may round below zero, so
-the root is of max(n − b², 0) + ε. The averages n, b and v are stored flushed: below 2⁻⁶² they become +0.
+behind its figures keeps v ← 0.9 v + 0.1 |g| from v = 0 and steps by α g / ((v + 0.001)(τ + 1)) (variant `released`).
+γ, β, ε and the initial values are in none of them: ours are 0.9, 0.9, 1e-4, n = b = 0 and v = 1. n − b² may round
+below zero, so the root is of max(n − b², 0) + ε. The averages n, b and v are stored flushed: below 2⁻⁶² they become
++0.
 """
 
 from __future__ import annotations

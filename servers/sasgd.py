@@ -2,7 +2,8 @@
 
     θ ← θ − α (g / d),   d = max(τ, 1)  or  τ + 1
 
-Zhang, Gupta, Lian and Liu 2015, "Staleness-aware async-SGD for distributed deep learning", arXiv:1511.05950, with n = λ.
+Zhang, Gupta, Lian and Liu 2015, "Staleness-aware async-SGD for distributed deep learning", arXiv:1511.05950, with n =
+λ.
 
 Departures: `divisor: plus1` is what FRED's released code divides by (Odena 2016, arXiv:1601.04033, whose text has τ).
 """

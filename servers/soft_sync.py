@@ -2,8 +2,8 @@
 
     θ ← θ − α (Σ g_l / d_l) / c,   c = ⌊λ/n⌋, l in order of arrival, d_l = 1, or the staleness divisor where `aware`
 
-Zhang, Gupta, Lian and Liu 2015, arXiv:1511.05950; the protocol is FRED's (Odena 2016, arXiv:1601.04033). n = 1 is hard-sync, n = λ is
-ASGD, or SASGD where aware, to the bit.
+Zhang, Gupta, Lian and Liu 2015, arXiv:1511.05950; the protocol is FRED's (Odena 2016, arXiv:1601.04033). n = 1 is
+hard-sync, n = λ is ASGD, or SASGD where aware, to the bit.
 
 Departures: a client whose gradient lies in an unfinished batch is held, as in FRED; Zhang's go on.
 """

@@ -12,5 +12,5 @@ Divisor = Literal["max1", "plus1"]
 
 
 def divisor(kind: Divisor, staleness: int) -> np.float32:
-    """Return max(τ, 1), as Zhang et al. (2015), or τ + 1, as FRED's released code, which penalises fresh gradients too."""
+    """Return max(τ, 1), as Zhang et al. (2015), or τ + 1, as FRED's released code."""
     return np.float32(max(staleness, 1) if kind == "max1" else staleness + 1)

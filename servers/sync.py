@@ -2,8 +2,9 @@
 
     θ ← θ − α (Σ g_l) / c,   l in order of arrival, c = λ or `aggregate`
 
-FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k gradients, and
-one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981 (backup workers).
+FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k
+gradients, and one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD",
+arXiv:1604.00981 (backup workers).
 
 Departures: none. A late gradient releases its client at once and leaves the timestamp as it is.
 """

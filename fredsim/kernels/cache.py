@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -83,15 +83,13 @@ class KernelCache(caching.Cache):
         self._cache_file.__class__ = _Files
 
 
-def kernel(**options) -> Callable[[Callable], Callable]:
+def kernel(**options):
     """Compile a function with numba.njit(**options), cached across processes. Never with fastmath."""
 
     def decorate(function):
         dispatcher = njit(**options)(function)
-        try:
+        with suppress(OSError):  # where no folder can be written, every process compiles anew
             dispatcher._cache = KernelCache(function)
-        except OSError:
-            pass  # no folder can be written: compile anew in every process
         return dispatcher
 
     return decorate

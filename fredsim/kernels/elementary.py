@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-
 from fredsim.numerics import elementary
 from fredsim.numerics.elementary import INVERSE_LN2, LN2_HIGH, LN2_LOW, MANTISSA, ONE_BITS, SQRT2
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.datasets import Dataset, Split
-from fredsim.kernels import dense
+from fredsim.kernels.dense import evaluate
+from fredsim.kernels.gradient import gradients
 from fredsim.kernels.team import Team, default_threads
 from fredsim.kernels.update import compile_rule
 from fredsim.models import Mlp
@@ -81,7 +82,7 @@ class NumbaEngine:
         out_at = address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64)
         run = self._team.run if batches * mu * self._layout.size > ALONE else self._team.alone
         run(
-            dense.gradients, self._sizes, held_at, out_at, self._train.first, self._train.column, self._train.value,
+            gradients, self._sizes, held_at, out_at, self._train.first, self._train.column, self._train.value,
             self._train.labels, rows, self._activations, self._errors, self._losses[:batches], self._turned_weights,
         )  # fmt: skip
         return self._grads[:batches], self._losses[:batches]
@@ -99,9 +100,7 @@ class NumbaEngine:
         weights[: len(params)] = params
         losses = np.empty(len(data.labels), np.float32)
         wrong = np.empty(len(data.labels), np.bool_)
-        self._team.run(
-            dense.evaluate, self._sizes, weights, data.first, data.column, data.value, data.labels, losses, wrong
-        )
+        self._team.run(evaluate, self._sizes, weights, data.first, data.column, data.value, data.labels, losses, wrong)
         return losses, wrong
 
     def compile_rule(self, rule: Rule) -> Callable[..., bool]:

@@ -71,7 +71,7 @@ def _give_way(typingctx):
     return types.none(), generate
 
 
-@njit(inline="always")
+@njit
 def meet(size, barrier):
     """Wait until all `size` threads have come here. `barrier` is int64 (16,): arrivals at 0, rounds at 8."""
     if size > 1:

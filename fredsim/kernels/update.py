@@ -57,7 +57,8 @@ def compile_rule(rule: Rule) -> Callable[..., bool]:
     parameters = tuple(inspect.signature(function).parameters)
     updated = parameters[: 1 + len(rule.state)]
     arrays = parameters[: 2 + len(rule.state)]
-    call = f"{', '.join(f'new_{a}' for a in updated)} = {function.__name__}({', '.join((*(f'v_{a}' for a in arrays), *rule.coefficients))})"
+    arguments = ", ".join((*(f"v_{a}" for a in arrays), *rule.coefficients))
+    call = f"{', '.join(f'new_{a}' for a in updated)} = {function.__name__}({arguments})"
     between = "\n        "
     source = TEMPLATE.format(
         flush=inspect.getsource(rules.flush),

@@ -1,9 +1,9 @@
 """A vector type for numba: sixteen float32 lanes, so that a loop over many arrays is sure to run in vector registers.
 
-LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type knows
-only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a scalar would
-be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded to float32 first,
-as NumPy rounds it beside a float32 array.
+LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type
+knows only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a
+scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
+to float32 first, as NumPy rounds it beside a float32 array.
 """
 
 from __future__ import annotations

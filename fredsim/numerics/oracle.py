@@ -32,7 +32,8 @@ def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
     while len(leaves) > 1:
         pairs = leaves[0 : len(leaves) - 1 : 2] + leaves[1::2]
         leaves = np.concatenate([pairs, leaves[-1:]]) if len(leaves) % 2 else pairs
-    return leaves[0] + leaves.dtype.type(0)
+    total: NDArray[np.floating] = leaves[0] + leaves.dtype.type(0)
+    return total
 
 
 def mean64(values: NDArray[np.floating]) -> float:

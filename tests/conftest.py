@@ -1,0 +1,103 @@
+"""Fixtures for the whole suite."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim import cli
+from fredsim.document import dump_yaml
+from fredsim.results import Result
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that take more than a minute")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture
+def digits_experiment() -> dict[str, Any]:
+    """A small experiment on the embedded data: 8 clients, 1,210 parameters."""
+    return {
+        "name": "small",
+        "iterations": 50,
+        "data": {"name": "digits"},
+        "model": {"hidden": [16]},
+        "clients": {"count": 8, "batch_size": 3},
+        "server": {"name": "asgd", "lr": 0.1},
+    }
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, digits_experiment: dict[str, Any]) -> Callable[..., Result]:
+    """Run the small experiment with changed top-level keys, each time in a folder of its own."""
+    numbers = count()
+
+    def run(changes: Mapping[str, Any], root: str | None = None) -> Result:
+        experiment = {**digits_experiment, **changes}
+        if {"updates", "epochs"} & changes.keys():
+            del experiment["iterations"]
+        result = fredsim.run(experiment, out=tmp_path / f"run{next(numbers)}", data_root=root)
+        assert isinstance(result, Result)
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def mnist_root() -> str:
+    """The data root that FREDSIM_DATA names, where it holds MNIST."""
+    root = os.environ.get("FREDSIM_DATA")
+    if not root or not any((Path(root) / folder).is_dir() for folder in ("mnist", "MNIST/raw")):
+        pytest.skip("FREDSIM_DATA names no folder with MNIST")
+    return root
+
+
+@pytest.fixture
+def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small experiment as a file in a current folder of its own, where a user's modules are looked up too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "small.yaml"
+    path.write_text(dump_yaml(digits_experiment), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Call `fredsim` with these words; return its exit code, its output and its messages."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., None]:
+    """Call `fredsim` and check that it refuses: exit code 2, nothing but messages, and these parts in them."""
+
+    def call(*words: object, says: Sequence[str]) -> None:
+        code, output, messages = command(*words)
+        assert (code, output) == (2, "")
+        assert all(line.startswith("error: ") for line in messages.splitlines())
+        assert [part for part in says if part not in messages] == [], messages
+
+    return call

@@ -1,0 +1,43 @@
+"""The recorded digests, on every backend; a change of theirs must stand in the change log."""
+
+import hashlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_make() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("golden_make", Path(__file__).with_name("make.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make = load_make()
+RECORDED: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
+
+
+def test_every_combination_is_recorded() -> None:
+    assert RECORDED.keys() == make.experiments().keys()
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+@pytest.mark.parametrize("name", make.experiments())
+def test_digest(name: str, backend: str, tmp_path: Path) -> None:
+    assert make.digest(make.experiments()[name], backend, tmp_path / "run") == RECORDED[name]
+
+
+def test_the_change_log_names_the_recorded_digests() -> None:
+    digest = hashlib.sha256(make.FILE.read_bytes()).hexdigest()[:16]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    numerics = re.findall(r"^### Numerics\n(.*?)(?=^##|\Z)", changes, flags=re.MULTILINE | re.DOTALL)
+    assert numerics, "CHANGELOG.md has no section Numerics"
+    assert digest in numerics[0], f"the newest section Numerics must say why the golden digests are now {digest}"

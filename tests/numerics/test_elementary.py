@@ -1,0 +1,94 @@
+"""exp, log and pow: within one unit in the last place, special values, and the same bits compiled."""
+
+import mpmath
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from fredsim.kernels import elementary as compiled
+from fredsim.numerics.elementary import exp32, exp64, log32, log64, pow64
+
+MILLION = 1_000_000
+
+
+def ulps(found: NDArray[np.floating], wide: NDArray[np.longdouble]) -> float:
+    """Return the largest distance from the reference in units of the result's last place."""
+    spacing = np.spacing(np.abs(found)).astype(np.longdouble)
+    return float(np.max(np.abs(found.astype(np.longdouble) - wide) / spacing))
+
+
+def floats32(low: float, high: float) -> NDArray[np.float32]:
+    return np.unique(np.linspace(low, high, MILLION + MILLION // 5, dtype=np.float64).astype(np.float32))
+
+
+def positive32() -> NDArray[np.float32]:
+    """Return positive float32 over the whole range of exponents, subnormals included."""
+    bits = np.linspace(1, np.float32(np.finfo(np.float32).max).view(np.uint32), MILLION + 7).astype(np.uint32)
+    near_one = np.float32(1) + np.arange(-50_000, 50_000, dtype=np.float32) * np.float32(2.0**-23)
+    return np.concatenate([bits.view(np.float32), near_one])
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="this platform's longdouble is no wider than float64")
+def test_within_one_ulp() -> None:
+    x = floats32(-87, 88.72)
+    assert len(x) >= MILLION
+    assert ulps(exp32(x), np.exp(x.astype(np.longdouble))) <= 0.51
+    y = positive32()
+    y = y[y != 1]
+    assert ulps(log32(y), np.log(y.astype(np.longdouble))) <= 0.51
+    wide = np.linspace(-708, 709.78, MILLION)
+    assert ulps(exp64(wide), np.exp(wide.astype(np.longdouble))) <= 1.0
+    positive = np.concatenate([np.exp(np.linspace(-744, 709, MILLION)), 1 + np.linspace(-1e-3, 1e-3, 1001)])
+    positive = positive[positive != 1]
+    assert ulps(log64(positive), np.log(positive.astype(np.longdouble))) <= 1.0
+
+
+def test_against_arbitrary_precision() -> None:
+    """The reference above is the C library's: check ours against mpmath too."""
+    for value in np.linspace(-86.9, 88.7, 500).astype(np.float32):
+        with mpmath.workprec(120):
+            true = mpmath.exp(mpmath.mpf(float(value)))
+            error = abs(mpmath.mpf(float(exp32(value))) - true) / mpmath.mpf(float(np.spacing(exp32(value))))
+        assert error <= 0.51
+    for wide in np.geomspace(1e-300, 1e300, 500):
+        with mpmath.workprec(120):
+            true = mpmath.log(mpmath.mpf(float(wide)))
+            error = abs(mpmath.mpf(float(log64(wide))) - true) / mpmath.mpf(float(np.spacing(abs(log64(wide)))))
+        assert error <= 1.0
+
+
+def test_special_values() -> None:
+    x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -87.01, 88.73], np.float32)
+    np.testing.assert_array_equal(exp32(x), np.array([1, 1, np.nan, np.inf, 0, 0, np.inf], np.float32))
+    np.testing.assert_array_equal(exp64([0.0, np.nan, 710, -709, np.inf]), [1, np.nan, np.inf, 0, np.inf])
+    y = np.array([0.0, -0.0, 1.0, -1.0, np.inf, np.nan], np.float32)
+    expected = [-np.inf, -np.inf, 0, np.nan, np.inf, np.nan]
+    np.testing.assert_array_equal(log32(y), np.array(expected, np.float32))
+    np.testing.assert_array_equal(log64(y.astype(np.float64)), expected)
+    assert pow64(1.0, -0.75) == 1.0
+    assert abs(pow64(16.0, 0.75) - 8.0) < 4e-15
+
+
+@njit
+def apply_exp(x, out):  # type: ignore[no-untyped-def]
+    for i in range(len(x)):
+        out[i] = compiled.exp32(x[i])
+
+
+@njit
+def apply_log(x, out):  # type: ignore[no-untyped-def]
+    for i in range(len(x)):
+        out[i] = compiled.log32(x[i])
+
+
+def test_compiled_gives_the_same_bits() -> None:
+    special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 1e-45, 1e-38, 3.4e38], np.float32)
+    for function, oracle, x in (
+        (apply_exp, exp32, np.concatenate([floats32(-90, 90), special])),
+        (apply_log, log32, np.concatenate([positive32(), special])),
+    ):
+        out = np.empty_like(x)
+        function(x, out)
+        np.testing.assert_array_equal(out.view(np.uint32) << 1, oracle(x).view(np.uint32) << 1)  # but a NaN's sign
+        np.testing.assert_array_equal(np.signbit(out[~np.isnan(out)]), np.signbit(oracle(x)[~np.isnan(out)]))

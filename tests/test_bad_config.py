@@ -1,0 +1,179 @@
+"""An experiment that is not valid: exit code 2, and a message that names place, key, value and remedy."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., None]
+
+BASE = """\
+iterations: 50
+data: {name: digits}
+clients: {count: 4, batch_size: 2}
+server: {name: asgd, lr: 0.1}
+"""
+
+FILES = {
+    "a misspelt key": (
+        BASE.replace("batch_size", "batch_sise"),
+        ("bad.yaml:3", "clients.batch_sise", "did you mean 'batch_size'?", "known: count, batch_size, sampling"),
+    ),
+    "a misspelt key at the top": (BASE + "backnd: numpy\n", ("bad.yaml:5: backnd", "did you mean 'backend'?")),
+    "a wrong type": (BASE.replace("50", "many"), ("bad.yaml:1: iterations: is 'many'", "valid integer")),
+    "not YAML": ("a: [1, 2\nb: 3\n", ("bad.yaml:2:2: not valid YAML: expected ',' or ']'",)),
+    "a control character": ("a: 1\nb: \x07\n", ("bad.yaml:2:4: not valid YAML", "special characters")),
+    "duplicate keys": ("seed: 1\ndata: {}\nseed: 2\n", ('bad.yaml:3:1: not valid YAML: found duplicate key "seed"',)),
+    "two documents": ("seed: 1\n---\nseed: 2\n", ("bad.yaml:2:1: not valid YAML",)),
+    "empty": ("", ("bad.yaml: is empty", "must hold a mapping")),
+    "only a comment": ("# nothing\n", ("bad.yaml: is empty", "must hold a mapping")),
+    "a list": ("- a\n- b\n", ("bad.yaml: holds a list", "must hold a mapping")),
+    "a single value": ("digits\n", ("bad.yaml: holds a single value", "must hold a mapping")),
+    "a date": ("seed: 1\nname: 2020-01-01\n", ("bad.yaml:2: name is a date; use numbers, strings, lists or mappings",)),
+    "a key that is a number": ("1: 2\n", ("bad.yaml: key 1 must be a string",)),
+    "no length": (
+        BASE.replace("iterations: 50\n", ""),
+        ("bad.yaml: none is given; give one of iterations, updates and epochs",),
+    ),
+    "two lengths": (
+        BASE + "epochs: 2\n",
+        ("bad.yaml:1: iterations: both iterations and epochs are given; give one of",),
+    ),
+    "a part that is missing": ("iterations: 1\n", ("data: is required", "clients: is required", "server: is required")),
+    "sweep is a list": (BASE + "sweep: [1, 2]\n", ("bad.yaml:5: sweep: must map each key to a list of values",)),
+    "an axis is no list": (BASE + "sweep: {seed: 3}\n", ("bad.yaml:5: sweep: must map each key to a list",)),
+    "an axis is empty": (BASE + "sweep:\n  seed: []\n", ("bad.yaml:6: seed: is swept over an empty list",)),
+    "cases is a mapping": (BASE + "cases: {seed: 1}\n", ("bad.yaml:5: cases: must be a list of mappings",)),
+    "cases is empty": (BASE + "cases: []\n", ("bad.yaml:5: cases: must be a list of mappings",)),
+    "a case is no mapping": (BASE + "cases: [1]\n", ("bad.yaml:5: cases: must be a list of mappings",)),
+    "a key in both": (
+        BASE + "cases:\n  - {seed: 1}\nsweep:\n  seed: [2]\n",
+        ("bad.yaml:8: 'seed' is swept, and 'seed' stands in cases; keep one of them",),
+    ),
+    "a key within one of the other's": (
+        BASE + "cases:\n  - {clients.count: 1}\nsweep:\n  clients: [{count: 3, batch_size: 1}]\n",
+        ("bad.yaml:8: 'clients' is swept, and 'clients.count' stands in cases",),
+    ),
+    "a bad value in a sweep": (
+        BASE + "sweep:\n  seed: [0, 1]\n  server.lr: [0.1, -0.2]\n",
+        ("bad.yaml:7: server.lr: is -0.2; it should be greater than 0",),
+    ),
+    "a bad value within a swept mapping": (
+        BASE + "sweep:\n  server:\n    - {name: asgd, lr: 0.1}\n    - {name: sasgd, lrr: 0.1}\n",
+        ("bad.yaml:8: server.lrr: unknown key", "did you mean 'lr'?"),
+    ),
+    "a bad key in a case": (
+        BASE + "cases:\n  - {seed: 1}\n  - {clients.cuont: 1}\n",
+        ("bad.yaml:7: clients.cuont: unknown key", "did you mean 'count'?"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), FILES.values(), ids=FILES)
+def test_a_file(text: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    small_yaml.with_name("bad.yaml").write_text(text, encoding="utf-8")
+    refused("show", "bad.yaml", says=says)
+
+
+OVERRIDES = {
+    "clients.count=0": ("clients.count: is 0", "greater than 0"),
+    "clients.count=-3": ("clients.count: is -3", "greater than 0"),
+    "clients.count=1.5": ("clients.count: is 1.5", "valid integer"),
+    "clients.count=true": ("clients.count: is True", "valid integer"),
+    "clients.batch_size=0": ("clients.batch_size: is 0", "greater than 0"),
+    "clients.batch_size=1201": ("clients.batch_size is 1201", "must not exceed the 1200 training rows (data.train)"),
+    "clients=4": ("clients: is 4", "must be a mapping"),
+    "clients.sampling=idd": ("clients.sampling: is 'idd'", "'sequential', 'iid' or 'shuffled'"),
+    "iterations=0": ("iterations: is 0", "greater than 0"),
+    "seed=-1": ("seed: is -1", "greater than or equal to 0"),
+    "seed=4294967296": ("seed: is 4294967296", "less than 4294967296"),
+    "seed=a": ("seed: is 'a'", "valid integer"),
+    "name=../elsewhere": ("name: is '../elsewhere'; it should match",),
+    "backend=numpi": ("backend: is 'numpi'", "'numpy' or 'numba'"),
+    "server.name=asgf": ("server.name: unknown server 'asgf'", "did you mean 'asgd'?", "known: sync, soft_sync, asgd"),
+    "server.name=..servers:ASGD": ("'..servers:ASGD' must have the form package.module:Class",),
+    "server=asgd": ("server: is 'asgd'", "must be a mapping"),
+    "server.lr=fast": ("server.lr: is 'fast'", "valid number"),
+    "server.lr=0": ("server.lr: is 0", "greater than 0"),
+    "server.lr=.inf": ("server.lr: is inf", "finite number"),
+    "server.lr=.nan": ("server.lr: is nan", "finite number"),
+    "server.lrr=1": ("server.lrr: unknown key", "did you mean 'lr'?"),
+    "server={name: soft_sync, lr: 0.1, n: 9}": ("server.n is 9", "must not exceed clients.count, 8"),
+    "server={name: soft_sync, lr: 0.1}": ("server.n: is required",),
+    "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
+    "dispatcher.name=unifrom": ("unknown dispatcher 'unifrom'", "did you mean 'uniform'?", "known: uniform, weighted"),
+    "dispatcher.foo=1": ("dispatcher.foo: unknown key", "known: none"),
+    "dispatcher.wait=perhaps": ("dispatcher.wait: is 'perhaps'", "valid boolean"),
+    "dispatcher={name: scripted, order: [0, 8]}": ("dispatcher.order names client 8", "ids lie in 0 … 7"),
+    "dispatcher={name: scripted, order: [-1]}": ("dispatcher.order names client -1", "ids lie in 0 … 7"),
+    "dispatcher={name: scripted, order: []}": ("dispatcher.order: is []; it should have at least 1 item",),
+    "dispatcher={name: weighted, weights: [1, 0]}": ("dispatcher.weights.1: is 0", "greater than 0"),
+    "dispatcher={name: weighted, weights: [1, -2]}": ("dispatcher.weights.1: is -2", "greater than 0"),
+    "dispatcher={name: weighted, weights: [1, .inf]}": ("dispatcher.weights.1: is inf", "finite number"),
+    "dispatcher={name: weighted, weights: [1,1,1,1,1,1,1,1,1]}": ("has 9 values; give at most one a client, 8",),
+    "data.name=mnits": ("data.name: unknown data set 'mnits'", "did you mean 'mnist'?", "digits, mnist, npz:PATH"),
+    "data.name=digits:8": ("data.name: unknown data set 'digits:8'", "digits, mnist, npz:PATH"),
+    "model.hidden=8": ("model.hidden: is 8", "valid list"),
+    "model.hidden=[8, 0]": ("model.hidden.1: is 0", "greater than 0"),
+    "model.init=hee": ("model.init: is 'hee'", "'he', 'glorot', 'zeros' or 'normal'"),
+    "model.init={name: normal, std: -1}": ("model.init.std: is -1", "greater than or equal to 0"),
+    "evaluation.every=0": ("evaluation.every: is 0", "greater than 0"),
+    "evaluation.unit=day": ("evaluation.unit: is 'day'", "'iterations', 'updates' or 'epochs'"),
+    "iterations.x=3": ("iterations.x: iterations is 50; it must be a mapping",),
+    "seed": ("must have the form KEY=VALUE, such as server.lr=0.01",),
+    "=3": ("must have the form KEY=VALUE",),
+    "server..lr=3": ("must have the form KEY=VALUE",),
+    "seed=[1": (":1:3: not valid YAML",),
+    "sweep=3": ("sweep: must map each key to a list of values",),
+    "sweep.seed=[1]": ("to replace an axis write its key alone, such as seed=[0,1]",),
+    "cases=[1]": ("cases: must be a list of mappings",),
+}
+
+
+@pytest.mark.parametrize(("override", "says"), OVERRIDES.items(), ids=OVERRIDES)
+def test_an_override(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    {
+        "server.lr=-1": ("server.lr: is -1",),
+        "seed=[]": ("seed: is swept over an empty list",),
+        "seed=[a, 1]": ("seed: is 'a'",),
+        "clients.count.x=1": ("clients.count is 8; it must be a mapping",),
+    }.items(),
+)
+def test_an_override_of_a_sweep(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    small_yaml.write_text(
+        small_yaml.read_text(encoding="utf-8") + "sweep: {seed: [0, 1], server: [{name: asgd, lr: 0.2}]}\n",
+        encoding="utf-8",
+    )
+    refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+
+
+@pytest.mark.parametrize("server", ["{name: sync, lr: 0.1}", "{name: soft_sync, lr: 0.1, n: 2}"])
+def test_no_wait_with_a_server_that_holds(server: str, small_yaml: Path, refused: Refused) -> None:
+    says = ("override 'dispatcher.wait=false'", "dispatcher.wait is false", "holds its clients, so they must wait")
+    refused("show", small_yaml, f"server={server}", "dispatcher.wait=false", says=says)
+
+
+def test_files_that_cannot_be_read(small_yaml: Path, refused: Refused) -> None:
+    refused("run", "absent.yaml", says=("absent.yaml: no such file", "fredsim list experiments"))
+    refused("run", small_yaml.parent, says=(f"{small_yaml.parent}: cannot be read", "name a YAML file"))
+    small_yaml.write_bytes(b"name: \xff\xfe\n")
+    refused("run", small_yaml, says=(f"{small_yaml}: cannot be read", "save it as UTF-8"))
+
+
+def test_nothing_is_written_for_a_refused_experiment(small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, "server.lr=-1", "--out", "results", says=("server.lr: is -1",))
+    assert list(small_yaml.parent.iterdir()) == [small_yaml]
+
+
+def test_in_a_process_of_its_own(small_yaml: Path) -> None:
+    words = [sys.executable, "-m", "fredsim", "run", str(small_yaml), "server.lr=-1"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: override 'server.lr=-1': server.lr: is -1; it should be greater than 0\n"

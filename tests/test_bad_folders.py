@@ -1,0 +1,164 @@
+"""Folders of results that hold something else, nothing or damage: a message, and what they hold stays as it is."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fredsim
+
+Refused = Callable[..., None]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def done(small_yaml: Path) -> Path:
+    """A finished run in the current folder."""
+    fredsim.run(small_yaml, out="done")
+    return Path("done")
+
+
+@pytest.fixture
+def sweep_yaml(small_yaml: Path) -> Path:
+    path = small_yaml.with_name("sweep.yaml")
+    path.write_text(small_yaml.read_text(encoding="utf-8") + "sweep: {seed: [0, 1]}\n", encoding="utf-8")
+    return path
+
+
+def test_a_folder_that_holds_another_run(done: Path, small_yaml: Path, refused: Refused) -> None:
+    before = snapshot(done)
+    says = ("done already holds another experiment", "choose another folder by --out, or remove it")
+    refused("run", small_yaml, "seed=3", "--out", done, says=says)
+    assert snapshot(done) == before
+
+
+@pytest.mark.parametrize("content", [b"seed: 3\n", b"a: [", b"\xff\xfe", b""])
+def test_a_folder_with_a_configuration_of_something_else(content: bytes, small_yaml: Path, refused: Refused) -> None:
+    Path("other").mkdir()
+    Path("other/config.yaml").write_bytes(content)
+    refused("run", small_yaml, "--out", "other", says=("other already holds another experiment",))
+    assert snapshot(Path("other")) == {"config.yaml": content}
+
+
+@pytest.mark.parametrize("name", ["small.yaml", "sweep.yaml"])
+@pytest.mark.usefixtures("sweep_yaml")
+def test_a_folder_with_foreign_files(name: str, refused: Refused) -> None:
+    Path("thesis/chapter").mkdir(parents=True)
+    Path("thesis/chapter/one.tex").write_text("dear to somebody", encoding="utf-8")
+    refused("run", name, "--out", "thesis", says=("thesis is not empty", "choose another folder by --out"))
+    assert snapshot(Path("thesis")) == {"chapter/one.tex": b"dear to somebody"}
+
+
+def test_runs_and_sweeps_do_not_mix(done: Path, small_yaml: Path, sweep_yaml: Path, refused: Refused) -> None:
+    fredsim.run(sweep_yaml, out="swept")
+    before = snapshot(done), snapshot(Path("swept"))
+    refused("run", sweep_yaml, "--out", done, says=("done is not empty and holds no sweep.yaml",))
+    refused("run", small_yaml, "--out", "swept", says=("swept is not empty and holds no config.yaml",))
+    for words in (("seed=[0,1,2]",), ("iterations=60",), ("iterations=60", "--resume")):
+        refused("run", sweep_yaml, *words, "--out", "swept", says=("swept already holds another experiment",))
+    assert (snapshot(done), snapshot(Path("swept"))) == before
+
+
+@pytest.mark.parametrize("out", ["taken", "taken/below"])
+def test_a_file_in_the_way(out: str, small_yaml: Path, refused: Refused) -> None:
+    Path("taken").write_text("dear to somebody", encoding="utf-8")
+    refused("run", small_yaml, "--out", out, says=(f"{out}: cannot be written (", "choose another folder by --out"))
+    assert Path("taken").read_text(encoding="utf-8") == "dear to somebody"
+
+
+@pytest.mark.usefixtures("done")
+@pytest.mark.parametrize("words", [("verify",), ("compare", "done"), ("plot",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("name", "says"),
+    {
+        "absent": ("absent: is no folder", "name the folder of a run or of a sweep"),
+        "small.yaml": ("small.yaml: is no folder", "name the folder of a run or of a sweep"),
+        "empty": ("empty: holds no results (neither config.yaml nor runs.csv)", "name the folder of a run"),
+        "foreign": ("foreign: holds no results (neither config.yaml nor runs.csv)", "name the folder of a run"),
+    }.items(),
+)
+def test_no_results(words: tuple[str, ...], name: str, says: tuple[str, ...], refused: Refused) -> None:
+    Path("empty").mkdir()
+    Path("foreign").mkdir()
+    Path("foreign/file.txt").write_text("", encoding="utf-8")
+    refused(*words, name, says=says)
+
+
+EVERY = ("verify", "compare", "plot")
+DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
+    "no summary": ("summary.json", None, EVERY, "bad: has no summary.json: the run did not end; run it again"),
+    "half a summary": ("summary.json", b'{"status": ', EVERY, "bad/summary.json: is damaged (Expecting value"),
+    "a summary that is a list": ("summary.json", b"[]", EVERY, "bad/summary.json: is damaged (it holds no mapping)"),
+    "an empty summary": ("summary.json", b"{}", EVERY, "bad/summary.json: is damaged (status is None)"),
+    "a summary of bytes": ("summary.json", b"\xff\xfe", EVERY, "bad/summary.json: is damaged ('utf-8' codec"),
+    "a strange summary": (
+        "summary.json",
+        b'{"status": "interrupted", "digest": "", "iterations": "x"}',
+        EVERY,
+        "bad/summary.json: is damaged (iterations is 'x'); run the experiment again",
+    ),
+    "no metrics": ("metrics.csv", None, EVERY, "bad/metrics.csv: cannot be read ("),
+    "empty metrics": ("metrics.csv", b"", EVERY, "bad/metrics.csv: "),
+    "other metrics": (
+        "metrics.csv",
+        b"a,b\n1,2\n",
+        EVERY,
+        "bad/metrics.csv: is damaged (it has no column 'iteration')",
+    ),
+    "metrics of bytes": ("metrics.csv", b"\xff\xfe", EVERY, "'utf-8' codec can't decode"),
+    "no parameters": ("params.safetensors", None, EVERY[:2], "bad/params.safetensors: cannot be read ("),
+    "other parameters": ("params.safetensors", b"12345678", EVERY[:2], "bad/params.safetensors: cannot be read ("),
+    "no staleness": ("staleness.csv", None, EVERY[:1], "bad/staleness.csv: cannot be read ("),
+    "half a configuration": ("config.yaml", b"seed: [\n", ("verify", "plot"), "bad/config.yaml:2:1: not valid YAML"),
+    "an old configuration": ("config.yaml", b"sead: 1\n", ("verify",), "bad/config.yaml:1: sead: unknown key; did you"),
+}
+
+
+@pytest.mark.parametrize(("file", "content", "commands", "says"), DAMAGES.values(), ids=DAMAGES)
+def test_damage(
+    file: str, content: bytes | None, commands: tuple[str, ...], says: str, done: Path, refused: Refused
+) -> None:
+    shutil.copytree(done, "bad")
+    if content is None:
+        Path("bad", file).unlink()
+    else:
+        Path("bad", file).write_bytes(content)
+    for name in commands:
+        refused(name, *(["done"] if name == "compare" else []), "bad", says=(says,))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "swept/runs.csv: cannot be read (No columns"),
+        (b"name\n1\n", "swept/runs.csv: is damaged (it has no column 'run')"),
+        (b"run\n", "swept/runs.csv: names no run"),
+        (b"run\nlost\n", "swept/lost"),
+    ],
+)
+@pytest.mark.parametrize("name", EVERY)
+def test_damage_of_a_sweep(content: bytes, says: str, name: str, sweep_yaml: Path, refused: Refused) -> None:
+    fredsim.run(sweep_yaml, out="swept")
+    shutil.copytree("swept", "whole")
+    Path("swept/runs.csv").write_bytes(content)
+    if name == "compare" and b"lost" in content:
+        Path("whole/runs.csv").write_bytes(content)
+    refused(name, "swept", *(["whole"] if name == "compare" else []), says=(f"error: {says}",))
+
+
+@pytest.mark.parametrize("file", ["figure.jpg", "figure", "figure.PDF"])
+def test_a_figure_of_an_unknown_kind(file: str, done: Path, refused: Refused) -> None:
+    refused("plot", done, "-o", file, says=(f"{file}: unknown suffix", "choose .pdf, .svg, .png"))
+    assert not Path(file).exists()
+
+
+def test_a_figure_that_cannot_be_written(done: Path, refused: Refused) -> None:
+    refused("plot", done, "-o", "small.yaml/figure.pdf", says=("small.yaml/figure.pdf: cannot be written (",))
+
+
+def test_verify_on_an_unknown_backend(done: Path, refused: Refused) -> None:
+    refused("verify", done, "--backend", "gpu", says=("backend: is 'gpu'; it must be 'numpy' or 'numba'",))

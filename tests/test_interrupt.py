@@ -1,0 +1,128 @@
+"""Ctrl-C: a run stops after the events at hand, its files are whole, and `verify` runs it as far as it came."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredsim.progress import Lines
+from fredsim.recorder import Row
+
+Command = Callable[..., tuple[int, str, str]]
+
+SHORT = ("iterations=100", "evaluation.every=10", "window=5")
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def statuses(folder: Path) -> list[str]:
+    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
+        return [row["status"] for row in csv.DictReader(file)]
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Interrupt this process when the n-th row of iteration 20 has been recorded, so many times."""
+
+    def arm(run: int = 1, times: int = 1) -> None:
+        seen = 0
+
+        def row(self: Lines, row: Row) -> None:
+            nonlocal seen
+            del self
+            seen += row.iteration == 20
+            if row.iteration == 20 and seen == run:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(Lines, "row", row)
+
+    return arm
+
+
+@pytest.fixture
+def sweep_yaml(small_yaml: Path) -> Path:
+    path = small_yaml.with_name("sweep.yaml")
+    path.write_text(small_yaml.read_text(encoding="utf-8") + "sweep: {seed: [0, 1, 2]}\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("server", ["{name: asgd, lr: 0.1}", "{name: sync, lr: 0.1}", "{name: fasgd, lr: 0.01}"])
+def test_a_run(server: str, small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    interrupt()
+    code, output, messages = command("run", small_yaml, *SHORT, f"server={server}", "--out", "out")
+    assert code == 130
+    assert "interrupted" in output
+    assert messages.startswith("small: interrupted after ")
+    assert signal.getsignal(signal.SIGINT) is before
+    found = summary(Path("out"))
+    assert found["status"] == "interrupted"
+    assert 20 <= found["iterations"] < 30
+    assert command("verify", "out")[:2] == (0, "out: same bits\n")
+    assert command("run", small_yaml, *SHORT, f"server={server}", "--quiet", "--out", "out") == (0, "", "")
+    assert summary(Path("out"))["status"] == "finished"
+
+
+def test_a_second_interrupt_ends_at_once(small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    interrupt(times=2)
+    code, output, _ = command("run", small_yaml, *SHORT, "--out", "out")
+    assert (code, output) == (130, "")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not Path("out/summary.json").exists()
+
+
+def test_a_sweep_goes_on_where_it_was_interrupted(
+    sweep_yaml: Path, command: Command, interrupt: Callable[..., None]
+) -> None:
+    words = ("run", sweep_yaml, *SHORT, "--out")
+    assert command(*words, "whole")[0] == 0
+    interrupt(run=2)
+    assert command(*words, "swept")[0] == 130
+    assert statuses(Path("swept")) == ["finished", "interrupted"]
+    assert command(*words, "swept", "--resume")[0] == 0
+    assert statuses(Path("swept")) == ["finished"] * 3
+    assert Path("swept/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
+    assert command("compare", "swept", "whole")[0] == 0
+
+
+def test_an_interrupt_in_the_last_run_of_a_sweep(
+    sweep_yaml: Path, command: Command, interrupt: Callable[..., None]
+) -> None:
+    interrupt(run=3)
+    assert command("run", sweep_yaml, *SHORT, "--out", "swept")[0] == 130
+    assert statuses(Path("swept")) == ["finished", "finished", "interrupted"]
+
+
+def test_a_process_of_its_own(small_yaml: Path, command: Command) -> None:
+    words = ("run", str(small_yaml), "iterations=1000000000", "evaluation.every=1000", "--out", "out")
+    metrics = Path("out/metrics.csv")
+    with subprocess.Popen(
+        [sys.executable, "-m", "fredsim", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            limit = time.monotonic() + 60
+            while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 3:
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < limit
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            output, messages = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in messages
+    assert "results: out" in output
+    assert summary(Path("out"))["status"] == "interrupted"
+    assert command("verify", "out")[:2] == (0, "out: same bits\n")

@@ -1,0 +1,57 @@
+"""Layouts, digests and initial parameters."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from fredsim.layout import Layout
+from fredsim.models import Mlp
+from fredsim.streams import Stream, Streams, normal_quantile
+
+
+def test_the_digest_is_of_names_shapes_and_little_endian_bytes() -> None:
+    layout = Layout((("W1", (2, 3)), ("b1", (3,))))
+    params = np.arange(9, dtype=np.float32)
+    expected = hashlib.sha256(b"W1 float32 2,3\n" + params[:6].tobytes() + b"b1 float32 3\n" + params[6:].tobytes())
+    assert layout.size == 9
+    assert layout.digest(params) == expected.hexdigest()
+    views = layout.split(params)
+    views["b1"][0] = 100
+    assert params[6] == 100
+
+
+def test_names_and_shapes() -> None:
+    assert Mlp((784, 200, 10)).layout.tensors == (("W1", (784, 200)), ("b1", (200,)), ("W2", (200, 10)), ("b2", (10,)))
+    assert Mlp((64, 10)).layout.tensors == (("W1", (64, 10)), ("b1", (10,)))
+
+
+def test_initial_parameters_by_the_contract() -> None:
+    streams = Streams(4)
+    for step, (inputs, outputs) in enumerate(((30, 20), (20, 7))):
+        words = streams.words(Stream.PARAMETERS, np.arange(inputs * outputs), step)
+        normal = normal_quantile(words)
+        name = f"W{step + 1}"
+        he = Mlp((30, 20, 7), "he")
+        found = he.layout.split(he.initial(streams))[name].reshape(-1)
+        np.testing.assert_array_equal(found, (normal * np.sqrt(2 / inputs)).astype(np.float32))
+        scaled = Mlp((30, 20, 7), "normal", 0.5)
+        found = scaled.layout.split(scaled.initial(streams))[name].reshape(-1)
+        np.testing.assert_array_equal(found, (normal * 0.5).astype(np.float32))
+        glorot = Mlp((30, 20, 7), "glorot")
+        found = glorot.layout.split(glorot.initial(streams))[name].reshape(-1)
+        limit = np.float32(np.sqrt(6 / (inputs + outputs)))
+        np.testing.assert_array_equal(found, limit * ((words >> 8) * 2.0**-23 - 1).astype(np.float32))
+        assert np.abs(found).max() <= limit
+    assert not Mlp((30, 20, 7), "zeros").initial(streams).any()
+
+
+@pytest.mark.parametrize(("init", "std"), [("he", np.sqrt(2 / 784)), ("normal", 1.0)])
+def test_initial_parameters_are_normal(init: str, std: float) -> None:
+    model = Mlp((784, 200, 10), init)  # type: ignore[arg-type]
+    views = model.layout.split(model.initial(Streams(0)))
+    weights = views["W1"].reshape(-1) / std
+    assert abs(weights.mean()) < 0.01
+    assert abs(weights.std() - 1) < 0.01
+    assert abs(np.mean(np.abs(weights) < 1) - 0.6827) < 0.005
+    assert not views["b1"].any()

@@ -1,0 +1,104 @@
+"""House rules that a machine can check: what is packaged, what is imported, how kernels are compiled."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ROOMS = ("dispatchers", "experiments", "servers")
+SOURCES = [path for folder in ("fredsim", "servers", "dispatchers") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def test_the_package_list_names_every_folder() -> None:
+    listed = set(PROJECT["tool"]["setuptools"]["packages"])
+    places = {"fredsim": ROOT / "fredsim", **{f"fredsim.{room}": ROOT / room for room in ROOMS}}
+    found = set()
+    for name, place in places.items():
+        for folder, _, files in os.walk(place):  # does not follow the links
+            if "__init__.py" in files or any(file.endswith(".yaml") for file in files):
+                inner = Path(folder).relative_to(place).parts
+                found.add(".".join((name, *inner)))
+    assert listed == found
+
+
+def test_the_map_and_the_links_agree() -> None:
+    mapped = PROJECT["tool"]["setuptools"]["package-dir"]
+    for room in ROOMS:
+        assert mapped[f"fredsim.{room}"] == room
+        link = ROOT / "fredsim" / room
+        assert link.is_symlink()
+        assert link.readlink() == Path("..") / room
+
+
+def test_yaml_files_are_package_data() -> None:
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    for path in (ROOT / "experiments").rglob("*.yaml"):
+        package = ".".join(("fredsim", "experiments", *path.parent.relative_to(ROOT / "experiments").parts))
+        assert "*.yaml" in data[package]
+
+
+@pytest.mark.parametrize("room", ["servers", "dispatchers"])
+def test_a_room_refuses_to_be_imported_under_another_name(room: str) -> None:
+    spec = importlib.util.spec_from_file_location(room, ROOT / room / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ImportError, match=f"fredsim.{room}"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_importing_fredsim_is_light() -> None:
+    program = "import sys, fredsim; fredsim.Result; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    heavy = {"torch", "matplotlib", "sklearn", "numba", "pandas", "dask", "plotly", "scipy"}
+    assert not heavy & set(ran.stdout.split())
+
+
+def test_the_numpy_backend_needs_no_numba(tmp_path: Path) -> None:
+    program = (
+        "import sys, fredsim\n"
+        "fredsim.run({'iterations': 3, 'data': {'name': 'digits'}, 'clients': {'count': 2, 'batch_size': 2},\n"
+        "    'model': {'hidden': []}, 'server': {'name': 'asgd', 'lr': 0.1}, 'backend': 'numpy'}, out=sys.argv[1])\n"
+        "print(*sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert not {"numba", "torch", "matplotlib", "sklearn"} & set(ran.stdout.split())
+
+
+def test_no_kernel_uses_fast_math_or_numbas_own_threads() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword):
+                assert node.arg not in {"fastmath", "parallel"}, path
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            assert name != "prange", path
+
+
+def test_servers_and_dispatchers_keep_to_their_rooms() -> None:
+    """A server knows neither the loop nor files nor clocks; a dispatcher neither servers nor the loop."""
+    allowed = {
+        "servers": {"errors", "hyper", "layout", "numerics", "servers", "streams"},
+        "dispatchers": {"dispatchers", "errors", "hyper", "streams"},
+    }
+    for room, modules in allowed.items():
+        for path in (ROOT / room).glob("*.py"):
+            imported = re.findall(r"^\s*(?:from|import) fredsim\.(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert set(imported) <= modules, path
+
+
+def test_only_the_registry_knows_the_servers_by_name() -> None:
+    for path in (ROOT / "fredsim").glob("*.py"):
+        if path.name not in {"registry.py", "listing.py"}:
+            assert not re.search(r"\b(SERVERS|DISPATCHERS)\b", path.read_text(encoding="utf-8")), path
+
+
+def test_no_file_is_too_long() -> None:
+    for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path

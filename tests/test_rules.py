@@ -1,0 +1,73 @@
+"""Every elementwise rule: the fused kernel gives the bits of NumPy, at every length, and notices what is not finite."""
+
+import numpy as np
+import pytest
+
+from fredsim.kernels.update import compile_rule
+from fredsim.numerics.rules import Rule, flush, positive_part
+from fredsim.servers.asgd import ASGD
+from fredsim.servers.base import apply_in_numpy
+from fredsim.servers.batches import CollectingServer
+from fredsim.servers.fasgd import RULES
+from fredsim.servers.sasgd import SASGD
+
+ALL = {
+    "asgd": ASGD.rule,
+    "sasgd": SASGD.rule,
+    "mean": CollectingServer.rule,
+    **{f"fasgd {k}": r for k, r in RULES.items()},
+}
+
+
+@pytest.mark.parametrize("rule", ALL.values(), ids=ALL)
+def test_fused_equals_numpy(rule: Rule) -> None:
+    fused, plain = compile_rule(rule), apply_in_numpy(rule)
+    rng = np.random.default_rng(0)
+    coefficients = [np.float32(x) for x in rng.uniform(0.1, 0.9, len(rule.coefficients))]
+    for size in (*range(1, 40), 1000):
+        scale = np.exp(rng.uniform(-60, 20, size))  # from subnormal squares to large ones
+        arrays = [(rng.standard_normal(size) * scale).astype(np.float32) for _ in range(2 + len(rule.state))]
+        for array in arrays[1:-1]:
+            np.abs(array, out=array)
+        copies = [array.copy() for array in arrays]
+        for _ in range(3):
+            one = fused(*arrays, 0, size, *coefficients)
+            two = plain(*copies, 0, size, *coefficients)
+            assert one == two
+        for array, copy in zip(arrays, copies, strict=True):
+            np.testing.assert_array_equal(array.view(np.uint32), copy.view(np.uint32))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 15, 16, 36])
+def test_a_value_that_is_not_finite_is_noticed_wherever_it_is(bad: float, place: int) -> None:
+    for update in (compile_rule(ASGD.rule), apply_in_numpy(ASGD.rule)):
+        theta, g = np.ones(37, np.float32), np.ones(37, np.float32)
+        assert update(theta, g, 0, 37, np.float32(0.5))
+        g[place] = bad
+        assert not update(theta, g, 0, 37, np.float32(0.5))
+
+
+def test_only_the_given_stretch_is_touched() -> None:
+    for update in (compile_rule(ASGD.rule), apply_in_numpy(ASGD.rule)):
+        theta, g = np.ones(50, np.float32), np.ones(50, np.float32)
+        update(theta, g, 7, 33, np.float32(0.5))
+        assert np.flatnonzero(theta == 0.5).tolist() == list(range(7, 33))
+
+
+def test_flush_and_positive_part() -> None:
+    tiny = np.float32(2.0**-62)
+    below = np.nextafter(tiny, np.float32(0))
+    values = np.array([tiny, -tiny, below, -below, 0.0, -0.0, np.nan, 1.0], np.float32)
+    flushed = flush(values)
+    np.testing.assert_array_equal(flushed, np.array([tiny, -tiny, 0, 0, 0, 0, np.nan, 1], np.float32))
+    assert flushed.dtype == np.float32
+    assert not np.signbit(flushed[2:6]).any()
+    np.testing.assert_array_equal(
+        positive_part(np.array([-1, 2, np.nan], np.float32)), np.array([0, 2, np.nan], np.float32)
+    )
+
+
+def test_a_rule_whose_arguments_do_not_fit_is_refused() -> None:
+    with pytest.raises(TypeError, match="velocity"):
+        Rule(lambda theta, g: theta - g, state=("velocity",))

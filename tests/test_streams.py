@@ -1,0 +1,76 @@
+"""Philox against the published vectors, and the draws made from it."""
+
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from fredsim.streams import Stream, Streams, normal_quantile, philox4x32
+
+# Random123's known answers for philox4x32-10: counter, key, result.
+KNOWN = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
+def test_published_vectors(
+    counter: tuple[int, int, int, int], key: tuple[int, int], expected: tuple[int, int, int, int]
+) -> None:
+    assert tuple(int(word) for word in philox4x32(counter, key)) == expected
+
+
+def test_a_word_depends_on_its_counter_alone() -> None:
+    streams = Streams(7)
+    many = streams.words(Stream.IID, np.arange(40), step=3, client=2)
+    assert [int(streams.words(Stream.IID, e, 3, 2)) for e in range(40)] == many.tolist()
+    assert streams.run_of_words(Stream.IID, 40, 3, 2).tolist() == many.tolist()
+    assert int(many[5]) == int(philox4x32((1, 3, 2, 0), (7, int(Stream.IID)))[1])
+    for other in (
+        streams.words(Stream.SHUFFLE, np.arange(40), 3, 2),
+        Streams(8).words(Stream.IID, np.arange(40), 3, 2),
+    ):
+        assert not (many == other).any()
+
+
+def test_integers_are_unbiased_and_redrawn() -> None:
+    streams = Streams(1)
+    n = 3 * 2**30  # a quarter of all words is biased
+    drawn = streams.below(n, Stream.IID, np.arange(4000))
+    assert drawn.min() >= 0
+    assert drawn.max() < n
+    words = streams.words(Stream.IID, np.arange(4000)).astype(np.uint64)
+    redrawn = (words * np.uint64(n) & np.uint64(0xFFFFFFFF)) < np.uint64(2**32 % n)
+    assert 800 < redrawn.sum() < 1200
+    kept = ~redrawn
+    assert (drawn[kept] == (words[kept] * np.uint64(n) >> np.uint64(32)).astype(np.int64)).all()
+    assert abs(np.mean(drawn < n // 3) - 1 / 3) < 0.03
+    counts = np.bincount(streams.below(7, Stream.IID, np.arange(70_000)), minlength=7)
+    assert np.abs(counts - 10_000).max() < 400
+    small = [streams.below64(3 * 2**62, Stream.DISPATCH, step) for step in range(2000)]
+    assert abs(sum(x < 2**62 for x in small) / 2000 - 1 / 3) < 0.04
+
+
+def test_uniform_is_a_multiple_of_two_to_the_minus_24() -> None:
+    u = Streams(0).uniform(Stream.PUSH_GATE, 0, np.arange(10_000))
+    assert ((u >= 0) & (u < 1)).all()
+    assert (u * 2**24 == np.floor(u * 2**24)).all()
+    assert abs(u.mean() - 0.5) < 0.01
+
+
+def test_normal_quantile_is_as241() -> None:
+    words = np.concatenate([[0, 1, 2**32 - 1, 2**31], np.arange(0, 2**32, 7_654_321)]).astype(np.uint32)
+    exact = [NormalDist().inv_cdf((int(word) + 0.5) / 2**32) for word in words]
+    np.testing.assert_allclose(normal_quantile(words), exact, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_outside_its_range_is_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match="4294967295"):
+        Streams(seed)
