@@ -103,8 +103,10 @@ def test_the_same_run_gives_the_same_bytes(
     words: list[str], terminal: str, done: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(done)
+    monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", terminal)  # what makes a terminal of any stream
     for folder in (done, done, Path("other")):
-        monkeypatch.setenv("FORCE_COLOR", terminal)  # what makes a terminal of any stream
         code, _, messages = command("run", "small.yaml", "evaluation.every=20", *words, "--out", folder)
         assert (code, "\x1b[" in messages) == (0, terminal == "1")
         assert contents(folder) == before
