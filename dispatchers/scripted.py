@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, everybody_held
 from fredsim.errors import ConfigError
@@ -33,11 +33,16 @@ class Scripted(Dispatcher):
 
         order: Annotated[list[int], Field(min_length=1)] | Column
 
+        @field_validator("order")
+        @classmethod
+        def read(cls, order: list[int] | Column) -> list[int]:
+            """Take the column's ids into the experiment itself, which then depends on no file."""
+            return read_column(order) if isinstance(order, Column) else order
+
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over. Raises ConfigError for an id outside 0 … clients − 1 or an unreadable file."""
+        """Start over. Raises ConfigError for an id outside 0 … clients − 1."""
         del streams
-        order = self.hyper.order
-        self._order: list[int] = read_column(order) if isinstance(order, Column) else order
+        self._order: list[int] = self.hyper.order
         outside = [c for c in self._order if not 0 <= c < clients]
         if outside:
             ids = f"ids lie in 0 … {clients - 1} (clients.count)"

@@ -49,10 +49,10 @@ def run(
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
-    from fredsim.experiment import expand
+    from fredsim.plan import expand, open_source
     from fredsim.progress import make_observer
     from fredsim.results import Result
-    from fredsim.runner import open_source, run_plan
+    from fredsim.runner import run_plan
 
     plan = expand(open_source(file), overrides or [])
     observer = None if quiet else make_observer(Console(stderr=True))
@@ -65,7 +65,7 @@ def run(
         plot_error(results, figure, plan.name)
         Console().print(_table(results))
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
-    if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.experiments):
+    if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.runs):
         raise typer.Exit(130)
 
 
@@ -73,14 +73,13 @@ def run(
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.document import dump_yaml
-    from fredsim.experiment import expand
-    from fredsim.runner import open_source
+    from fredsim.plan import expand, open_source
 
     plan = expand(open_source(file), overrides or [])
-    for number, (experiment, label) in enumerate(zip(plan.experiments, plan.labels, strict=True)):
+    for number, planned in enumerate(plan.runs):
         if plan.is_sweep:
-            typer.echo(f"{'---' if number else ''}\n# {label}".lstrip())
-        typer.echo(dump_yaml(experiment.plain()), nl=False)
+            typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
+        typer.echo(dump_yaml(planned.experiment.plain()), nl=False)
 
 
 @app.command()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, DataError, nearest
 
-__all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "load_dataset"]
+__all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "file_digest", "load_dataset"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +60,19 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     return Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
 
 
-def load_dataset(name: str, train: int | None, validation: int | None, root: Path) -> Dataset:
+def load_dataset(
+    name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None
+) -> Dataset:
     """Return a data set with its first `train` and last `validation` training rows; None means the usual number.
 
     Raises ConfigError for an unknown name or numbers that do not fit, DataError for missing or damaged files.
     """
     check_dataset(name)
     kind, _, path = name.partition(":")
-    return _load(kind, path, _stamp(path), train, validation, root)
+    digest = file_digest(name)
+    if sha256 is not None and digest is not None and digest != sha256:
+        raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
+    return _load(kind, path, digest, train, validation, root)
 
 
 def check_dataset(name: str) -> None:
@@ -79,20 +84,18 @@ def check_dataset(name: str) -> None:
         )
 
 
-def _stamp(path: str) -> tuple[object, ...]:
-    """Return what tells one state of a file from another, so that a changed file is loaded anew."""
+def file_digest(name: str) -> str | None:
+    """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
+    path = name.partition(":")[2]
     try:
-        state = os.stat(path)
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
     except OSError:
-        return ()
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+        return None
 
 
 @functools.lru_cache(maxsize=4)
-def _load(
-    kind: str, path: str, stamp: tuple[object, ...], train: int | None, validation: int | None, root: Path
-) -> Dataset:
-    del stamp
+def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
+    del digest  # a file that has changed is loaded anew
     part, test = DATASETS[kind](root, path)
     total = len(part)
     usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))

@@ -16,13 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.adapters import AdaptedDispatcher, AdaptedServer
 from fredsim.backends import Engine
 from fredsim.clients import SnapshotHoldings
-from fredsim.errors import FredsimError, SimulationError
 from fredsim.models import Mlp
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
-from fredsim.servers.base import Server
 
 __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
 
@@ -94,34 +93,22 @@ class Simulation:
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Wire the parts. Raises SimulationError where the server's parameters are not float32 (P,)."""
+        """Wire the parts and start the server; the dispatcher is started already. Raises SimulationError."""
         self._layout = model.layout
         self._engine = engine
-        self._server = server
-        self._dispatcher = dispatcher
+        self._server = AdaptedServer(server, params, clients, model.layout, engine.compile_rule)
+        self._dispatcher = AdaptedDispatcher(dispatcher, clients)
         self._sampler = sampler
         self._recorder = recorder
         self._interval = interval
         self._progress = progress
         self._stop = stop
-        if isinstance(server, Server):
-            server.compile_rule = engine.compile_rule
-            server.init(params, clients, layout=self._layout)
-        else:
-            server.init(params.copy(), clients)
-        self._holds = bool(getattr(server, "holds", False))
-        self._counts_itself = hasattr(server, "timestamp")
-        self._tests_itself = hasattr(server, "finite")
-        self._hands_out = getattr(server, "fetch", None)
-        self._pushes_until_release: Callable[[], int] = getattr(server, "pushes_until_release", lambda: 1)
-        self._check_params()
         self._holdings = SnapshotHoldings(engine, params, clients, wait)
         self._numbers = np.zeros(clients, np.int64)  # how many gradients each client has begun
         self._order: deque[int] = deque()  # choices drawn ahead
         self._drawn = 0
         self._window = window or max(1, min(clients, WINDOW_BYTES // (4 * len(params))))
         self.iteration = 0
-        self.timestamp = 0
         self._seconds_evaluation = 0.0
 
     def run(self, length: Length) -> Outcome:
@@ -134,7 +121,7 @@ class Simulation:
                 status = "interrupted"
                 break
             self._advance(self._limit(length))
-            self._progress(self.iteration, self.timestamp)
+            self._progress(self.iteration, self._server.timestamp)
         if self._recorder.rows[-1].iteration != self.iteration:
             self._record()
         seconds = time.perf_counter() - begin - self._seconds_evaluation
@@ -143,7 +130,7 @@ class Simulation:
     def _over(self, length: Length) -> bool:
         if length.iterations is not None and self.iteration >= length.iterations:
             return True
-        return length.updates is not None and self.timestamp >= length.updates
+        return length.updates is not None and self._server.timestamp >= length.updates
 
     def _limit(self, length: Length) -> int:
         """Return how many events are sure to be part of the run: an event makes at most one update."""
@@ -151,7 +138,7 @@ class Simulation:
         if length.iterations is not None:
             limits.append(length.iterations - self.iteration)
         if length.updates is not None:
-            limits.append(length.updates - self.timestamp)
+            limits.append(length.updates - self._server.timestamp)
         return min(limits)
 
     def _advance(self, limit: int) -> None:
@@ -168,9 +155,9 @@ class Simulation:
 
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
-        if self._holds:
+        if self._server.holds:
             clients: list[int] = []
-            for _ in range(min(limit, self._pushes_until_release())):
+            for _ in range(min(limit, self._server.pushes_until_release())):
                 client = self._dispatcher.choose(self.iteration + len(clients))
                 self._dispatcher.hold(client)
                 clients.append(client)
@@ -188,56 +175,29 @@ class Simulation:
 
     def _arrive(self, client: int, grad: Array, losses: Array) -> None:
         """Let one gradient arrive: the update, the reply, the fetches."""
-        server, before = self._server, self.timestamp
-        pushed_timestamp = self._holdings.timestamp(client)
-        try:
-            reply = server.apply_update(grad, client, pushed_timestamp)
-        except FredsimError:
-            raise
-        except Exception as error:
-            raise self._broken(client, "apply_update", f"{type(error).__name__}: {error}") from error
-        self.timestamp = server.timestamp if self._counts_itself else before + 1
-        if not self._tests_itself and not np.isfinite(server.params).all():
+        server, before = self._server, self._server.timestamp
+        computed_from = self._holdings.timestamp(client)
+        released, finite = server.push(grad, client, computed_from, self.iteration)
+        if not finite:
             raise Diverged(self.iteration)
-        if self._tests_itself and not server.finite:
-            raise Diverged(self.iteration)
-        if self.iteration == 0:
-            self._check_params()
-        released = (client,) if reply is None else tuple(reply.released)
-        if not self._holds and client not in released:
-            raise self._broken(
-                client, "reply", "the client was not released; a server that holds declares holds = True"
-            )
-        self.iteration += 1
-        self._recorder.push(before - pushed_timestamp, losses, grad.nbytes)
+        self._recorder.push(before - computed_from, losses, grad.nbytes)
         self._holdings.pushed(client)
         for other in released:
             self._fetch(other)
-        if self._interval.due(self.iteration, self.timestamp, before):
+        self.iteration += 1
+        if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
     def _fetch(self, client: int) -> None:
-        params = self._server.params
-        given = params if self._hands_out is None else self._hands_out(client)
-        self._holdings.fetch(client, given, self.timestamp, shared=given is params)
+        given = self._server.fetch(client, self.iteration)
+        self._holdings.fetch(client, given, self._server.timestamp, shared=given is self._server.params)
         self._recorder.fetch(given.nbytes)
-        if self._holds:
+        if self._server.holds:
             self._dispatcher.release(client)
 
     def _record(self) -> None:
         begin = time.perf_counter()
-        validation = self._engine.evaluate(self._server.params, "validation")
+        params = self._server.params
+        validation = self._engine.evaluate(params, "validation")
         self._seconds_evaluation += time.perf_counter() - begin
-        digest = self._layout.digest(self._server.params)
-        self._recorder.row(self.iteration, self.timestamp, validation, digest)
-
-    def _check_params(self) -> None:
-        params = getattr(self._server, "params", None)
-        size = self._layout.size
-        if not isinstance(params, np.ndarray) or params.dtype != np.float32 or params.shape != (size,):
-            found = f"{params.dtype} {params.shape}" if isinstance(params, np.ndarray) else repr(type(params).__name__)
-            raise SimulationError(f"{type(self._server).__name__}.params is {found}; it must be float32 ({size},)")
-
-    def _broken(self, client: int, stage: str, what: str) -> SimulationError:
-        name = type(self._server).__name__
-        return SimulationError(f"{name}, client {client}, iteration {self.iteration}, {stage}: {what}")
+        self._recorder.row(self.iteration, self._server.timestamp, validation, self._layout.digest(params))

@@ -12,9 +12,9 @@ import numpy as np
 
 from fredsim.document import read_document
 from fredsim.errors import OutputError
+from fredsim.execution import Observer, execute
 from fredsim.experiment import resolve
 from fredsim.results import Result, load
-from fredsim.runner import Observer, execute
 
 __all__ = ["difference", "results_of", "verify"]
 

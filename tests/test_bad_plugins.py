@@ -9,6 +9,7 @@ Refused = Callable[..., None]
 
 MODULE = """
 import numpy as np
+from fredsim.servers import Reply
 
 
 class Plain:
@@ -64,6 +65,51 @@ class Widens(Plain):
         self.params = self.params.astype(np.float64)
 
 
+class Starts(Plain):
+    def init(self, params, clients):
+        raise KeyError("start")
+
+
+class Answers(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        return 5
+
+
+class Frees(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        return Reply((client_id, 99))
+
+
+class Later(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        if timestamp == 3:
+            self.params = self.params[1:]
+
+
+class Hands(Plain):
+    def fetch(self, client_id):
+        return self.params.tolist()
+
+
+class Everyone:
+    def init(self, clients, streams):
+        self.clients = clients
+
+    def choose(self, step):
+        return self.clients if step == 2 else step
+
+    def hold(self, client):
+        pass
+
+    def release(self, client):
+        pass
+
+
+class Nobody(Everyone):
+    def choose(self, step):
+        raise IndexError("nobody")
+
+
 def function(lr):
     return Plain(lr)
 """
@@ -74,11 +120,16 @@ CLASSES = {
     "Plian": ("server.name: module 'faulty' has no 'Plian'", "did you mean 'Plain'?"),
     "function": ("server.name: 'faulty:function' is a function; it must be a class",),
     "Refuses": ("server: faulty:Refuses(lr) failed: ValueError: the moon is full",),
-    "Raises": ("Raises, client ", ", iteration ", ", apply_update: ZeroDivisionError: three"),
-    "Double": ("Double.params is float64 (1210,); it must be float32 (1210,)",),
-    "Short": ("Short.params is float32 (1209,); it must be float32 (1210,)",),
-    "Nothing": ("Nothing.params is 'NoneType'; it must be float32 (1210,)",),
-    "Widens": ("Widens.params is float64 (1210,); it must be float32 (1210,)",),
+    "Raises": ("Raises, client ", ", iteration ", ", apply_update: ZeroDivisionError: three (faulty.py:35)"),
+    "Double": ("Double, init, params: is float64 (1210,); it must be float32 (1210,)",),
+    "Short": ("Short, init, params: is float32 (1209,); it must be float32 (1210,)",),
+    "Nothing": ("Nothing, init, params: is NoneType; it must be float32 (1210,)",),
+    "Widens": ("Widens, client 7, iteration 0, params: is float64 (1210,); it must be float32 (1210,)",),
+    "Starts": ("Starts, init: KeyError: 'start' (faulty.py:",),
+    "Answers": ("Answers, client 7, iteration 0, apply_update: returned 5; it must return None or a Reply",),
+    "Frees": ("Frees, client 7, iteration 0, reply: releases client 99; ids lie in 0 … 7",),
+    "Later": (", params: is float32 (1209,); it must be float32 (1210,)",),
+    "Hands": ("Hands, client 7, iteration 0, what fetch returns: is list; it must be float32 (1210,)",),
 }
 
 
@@ -122,6 +173,17 @@ def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_ya
 def test_a_dispatcher_without_methods(faulty: Path, refused: Refused) -> None:
     says = ("class 'faulty:Plain' has no method 'choose'", "a dispatcher needs init, choose, hold, release")
     refused("show", faulty, "dispatcher.name=faulty:Plain", says=says)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Everyone", "Everyone, iteration 2, choose: returned 8; ids lie in 0 … 7"),
+        ("Nobody", "Nobody, iteration 0, choose: IndexError: nobody (faulty.py:"),
+    ],
+)
+def test_a_dispatcher(name: str, says: str, faulty: Path, refused: Refused) -> None:
+    refused("run", faulty, f"dispatcher.name=faulty:{name}", "--quiet", "--out", "results", says=(says,))
 
 
 @pytest.mark.parametrize(

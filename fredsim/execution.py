@@ -1,0 +1,268 @@
+"""One run: from a resolved experiment to the files of its folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from fredsim.backends import Engine, make_engine
+from fredsim.datasets import Dataset, data_root, load_dataset
+from fredsim.document import dump_yaml, read_document
+from fredsim.errors import ConfigError, OutputError
+from fredsim.experiment import Experiment, check_batch, resolve
+from fredsim.models import Mlp
+from fredsim.recorder import METRICS, Recorder, Row, write_histogram
+from fredsim.registry import build
+from fredsim.results import Result
+from fredsim.sampling import make_sampler
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Simulation
+from fredsim.streams import Streams
+
+__all__ = ["Observer", "Silent", "claim", "execute", "finished"]
+
+
+class Observer(Protocol):
+    """Who watches a run: the progress bar, or nobody. Nothing that it does changes a bit."""
+
+    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+        """Take note that a run begins; one of its two lengths is known."""
+        ...
+
+    def advance(self, iteration: int, timestamp: int) -> None:
+        """Take note of how far the run is."""
+        ...
+
+    def row(self, row: Row) -> None:
+        """Take note of a row."""
+        ...
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Take note that the run has ended and its files are written."""
+        ...
+
+
+class Silent:
+    """Watches nothing."""
+
+    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+        """Do nothing."""
+
+    def advance(self, iteration: int, timestamp: int) -> None:
+        """Do nothing."""
+
+    def row(self, row: Row) -> None:
+        """Do nothing."""
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
+def claim(folder: Path, name: str, content: str) -> None:
+    """Make `folder` ours by writing `content` to its file `name`.
+
+    Raises OutputError where the folder holds anything that is not of the same experiment.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        present = folder / name
+        if present.is_file():
+            if not _same_bits(present, content):
+                raise OutputError(
+                    f"{folder} already holds another experiment; choose another folder by --out, or remove it"
+                )
+        elif any(folder.iterdir()):
+            raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
+        present.write_text(content, encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written ({error.strerror or error})"
+        raise OutputError(f"{folder}: {what}; choose another folder by --out") from None
+
+
+def _same_bits(present: Path, content: str) -> bool:
+    """Whether two resolved experiments give the same bits; two sweeps, whether their texts are the same."""
+    if present.name != "config.yaml":
+        return present.read_bytes() == content.encode()
+    try:
+        before = resolve(read_document(present).data)
+    except ConfigError:
+        return False
+    return before.digest == _parsed(content).digest
+
+
+def _parsed(content: str) -> Experiment:
+    from ruamel.yaml import YAML
+
+    return resolve(YAML(typ="safe", pure=True).load(content))
+
+
+def finished(folder: Path, experiment: Experiment) -> bool:
+    """Return whether the folder holds this experiment's finished or diverged run."""
+    try:
+        summary = Result(folder).summary
+    except OutputError:
+        return False
+    return summary.get("experiment") == experiment.digest and summary.get("status") in {"finished", "diverged"}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one run needs: its resolved experiment, data, model and length."""
+
+    experiment: Experiment
+    dataset: Dataset
+    model: Mlp
+    length: Length
+    batches: int  # minibatches in an epoch
+
+
+def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
+    """Load the data and settle what depends on it. Raises ConfigError, DataError."""
+    data = experiment.data
+    dataset = load_dataset(data.name, data.train, data.validation, data_root(root), data.sha256)
+    rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
+    experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
+    check_batch(experiment, len(dataset.train))
+    init = experiment.model.init
+    model = Mlp(
+        sizes=(dataset.inputs, *experiment.model.hidden, dataset.classes),
+        init=init if isinstance(init, str) else init.name,
+        std=1.0 if isinstance(init, str) else init.std,
+    )
+    batches = len(dataset.train) // experiment.clients.batch_size
+    iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
+    return Prepared(experiment, dataset, model, Length(iterations, experiment.updates), batches)
+
+
+def execute(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    label: str = "",
+    until: int | None = None,
+) -> None:
+    """Run one experiment into its folder; `until` ends it after that many iterations, as an interrupt would have."""
+    observer = observer or Silent()
+    digest = experiment.digest
+    prepared = prepare(experiment, root)
+    experiment, length = prepared.experiment, prepared.length
+    claim(folder, "config.yaml", dump_yaml(experiment.plain()))
+    (folder / "summary.json").unlink(missing_ok=True)
+    engine = make_engine(experiment.backend, prepared.model, prepared.dataset, experiment.threads)
+    try:
+        simulate = _Simulate(prepared, engine, folder, observer, stop)
+        observer.begin(label or experiment.name, length.iterations, length.updates)
+        outcome, recorder = simulate(length if until is None else Length(until, None))
+        test_loss, test_error = engine.evaluate(outcome.params, "test")
+        del test_loss
+    finally:
+        engine.close()
+    status = "interrupted" if until is not None and until < (length.iterations or until + 1) else outcome.status
+    last = recorder.rows[-1]
+    save_file(prepared.model.layout.split(outcome.params), folder / "params.safetensors")
+    write_histogram(folder / "staleness.csv", recorder.histogram)
+    summary = {
+        "name": experiment.name,
+        "status": status,
+        "digest": last.digest,
+        "iterations": outcome.iterations,
+        "updates": last.timestamp,
+        "validation_loss": _finite(last.validation_loss),
+        "validation_error": _finite(last.validation_error),
+        "test_error": _finite(test_error),
+        "pushes": last.pushes,
+        "fetches": last.fetches,
+        "bytes_pushed": last.bytes_pushed,
+        "bytes_fetched": last.bytes_fetched,
+        "seconds": outcome.seconds,
+        "seconds_evaluation": outcome.seconds_evaluation,
+        "iterations_per_second": outcome.iterations / outcome.seconds,
+        "experiment": digest,
+        "backend": experiment.backend,
+        "threads": engine.threads,
+        "machine": platform.machine(),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("fredsim", "numpy", "numba")}},
+    }
+    arriving = folder / "summary.json.part"
+    arriving.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    arriving.replace(folder / "summary.json")
+    observer.end(label or experiment.name, summary)
+
+
+class _Simulate:
+    """Runs the events of one experiment, anew after a divergence, streaming metrics.csv."""
+
+    def __init__(
+        self, prepared: Prepared, engine: Engine, folder: Path, observer: Observer, stop: Callable[[], bool]
+    ) -> None:
+        self._prepared = prepared
+        self._engine = engine
+        self._folder = folder
+        self._observer = observer
+        self._stop = stop
+
+    def __call__(self, length: Length) -> tuple[Outcome, Recorder]:
+        """Return how the run ended and its record.
+
+        An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
+        event before.
+        """
+        try:
+            return self._once(length, self._stop)
+        except Diverged as diverged:
+            outcome, recorder = self._once(Length(diverged.iteration, None), lambda: False)
+            return replace(outcome, status="diverged"), recorder
+
+    def _once(self, length: Length, stop: Callable[[], bool]) -> tuple[Outcome, Recorder]:
+        prepared, experiment = self._prepared, self._prepared.experiment
+        streams = Streams(experiment.seed)
+        dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        dispatcher.init(experiment.clients.count, streams)
+        size = experiment.clients.batch_size
+        with (self._folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(METRICS)
+
+            def on_row(row: Row) -> None:
+                writer.writerow(row.values())
+                file.flush()
+                self._observer.row(row)
+
+            recorder = Recorder(on_row)
+            simulation = Simulation(
+                model=prepared.model,
+                params=prepared.model.initial(streams),
+                engine=self._engine,
+                server=build("server", experiment.server.name, experiment.server.hyper),
+                dispatcher=dispatcher,
+                sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+                clients=experiment.clients.count,
+                wait=experiment.dispatcher.wait,
+                window=experiment.window,
+                interval=self._interval(),
+                recorder=recorder,
+                progress=self._observer.advance,
+                stop=stop,
+            )
+            return simulation.run(length), recorder
+
+    def _interval(self) -> Interval:
+        evaluation = self._prepared.experiment.evaluation
+        every = evaluation.every * (self._prepared.batches if evaluation.unit == "epochs" else 1)
+        return Interval(every, in_updates=evaluation.unit == "updates")
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

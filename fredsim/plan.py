@@ -1,0 +1,194 @@
+"""From a document to the runs it describes: `cases` × `sweep`, overrides, labels, and where each value came from."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fredsim.document import Document, assign, parse_override, read_document
+from fredsim.errors import ConfigError
+from fredsim.experiment import Experiment, Origin, resolve
+
+__all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def open_source(source: Source) -> Document:
+    """Return the document of a YAML file, of an experiment that comes with fredsim, or of a dict.
+
+    Raises ConfigError where there is no such file.
+    """
+    if isinstance(source, Mapping):
+        return Document(dict(source))
+    path = Path(source)
+    if path.is_dir() and (path / "config.yaml").is_file():
+        path = path / "config.yaml"
+    if not path.exists():
+        shipped = Path(str(resources.files("fredsim") / "experiments")) / path.with_suffix(".yaml")
+        if not shipped.is_file():
+            raise ConfigError(
+                f"{path}: no such file, and no experiment of this name; "
+                "`fredsim list experiments` names those that come with fredsim"
+            )
+        path = shipped
+    document = read_document(path)
+    document.data.setdefault("name", path.stem)
+    return document
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run, the values of the axes that tell it from the others, and where its keys stand."""
+
+    experiment: Experiment
+    axes: dict[str, Any]
+    origin: Origin
+
+    @property
+    def label(self) -> str:
+        """A readable name, made of the axes' values; empty for a single run."""
+        return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.axes.items())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a document, and the document itself with its overrides."""
+
+    runs: list[PlannedRun]
+    source: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.runs[0].experiment.name
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the document has cases or a sweep, be it of one run."""
+        return "cases" in self.source or "sweep" in self.source
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        rest = "".join(f"-{key}{_short(item)}" for key, item in value.items() if key != "name")
+        return f"{value['name']}{rest}" if "name" in value else rest.removeprefix("-")
+    if isinstance(value, list):
+        return "x".join(map(_short, value)) or "none"
+    return "null" if value is None else str(value).replace("/", "_")
+
+
+def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
+    """Return every experiment of a document, `cases` outside, the axes of `sweep` inside, the last axis fastest.
+
+    Raises ConfigError, naming file, line and key, for the first run that is not valid.
+    """
+    data, places = copy.deepcopy(document.data), dict(document.places)
+    document = Document(data, document.source, places)
+    last: list[tuple[str, Any]] = []
+    overridden: set[tuple[int | str, ...]] = set()
+    sweep, cases = _grid(document)
+    for text in overrides:
+        key, value = parse_override(text)
+        at = tuple(key.split("."))
+        for inner in [k for k in places if k[: len(at)] == at]:
+            del places[inner]
+        places[at] = f"override '{text}'"
+        overridden.add(at)
+        if at[0] in {"sweep", "cases"} and len(at) > 1:
+            raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
+        if key in sweep:
+            sweep[key] = value if isinstance(value, list) else [value]
+        elif key in {"sweep", "cases"} or not (sweep or cases):
+            _assign(data, key, value, places[at])
+        else:
+            last.append((key, value))
+        sweep, cases = _grid(document)
+    _refuse_clashes(document, sweep, cases)
+    base = {key: value for key, value in data.items() if key not in {"cases", "sweep"}}
+    runs = []
+    for number, case in enumerate(cases or [{}]):
+        for values in product(*sweep.values()):
+            chosen = {**case, **dict(zip(sweep, values, strict=True))}
+            run = copy.deepcopy(base)
+            origin = _Origin(document, number, case, sweep, values, overridden)
+            for key, value in (*chosen.items(), *last):
+                _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
+            runs.append(PlannedRun(resolve(run, origin), chosen, origin))
+    source = dict(data)
+    if last:
+        source["overrides"] = dict(last)
+    return Plan(runs, source)
+
+
+def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
+    try:
+        assign(data, key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """Return the document's own sweep and cases, empty where it has none. Raises ConfigError for another shape."""
+    for key in ("sweep", "cases"):
+        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line takes it away
+            del document.data[key]
+    sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
+    if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
+        place = document.place(("sweep",))
+        raise ConfigError(f"{place}: sweep: must map each key to a list of values, such as seed: [0, 1]")
+    for key, values in sweep.items():
+        if not values:
+            place = document.place((key,)) if (key,) in document.places else document.place(("sweep", key))
+            raise ConfigError(f"{place}: {key}: is swept over an empty list; give it a value at least")
+    empty = "cases" in document.data and not cases
+    if empty or not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
+        place = document.place(("cases",))
+        raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
+    return sweep, cases
+
+
+def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
+    where = {key: "stands in cases" for case in cases for key in case}
+    for axis in sweep:
+        for key, what in where.items():
+            if f"{axis}.".startswith(f"{key}.") or f"{key}.".startswith(f"{axis}."):
+                place = document.place(("sweep", axis))
+                raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
+        where[axis] = "is swept too"
+
+
+class _Origin:
+    """Where the parts of one run of a sweep come from."""
+
+    def __init__(
+        self,
+        document: Document,
+        number: int,
+        case: Mapping[str, Any],
+        sweep: Mapping[str, Any],
+        values: Sequence[Any],
+        overridden: Set[tuple[int | str, ...]],
+    ) -> None:
+        self._document = document
+        self._overridden = overridden
+        self._roots: dict[tuple[int | str, ...], tuple[int | str, ...]] = {}
+        for key in case:
+            self._roots[tuple(key.split("."))] = ("cases", number, key)
+        for key, value in zip(sweep, values, strict=True):
+            self._roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+
+    def place(self, key: tuple[int | str, ...]) -> str:
+        for length in range(len(key), 0, -1):
+            if key[:length] in self._overridden:  # an override has the last word
+                break
+            root = self._roots.get(key[:length])
+            if root is not None:
+                return self._document.place((*root, *key[length:]))
+        return self._document.place(key)
