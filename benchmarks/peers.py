@@ -57,6 +57,7 @@ CHECKED = 200  # iterations after which the parameters must agree
 TOLERANCE = 1e-3  # of max|Δθ| / max|θ|; the order of summation differs
 LEAST = 3000  # 10 λ or more: every client comes again; about here FASGD's averages of quiet pixels turn subnormal
 USUAL = 6000  # half of a round lies behind that point
+STEADY = 1.5  # a side's slowest round over its fastest; beyond that something else used the machine
 SETTLE = 0.3  # seconds between rounds: OpenMP's idle threads spin for some milliseconds before they sleep
 
 Tensors = list[Tensor]
@@ -92,9 +93,9 @@ class Timing:
         rates = [f"{median(self.iterations / pair[side] for pair in self.seconds):,.0f}" for side in (0, 1)]
         ratios = sorted(loop / own for own, loop in self.seconds)
         spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        contest = self.contest
-        names = (contest.server["name"], str(contest.clients), str(contest.batch_size))
-        return (*names, *rates, f"{median(ratios):.2f}", spread, f"{self.difference:.0e}")
+        disturbed = any(max(side) > STEADY * min(side) for side in zip(*self.seconds, strict=True))
+        names = (self.contest.server["name"], str(self.contest.clients), str(self.contest.batch_size))
+        return (*names, *rates, f"{median(ratios):.2f}{' *' * disturbed}", spread, f"{self.difference:.0e}")
 
 
 COLUMNS = ("server", "λ", "µ", "fredsim it/s", "torch it/s", "ratio", "ratio, range", "max|Δθ|/max|θ|")
@@ -208,8 +209,8 @@ def check(contest: Contest, dataset: Dataset) -> float:
     difference = float(np.abs(ours_flat - theirs_flat).max() / np.abs(ours_flat).max())
     if not difference <= TOLERANCE:  # NaN fails too
         raise SystemExit(
-            f"{contest.label}: after {CHECKED} iterations max|Δθ|/max|θ| is {difference:.1e}, above {TOLERANCE}; "
-            "the two do not simulate the same thing, and nothing was timed"
+            f"{contest.label}: max|Δθ|/max|θ| is {difference:.1e} after {CHECKED} iterations, above {TOLERANCE}: "
+            "the two do not simulate the same thing"
         )
     return difference
 
@@ -233,7 +234,8 @@ def heading(iterations: int, rounds: int, threads: int, quick: bool) -> Iterator
         yield "Smoke run: NOT a measurement."
     yield (
         f"fredsim against a plain PyTorch loop, 784-{HIDDEN}-10 on MNIST: medians of {rounds} alternating rounds of "
-        f"{iterations:,} iterations; ratio = torch's seconds / fredsim's, by pairs of rounds."
+        f"{iterations:,} iterations; ratio = torch's seconds / fredsim's, by pairs of rounds (*: disturbed, to be run "
+        f"again: a side's slowest round took over {STEADY} times its fastest)."
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield f"{cpu_model()}, {cores} cores, {threads} threads each, {platform.system()}."
@@ -270,9 +272,9 @@ def run(
     if quick:
         iterations, rounds = CHECKED, 2
     cells = CELLS[1:2] if quick else (*CELLS, *[LARGE] * every_cell)
-    contests = [Contest(server, *cell, threads) for cell in cells for server in SERVERS]
     console = Console(highlight=False)
     differences = []
+    contests = [Contest(server, *cell, threads) for cell in cells for server in SERVERS]
     for contest in contests:
         differences.append(check(contest, dataset))
         console.print(f"{contest.label}: agree to {differences[-1]:.1e} after {CHECKED} iterations")

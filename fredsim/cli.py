@@ -63,7 +63,9 @@ def run(
 
         figure = loaded.folder / "error.png"
         plot_error(results, figure, plan.name)
-        Console().print(_table(results))
+        console = Console()
+        console = console if console.is_terminal else Console(width=160)  # a pipe or a file has no edge to wrap at
+        console.print(_table(results))
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
     if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.runs):
         raise typer.Exit(130)
@@ -149,9 +151,9 @@ def _table(results: list[Any]) -> Table:
     from fredsim.plot import labels
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run")
-    for name in ("status", "iterations", "validation error", "test error", "iterations/s", "digest"):
-        table.add_column(name, justify="left" if name in {"status", "digest"} else "right")
+    table.add_column("run", overflow="fold")
+    for name in ("status", "iterations", "valid. error", "test error", "iter./s", "digest"):
+        table.add_column(name, justify="left" if name in {"status", "digest"} else "right", no_wrap=True)
     for result, label in zip(results, labels(results), strict=True):
         s = result.summary
         errors = ["-" if s[key] is None else f"{s[key]:.4f}" for key in ("validation_error", "test_error")]
