@@ -31,7 +31,7 @@ import numpy as np
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -126,8 +126,8 @@ def simulate(contest: Contest, iterations: int) -> tuple[float, Tensors]:
 def loop(contest: Contest, iterations: int, dataset: Dataset) -> tuple[float, Tensors]:
     """Run the PyTorch loop; return the seconds of its iterations and the final parameters W1, b1, W2, b2.
 
-    Written the fastest way found: lists of tensors, torch's own `_foreach` functions, snapshots copied in place. A flat
-    vector with views, a call for each tensor, a clone at every fetch and nn.Linear's layout are at best as fast.
+    The fastest way found with autograd: lists of tensors, `torch._foreach` functions, snapshots copied in place. A flat
+    vector with views, a call for each tensor, a clone at every fetch or nn.Linear's layout is no faster over all cells.
     """
     x, y = torch.from_numpy(dataset.train.x), torch.from_numpy(dataset.train.y)
     streams = Streams(SEED)
@@ -238,7 +238,7 @@ def heading(iterations: int, rounds: int, threads: int, quick: bool) -> Iterator
         f"again: a side's slowest round took over {STEADY} times its fastest)."
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield f"{cpu_model()}, {cores} cores, {threads} threads each, {platform.system()}."
+    yield f"{cpu_model()}, {cores} cores, {platform.system()}; threads of each side: {threads}."
     versions = (f"{package} {version(package)}" for package in ("fredsim", "torch", "numpy", "numba"))
     yield f"Python {platform.python_version()}, {', '.join(versions)}; {datetime.now(UTC):%Y-%m-%d}."
 
@@ -282,9 +282,8 @@ def run(
     for contest, difference in zip(contests, differences, strict=True):
         timings.append(Timing(contest, iterations, difference, measure(contest, iterations, rounds, dataset)))
         console.print(f"{contest.label}: timed")
-    table = Table(*COLUMNS, box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    right = (Column(name, justify="right") for name in COLUMNS[1:])
+    table = Table(COLUMNS[0], *right, box=None, pad_edge=False)
     for timing in timings:
         table.add_row(*timing.cells())
     head = list(heading(iterations, rounds, threads, quick))

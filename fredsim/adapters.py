@@ -1,4 +1,4 @@
-"""One face for every server and dispatcher, fredsim's own or a user's, and one place where their mistakes are caught.
+"""One face for every server, dispatcher, gate and compressor, and one place where a user's mistakes are caught.
 
 A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
 Whatever goes wrong inside, the error names the class, the client, the iteration, the stage, and the line.
@@ -7,19 +7,23 @@ Whatever goes wrong inside, the error names the class, the client, the iteration
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.clients import Work
+from fredsim.dispatchers.gates import Budget, Statistics
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
-from fredsim.numerics.rules import Rule
+from fredsim.numerics.operations import Operations
 from fredsim.servers.base import Server
+from fredsim.servers.window_average import WindowAverage
+from fredsim.streams import Stream, Streams
 
-__all__ = ["AdaptedDispatcher", "AdaptedServer"]
+__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate", "AdaptedServer"]
 
 Array = NDArray[np.float32]
 
@@ -44,25 +48,52 @@ class Adapted:
     def _broken(self, where: str, stage: str, what: str) -> SimulationError:
         return SimulationError(f"{', '.join(part for part in (self._name, where, stage) if part)}: {what}")
 
+    def _check_array(self, array: object, size: int, where: str, what: str) -> None:
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (size,):
+            found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise self._broken(where, what, f"is {found}; it must be float32 ({size},)")
+
+
+class Pushed(NamedTuple):
+    """What a push brought about."""
+
+    released: tuple[int, ...]
+    restarted: tuple[int, ...]
+    finite: bool
+
 
 class AdaptedServer(Adapted):
     """A server as the loop sees it."""
 
     def __init__(
-        self, server: Any, params: Array, clients: int, layout: Layout, compile_rule: Callable[[Rule], Any]
+        self,
+        server: Any,
+        params: Array,
+        clients: int,
+        layout: Layout,
+        operations: Operations,
+        streams: Streams,
     ) -> None:
         """Start the server. Raises SimulationError where its `init` fails or its params are not float32 (P,)."""
         super().__init__(server)
         self._clients = clients
         self._size = layout.size
-        self._own = isinstance(server, Server)
-        if self._own:
-            server.compile_rule = compile_rule
-            server.init(params, clients, layout=layout)
+        inner = server.server if isinstance(server, WindowAverage) else server
+        self._own = isinstance(inner, Server)
+        if isinstance(inner, Server):
+            inner.operations = operations
+            inner.streams = streams
+            server.init(params, clients, layout)
         else:
             self._call("init", "", params.copy(), clients)
             self._check_params("init")
         self.holds = bool(getattr(server, "holds", False))
+        self.cancels = bool(getattr(server, "cancels", False))
+        self.pushes: Work = getattr(server, "pushes", "gradient")
+        self.averages = hasattr(server, "averaged_params")
+        self._layout = layout
+        self._mean = operations.mean
+        self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._counts_itself = hasattr(server, "timestamp")
         self._hands_out = hasattr(server, "fetch")
         self.pushes_until_release: Callable[[], int] = getattr(server, "pushes_until_release", lambda: 1)
@@ -74,8 +105,50 @@ class AdaptedServer(Adapted):
         params: Array = self._inner.params
         return params
 
-    def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> tuple[tuple[int, ...], bool]:
-        """Push a gradient; return the clients released, and whether the parameters are still finite."""
+    @property
+    def result(self) -> Array:
+        """The parameters to evaluate: averaged ones where the server averages."""
+        params: Array = self._inner.averaged_params if self.averages else self._inner.params
+        return params
+
+    def rate(self) -> float:
+        """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
+        if not hasattr(self._inner, "rate"):
+            what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
+            raise self._broken("", "rate", what)
+        return float(self._call("rate", ""))
+
+    def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
+        """Return the bytes of one copy, where the server has a say in it."""
+        count = getattr(self._inner, f"bytes_{direction}", None)
+        return usual if count is None else int(count())
+
+    @property
+    def has_deviation(self) -> bool:
+        """Whether the server keeps v, which gates may ask for."""
+        return hasattr(self._inner, "v")
+
+    def mean(self) -> float:
+        """Return v̄ for the gates: 1 before the first push."""
+        return self._of_v("model", lambda v: [self._mean(v)], 1)[0]
+
+    def means(self) -> list[float]:
+        """Return v̄ of each tensor for the gates: 1 before the first push."""
+        tensors = self._layout.tensors
+        return self._of_v(
+            "tensor", lambda v: [self._mean(x.reshape(-1)) for x in self._layout.split(v).values()], len(tensors)
+        )
+
+    def _of_v(self, kind: str, measure: Callable[[Array], list[float]], count: int) -> list[float]:
+        """Return a statistic of v, measured once a timestamp."""
+        known = self._statistics.get(kind)
+        if known is None or known[0] != self.timestamp:
+            known = self.timestamp, measure(self._inner.v) if self.timestamp else [1.0] * count
+            self._statistics[kind] = known
+        return known[1]
+
+    def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
+        """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = f"client {client}, iteration {iteration}"
         reply = self._call("apply_update", where, grad, client, timestamp)
         self.timestamp = self._inner.timestamp if self._counts_itself else self.timestamp + 1
@@ -85,17 +158,19 @@ class AdaptedServer(Adapted):
             self._check_params(where)
             finite = bool(np.isfinite(self.params).all())
         if reply is None:
-            return (client,), finite
+            return Pushed((client,), (), finite)
         if not hasattr(reply, "released"):
             raise self._broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
-        released = tuple(reply.released)
-        for other in released:
+        released, restarted = tuple(reply.released), tuple(getattr(reply, "restarted", ()))
+        for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
-                raise self._broken(where, "reply", f"releases client {other!r}; ids lie in 0 … {self._clients - 1}")
+                raise self._broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+        if restarted and not self.cancels:
+            raise self._broken(where, "reply", "restarts clients; a server that may do so declares cancels = True")
         if not self.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
             raise self._broken(where, "reply", what)
-        return released, finite
+        return Pushed(released, restarted, finite)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
@@ -103,16 +178,11 @@ class AdaptedServer(Adapted):
             return self.params
         given: Array = self._call("fetch", f"client {client}, iteration {iteration}", client)
         if given is not self._inner.params:
-            self._check(given, f"client {client}, iteration {iteration}", "what fetch returns")
+            self._check_array(given, self._size, f"client {client}, iteration {iteration}", "what fetch returns")
         return given
 
     def _check_params(self, where: str) -> None:
-        self._check(getattr(self._inner, "params", None), where, "params")
-
-    def _check(self, array: object, where: str, what: str) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (self._size,):
-            found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise self._broken(where, what, f"is {found}; it must be float32 ({self._size},)")
+        self._check_array(getattr(self._inner, "params", None), self._size, where, "params")
 
 
 class AdaptedDispatcher(Adapted):
@@ -132,3 +202,51 @@ class AdaptedDispatcher(Adapted):
                 f"iteration {step}", "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}"
             )
         return int(client)
+
+
+class AdaptedGate(Adapted):
+    """A gate as the loop sees it."""
+
+    def __init__(self, gate: Any) -> None:
+        super().__init__(gate)
+        self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
+        self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
+        self._tensors = 0
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start the gate."""
+        self._tensors = len(tensors)
+        self._call("init", "", clients, tensors, streams, stream)
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
+        """Return whether a copy passes, or whether each tensor does."""
+        where = f"client {client}, iteration {step}"
+        passes = self._call("passes", where, step, client, statistics)
+        if isinstance(passes, bool | np.bool_):
+            return bool(passes)
+        mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
+        if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
+            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
+            raise self._broken(where, "passes", what)
+        return [bool(part) for part in mask]
+
+
+class AdaptedCompressor(Adapted):
+    """A compressor as the loop sees it."""
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Start the compressor."""
+        self._size = layout.size
+        self._call("init", "", layout, streams)
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Return what the server decodes, and the bytes it took."""
+        where = f"client {client}, iteration {step}"
+        result = self._call("compress", where, push, client, step)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+        decoded, size = result
+        self._check_array(decoded, self._size, where, "what compress returns")
+        if not isinstance(size, int | np.integer) or size <= 0:
+            raise self._broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+        return decoded, int(size)

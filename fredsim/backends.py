@@ -5,7 +5,7 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from fredsim.datasets import Dataset, Split
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
-from fredsim.numerics.rules import Rule
-from fredsim.servers.base import apply_in_numpy
+from fredsim.numerics.operations import NumpyOperations, Operations
 
 if TYPE_CHECKING:
     from fredsim.kernels.engine import NumbaEngine
@@ -34,8 +33,8 @@ BACKENDS: dict[Backend, str] = {
 MARGIN = 16
 
 
-class Engine(Protocol):
-    """Gradients, evaluation and update rules on one backend."""
+class Engine(Operations, Protocol):
+    """Gradients, evaluation and the operations of servers on one backend."""
 
     threads: int
 
@@ -51,16 +50,12 @@ class Engine(Protocol):
         """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples."""
         ...
 
-    def compile_rule(self, rule: Rule) -> Callable[..., bool]:
-        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
-        ...
-
     def close(self) -> None:
         """End the threads."""
         ...
 
 
-class NumpyEngine:
+class NumpyEngine(NumpyOperations):
     """The oracle."""
 
     threads = 1
@@ -92,10 +87,6 @@ class NumpyEngine:
         logits = oracle.forward(self._weights(params), split.x).logits
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
         return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
-
-    def compile_rule(self, rule: Rule) -> Callable[..., bool]:
-        """Run the rule on NumPy arrays."""
-        return apply_in_numpy(rule)
 
     def close(self) -> None:
         """Do nothing: there are no threads."""

@@ -35,6 +35,9 @@ class What(StrEnum):
 
     servers = "servers"
     dispatchers = "dispatchers"
+    gates = "gates"
+    compressors = "compressors"
+    schedules = "schedules"
     datasets = "datasets"
     experiments = "experiments"
 
@@ -137,14 +140,15 @@ def plot(
 
 @app.command("list")
 def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = None) -> None:
-    """List what there is, a line each."""
+    """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
     from fredsim.listing import LISTINGS
 
     for kind in [what] if what else What:
         if not what:
             typer.echo(f"{kind}:")
-        for name, text in LISTINGS[kind]():
-            typer.echo(f"{'' if what else '  '}{name:<14} {text}")
+        for name, lines in LISTINGS[kind]():
+            for number, line in enumerate(lines):
+                typer.echo(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
 
 
 def _table(results: list[Any]) -> Table:

@@ -1,4 +1,4 @@
-"""What the simulated clients hold between fetching parameters and pushing a gradient.
+"""What the simulated clients hold between fetching parameters and pushing, and what they compute from it.
 
 The loop asks only for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves; clients that
 hold the same version share one array, which is freed when the last of them moves on.
@@ -7,38 +7,52 @@ hold the same version share one array, which is freed when the last of them move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.backends import MARGIN, Engine
 
-__all__ = ["Holdings", "SnapshotHoldings"]
+__all__ = ["Holdings", "SnapshotHoldings", "Work"]
 
 Array = NDArray[np.float32]
+Work = Literal["gradient", "delta", "params"]
 
 
 class Holdings(Protocol):
     """The clients' side of a run."""
 
     def timestamp(self, client: int) -> int:
-        """Return the timestamp of the parameters that the client's gradient under way is computed from."""
+        """Return the timestamp of the parameters that the client's work under way started from."""
         ...
 
-    def gradients(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return the gradients (B, P) under way at B different clients on minibatches (B, µ), and the losses (B, µ).
+    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Array, Array]:
+        """Return what B different clients push (B, P), and their samples' losses (B, k·µ).
 
-        The arrays are overwritten by the next call.
+        `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
+        are overwritten by the next call.
         """
         ...
 
     def pushed(self, client: int) -> None:
-        """Take note that the client's gradient has arrived, before any fetch that follows from it."""
+        """Let the next work begin from what the client holds: its last one has arrived, or was given up."""
         ...
 
     def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
         """Hand parameters (P,) to a client; `shared` where every fetch at this timestamp gets the same."""
+        ...
+
+    def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
+        """Hand some tensors of the parameters to a client, which keeps its own of the others."""
+        ...
+
+    def step(self, client: int, grad: Array, rate: float) -> None:
+        """Let a client that did not fetch step its own parameters by −rate·grad; its timestamp stays."""
+        ...
+
+    def restamp(self, client: int, timestamp: int) -> None:
+        """Give out a client's parameters as those of another timestamp."""
         ...
 
 
@@ -57,36 +71,57 @@ class Version:
 class SnapshotHoldings:
     """Clients that keep the parameters they fetched, as versions shared by timestamp.
 
-    With `wait` false a client starts its next gradient, as soon as it has pushed one, from what it held then; what it
-    fetches takes effect for the gradient after that.
+    With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches
+    takes effect for the work after that.
     """
 
-    def __init__(self, engine: Engine, params: Array, clients: int, wait: bool) -> None:
+    def __init__(
+        self, engine: Engine, params: Array, clients: int, *, wait: bool, pushes: Work, tensors: Sequence[int]
+    ) -> None:
+        """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes."""
         self._engine = engine
         self._wait = wait
+        self._pushes = pushes
         self._size = len(params)
+        ends = np.cumsum(tensors)
+        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
+        self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
         self._free: list[Array] = []  # arrays of freed versions, to be used again
         self._shared: dict[int, Version] = {}
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
-
-    @property
-    def versions(self) -> int:
-        """The number of distinct arrays held."""
-        return len({id(version) for version in (*self._under_way, *self._fetched)})
+        self._held = self._under_way if wait else self._fetched  # what a fetch replaces
 
     def timestamp(self, client: int) -> int:
-        """Return the timestamp of the version that the gradient under way is computed from."""
+        """Return the timestamp of the version that the work under way started from."""
         return self._under_way[client].timestamp
 
-    def gradients(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of different clients together."""
-        return self._engine.gradients([self._under_way[client].params for client in clients], rows)
+    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Array, Array]:
+        """Compute the gradients of different clients together, local step by local step."""
+        held = [self._under_way[client].params for client in clients]
+        steps = rows.shape[1]
+        if steps == 1 and self._pushes == "gradient":
+            return self._engine.gradients(held, rows[:, 0])
+        alpha = np.float32(rate)
+        x = np.zeros((len(clients), self._size + MARGIN), np.float32)
+        for place, params in zip(x, held, strict=True):
+            place[: self._size] = params
+        here = [place[: self._size] for place in x]
+        losses = []
+        total = np.zeros((len(clients), self._size), np.float32)
+        for step in range(steps):
+            grads, step_losses = self._engine.gradients(here, rows[:, step])
+            losses.append(step_losses.copy())
+            with np.errstate(all="ignore"):
+                moved = alpha * grads
+                total = total - moved if self._pushes == "delta" else total + grads
+                x[:, : self._size] -= moved
+        return (x[:, : self._size] if self._pushes == "params" else total), np.concatenate(losses, axis=1)
 
     def pushed(self, client: int) -> None:
-        """Without waiting, start the next gradient from what the client holds now."""
+        """Without waiting, start the next work from what the client holds now."""
         if not self._wait:
             self._drop(self._under_way[client])
             self._under_way[client] = self._fetched[client]
@@ -97,10 +132,38 @@ class SnapshotHoldings:
         version = self._shared.get(timestamp) if shared else None
         if version is None:
             version = self._store(params, timestamp, shared)
+        self._replace(client, version)
+        self._stamps.pop(client, None)
+
+    def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
+        """Mix the tensors that passed with the client's own; the oldest of them gives the timestamp."""
+        own = self._held[client]
+        stamps = self._stamps.setdefault(client, [own.timestamp] * len(self._tensors))
+        version = self._store(own.params, timestamp, shared=False)
+        for number, (part, fetched) in enumerate(zip(self._tensors, passed, strict=True)):
+            if fetched:
+                version.params[part] = params[part]
+                stamps[number] = timestamp
+        version.timestamp = min(stamps)
+        self._replace(client, version)
+
+    def step(self, client: int, grad: Array, rate: float) -> None:
+        """Step a copy that is the client's alone."""
+        own = self._held[client]
+        version = self._store(own.params, own.timestamp, shared=False)
+        with np.errstate(all="ignore"):
+            version.params -= np.float32(rate) * grad
+        self._replace(client, version)
+
+    def restamp(self, client: int, timestamp: int) -> None:
+        """Give the client a copy with another timestamp, all of its tensors."""
+        self._stamps.pop(client, None)
+        self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
+
+    def _replace(self, client: int, version: Version) -> None:
         version.holders += 1
-        holds = self._under_way if self._wait else self._fetched
-        self._drop(holds[client])
-        holds[client] = version
+        self._drop(self._held[client])
+        self._held[client] = version
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
         room = self._free.pop() if self._free else np.zeros(self._size + MARGIN, np.float32)[: self._size]

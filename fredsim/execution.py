@@ -21,10 +21,12 @@ from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment, check_batch, resolve
 from fredsim.models import Mlp
+from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
 from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
+from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation import Diverged, Interval, Length, Outcome, Simulation
 from fredsim.streams import Streams
 
@@ -171,7 +173,11 @@ def execute(
         engine.close()
     status = "interrupted" if until is not None and until < (length.iterations or until + 1) else outcome.status
     last = recorder.rows[-1]
-    save_file(prepared.model.layout.split(outcome.params), folder / "params.safetensors")
+    layout = prepared.model.layout
+    save_file(layout.split(np.ascontiguousarray(outcome.params)), folder / "params.safetensors")
+    (folder / "params_raw.safetensors").unlink(missing_ok=True)
+    if outcome.raw_params is not None:
+        save_file(layout.split(outcome.raw_params), folder / "params_raw.safetensors")
     write_histogram(folder / "staleness.csv", recorder.histogram)
     summary = {
         "name": experiment.name,
@@ -230,6 +236,9 @@ class _Simulate:
         streams = Streams(experiment.seed)
         dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
         dispatcher.init(experiment.clients.count, streams)
+        server = build("server", experiment.server.name, experiment.server.hyper)
+        if experiment.average is not None:
+            server = WindowAverage(server, **experiment.average.hyper)
         size = experiment.clients.batch_size
         with (self._folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -245,11 +254,12 @@ class _Simulate:
                 model=prepared.model,
                 params=prepared.model.initial(streams),
                 engine=self._engine,
-                server=build("server", experiment.server.name, experiment.server.hyper),
+                server=server,
                 dispatcher=dispatcher,
+                protocol=make_protocol(experiment, server, prepared.model.layout, streams),
                 sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+                streams=streams,
                 clients=experiment.clients.count,
-                wait=experiment.dispatcher.wait,
                 window=experiment.window,
                 interval=self._interval(),
                 recorder=recorder,

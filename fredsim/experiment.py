@@ -10,12 +10,18 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fredsim.adapters import AdaptedServer
 from fredsim.backends import Backend
 from fredsim.datasets import USUAL, check_dataset, file_digest
+from fredsim.dispatchers.gates import spelled_out
 from fredsim.document import Document
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, explain
-from fredsim.registry import build, resolve_hyper
+from fredsim.layout import Layout
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.outbox import DroppedPush
+from fredsim.protocol import check, make_protocol
+from fredsim.registry import Kind, build, resolve_hyper
 from fredsim.sampling import Sampling
 from fredsim.servers import Server
 from fredsim.streams import Streams
@@ -64,6 +70,7 @@ class Clients(HyperParameters):
     count: PositiveInt
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
+    local_steps: PositiveInt = 1
 
 
 class Plugin(BaseModel):
@@ -80,10 +87,20 @@ class Plugin(BaseModel):
 
 
 class DispatcherChoice(Plugin):
-    """`wait`: after a push a client waits for the reply; false: it computes on with what it holds."""
+    """Who finishes next, and how copies are exchanged.
+
+    `wait`: after a push a client waits for the reply; false: it computes on with what it holds. `push` and `fetch` are
+    gates: always, or {name: hyper-parameters}. `replica`: a client that did not fetch steps its own parameters.
+    `fred_timestamps`: a dropped fetch refreshes the client's timestamp all the same, as FRED's code did by mistake.
+    """
 
     name: str = "uniform"
     wait: bool = True
+    push: str | dict[str, Any] = "always"
+    fetch: str | dict[str, Any] = "always"
+    dropped_push: DroppedPush = "reapply"
+    replica: bool = False
+    fred_timestamps: bool = False
 
 
 class Evaluation(HyperParameters):
@@ -106,6 +123,8 @@ class Experiment(HyperParameters):
     clients: Clients
     dispatcher: DispatcherChoice = DispatcherChoice()
     server: Plugin
+    compress: Plugin | None = None
+    average: Plugin | None = None
     evaluation: Evaluation = Evaluation()
     backend: Backend = "numba"
     threads: PositiveInt | None = None
@@ -114,9 +133,9 @@ class Experiment(HyperParameters):
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
         data = self.model_dump()
-        for length in ("iterations", "updates", "epochs"):
-            if data[length] is None:
-                del data[length]
+        for key in ("iterations", "updates", "epochs", "compress", "average"):
+            if data[key] is None:
+                del data[key]
         return data
 
     @property
@@ -142,17 +161,13 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
         raise _problems(
             [((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin
         )
-    update: dict[str, Any] = {}
-    for kind in ("server", "dispatcher"):
-        plugin: Plugin = getattr(experiment, kind)
-        try:
-            hyper, problems = resolve_hyper(kind, plugin.name, plugin.hyper)
-        except ConfigError as error:
-            raise ConfigError(f"{origin.place((kind, 'name'))}: {error}") from None
-        if problems:
-            raise _problems([((kind, *at), text) for at, text in problems], origin)
-        fixed = {key: getattr(plugin, key) for key in type(plugin).model_fields}
-        update[kind] = type(plugin)(**fixed, **hyper)
+    update: dict[str, Any] = {
+        key: _resolve_plugin(key, plugin, origin)
+        for key in ("server", "dispatcher", "compress", "average")
+        if (plugin := getattr(experiment, key)) is not None
+    }
+    gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), origin) for key in ("push", "fetch")}
+    update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
     usual = dict(zip(("train", "validation"), USUAL.get(experiment.data.name, ()), strict=False))
     known = usual | {"sha256": file_digest(experiment.data.name)}
     update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
@@ -162,6 +177,39 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     except ConfigError as error:
         raise located(error, origin) from None
     return experiment
+
+
+KINDS: dict[str, Kind] = {
+    "server": "server",
+    "dispatcher": "dispatcher",
+    "compress": "compressor",
+    "average": "average",
+}
+
+
+def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
+    """Return the plugin with every default of its hyper-parameters filled in."""
+    try:
+        hyper, problems = resolve_hyper(KINDS[key], plugin.name, plugin.hyper)
+    except ConfigError as error:
+        raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
+    if problems:
+        raise _problems([((key, *at), text) for at, text in problems], origin)
+    fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
+    return type(plugin)(**fixed, **hyper)
+
+
+def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str | dict[str, Any]:
+    """Return a gate's name, or {name: hyper-parameters} with every default filled in."""
+    at = ("dispatcher", key)
+    try:
+        name, hyper = spelled_out(spec)
+        found, problems = resolve_hyper("gate", name, hyper)
+    except ValueError as error:
+        raise _problems([(at, str(error))], origin) from None
+    if problems:
+        raise _problems([((*at, name, *inner), text) for inner, text in problems], origin)
+    return {name: found} if found else name
 
 
 def located(error: ConfigError, origin: Origin) -> ConfigError:
@@ -184,11 +232,10 @@ def _try_out(experiment: Experiment) -> None:
     check_batch(experiment, experiment.data.train)
     server = build("server", experiment.server.name, experiment.server.hyper)
     if isinstance(server, Server):
-        server.init(np.zeros(1, np.float32), experiment.clients.count)
-    if getattr(server, "holds", False) and not experiment.dispatcher.wait:
-        raise ConfigError(
-            f"dispatcher.wait is false; the server {experiment.server.name} holds its clients, so they must wait"
-        )
+        layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
+        protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
+        start = np.zeros(1, np.float32)
+        check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
     dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
     dispatcher.init(experiment.clients.count, Streams(experiment.seed))
 

@@ -72,7 +72,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
 def _is_union_branch(part: int | str) -> bool:
     """Pydantic names a union's branch in the location, by its type: 'int', 'Normal', 'literal[...]', 'function-…'."""
     return isinstance(part, str) and (
-        part in {"int", "float", "str", "bool"} or part[:1].isupper() or "[" in part or part.startswith("function-")
+        part in {"int", "float", "str", "bool"}
+        or part[:1].isupper()
+        or "[" in part
+        or part.startswith(("function-", "constrained-"))
     )
 
 

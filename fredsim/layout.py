@@ -25,6 +25,15 @@ class Layout:
         """The number of parameters."""
         return sum(math.prod(shape) for _, shape in self.tensors)
 
+    def place(self, name: str) -> tuple[int, tuple[int, ...]]:
+        """Return where a tensor begins in the flat vector, and its shape. Raises KeyError for an unknown name."""
+        at = 0
+        for tensor, shape in self.tensors:
+            if tensor == name:
+                return at, shape
+            at += math.prod(shape)
+        raise KeyError(f"no tensor {name!r} (tensors: {', '.join(tensor for tensor, _ in self.tensors)})")
+
     def split(self, params: Array) -> dict[str, Array]:
         """Return views of the flat vector, by name."""
         views, at = {}, 0

@@ -65,18 +65,21 @@ class Recorder:
         self._staleness: list[int] = []
         self._losses: list[NDArray[np.float32]] = []
 
-    def push(self, staleness: int, losses: NDArray[np.float32], size: int) -> None:
-        """Count a push of `size` bytes, with the staleness of its gradient and its samples' losses (µ,)."""
+    def push(self, size: int, losses: NDArray[np.float32]) -> None:
+        """Count a push of `size` bytes, 0 for one that was dropped, and its samples' losses (µ,)."""
         self.potential_pushes += 1
-        self.pushes += 1
+        self.pushes += size > 0
         self.bytes_pushed += size
-        self._staleness.append(staleness)
         self._losses.append(losses)
 
+    def apply(self, staleness: int) -> None:
+        """Count what the server applied, by its staleness."""
+        self._staleness.append(staleness)
+
     def fetch(self, size: int) -> None:
-        """Count a fetch of `size` bytes."""
+        """Count a fetch of `size` bytes, 0 for one that was dropped."""
         self.potential_fetches += 1
-        self.fetches += 1
+        self.fetches += size > 0
         self.bytes_fetched += size
 
     def row(self, iteration: int, timestamp: int, validation: tuple[float, float], digest: str) -> None:

@@ -16,19 +16,31 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
+from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable, explain
 from fredsim.servers import SERVERS
+from fredsim.servers.window_average import WindowAverage
 
 __all__ = ["Kind", "build", "resolve_hyper"]
 
-Kind = Literal["server", "dispatcher"]
+Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
 
-KNOWN: dict[Kind, Mapping[str, type]] = {"server": SERVERS, "dispatcher": DISPATCHERS}
+KNOWN: dict[Kind, Mapping[str, type]] = {
+    "server": SERVERS,
+    "dispatcher": DISPATCHERS,
+    "gate": GATES,
+    "compressor": COMPRESSORS,
+    "average": {"window": WindowAverage},
+}
 REQUIRED: dict[Kind, tuple[str, ...]] = {
     "server": ("init", "apply_update"),
     "dispatcher": ("init", "choose", "hold", "release"),
+    "gate": ("init", "passes"),
+    "compressor": ("init", "compress"),
+    "average": ("init", "apply_update", "averaged_params"),
 }
 
 
@@ -38,33 +50,31 @@ def find_class(kind: Kind, name: str) -> type:
     if name in known:
         return known[name]
     if ":" in name:
-        found = _import(kind, name)
+        found = _import(name)
     else:
         registered = {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
         if name not in registered:
             choices = [*known, *registered]
             raise ConfigError(
-                f"{kind}.name: unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
+                f"unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
                 "or your own as package.module:Class)"
             )
         try:
             found = registered[name].load()
         except Exception as error:
-            raise ConfigError(f"{kind}.name: cannot load '{name}' ({type(error).__name__}: {error})") from error
+            raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error})") from error
     if not isinstance(found, type):
-        raise ConfigError(f"{kind}.name: '{name}' is a {type(found).__name__}; it must be a class")
+        raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
     missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
     if missing:
-        raise ConfigError(
-            f"{kind}.name: class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}"
-        )
+        raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
     return found
 
 
-def _import(kind: Kind, name: str) -> Any:
+def _import(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(f"{kind}.name: '{name}' must have the form package.module:Class")
+        raise ConfigError(f"'{name}' must have the form package.module:Class")
     here = str(Path.cwd())
     if here not in sys.path:  # a console script's path lacks the folder it is called from
         sys.path.insert(0, here)
@@ -72,11 +82,11 @@ def _import(kind: Kind, name: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything
         raise ConfigError(
-            f"{kind}.name: cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
+            f"cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
         ) from error
     if not hasattr(module, attribute):
         classes = [n for n, v in vars(module).items() if isinstance(v, type)]
-        raise ConfigError(f"{kind}.name: module '{module_name}' has no '{attribute}'{nearest(attribute, classes)}")
+        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, classes)}")
     return getattr(module, attribute)
 
 

@@ -7,21 +7,27 @@ computed together, as far as they come from different clients; how many changes 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.adapters import AdaptedDispatcher, AdaptedServer
+from fredsim.adapters import AdaptedDispatcher, AdaptedServer, Pushed
 from fredsim.backends import Engine
-from fredsim.clients import SnapshotHoldings
+from fredsim.clients import Holdings, SnapshotHoldings
+from fredsim.errors import ConfigError
 from fredsim.models import Mlp
+from fredsim.outbox import Message, Outbox
+from fredsim.protocol import Protocol, check
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
+from fredsim.streams import Streams
 
 __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
 
@@ -56,11 +62,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. After a divergence, `iterations` events stand and the next one was not finite."""
+    """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
+
+    `params` are those to evaluate; `raw_params` the server's own, where it averages.
+    """
 
     status: Status
     iterations: int
     params: Array
+    raw_params: Array | None
     seconds: float
     seconds_evaluation: float
 
@@ -84,35 +94,50 @@ class Simulation:
         engine: Engine,
         server: Any,
         dispatcher: Any,
+        protocol: Protocol,
         sampler: Sampler,
+        streams: Streams,
         clients: int,
-        wait: bool,
         window: int | None,
         interval: Interval,
         recorder: Recorder,
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Wire the parts and start the server; the dispatcher is started already. Raises SimulationError."""
+        """Wire the parts and start the server; dispatcher, gates and compressor are started already.
+
+        Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
+        """
         self._layout = model.layout
         self._engine = engine
-        self._server = AdaptedServer(server, params, clients, model.layout, engine.compile_rule)
+        self._server = AdaptedServer(server, params, clients, model.layout, engine, streams)
         self._dispatcher = AdaptedDispatcher(dispatcher, clients)
+        self._protocol = protocol
+        check(protocol, self._server)
         self._sampler = sampler
         self._recorder = recorder
         self._interval = interval
         self._progress = progress
         self._stop = stop
-        self._holdings = SnapshotHoldings(engine, params, clients, wait)
-        self._numbers = np.zeros(clients, np.int64)  # how many gradients each client has begun
+        tensors = [math.prod(shape) for _, shape in model.layout.tensors]
+        self._holdings: Holdings = SnapshotHoldings(
+            engine, params, clients, wait=protocol.wait, pushes=self._server.pushes, tensors=tensors
+        )
+        self._outbox = Outbox(protocol.dropped_push, tensors)
+        self._numbers = np.zeros(clients, np.int64)  # how many works each client has begun
         self._order: deque[int] = deque()  # choices drawn ahead
         self._drawn = 0
-        self._window = window or max(1, min(clients, WINDOW_BYTES // (4 * len(params))))
+        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
+        gated = protocol.push_gate is not None or protocol.fetch_gate is not None
+        certain = not self._server.cancels and not (self._server.holds and gated)
+        room = WINDOW_BYTES // (4 * len(params))
+        self._window = (window or max(1, min(clients, room))) if certain else 1
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or self._server.pushes != "gradient"
         self.iteration = 0
         self._seconds_evaluation = 0.0
 
     def run(self, length: Length) -> Outcome:
-        """Run to the end and return how it ended. Raises Diverged, SimulationError."""
+        """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
         begin = time.perf_counter()
         self._record()
         status: Status = "finished"
@@ -125,7 +150,9 @@ class Simulation:
         if self._recorder.rows[-1].iteration != self.iteration:
             self._record()
         seconds = time.perf_counter() - begin - self._seconds_evaluation
-        return Outcome(status, self.iteration, self._server.params, seconds, self._seconds_evaluation)
+        server = self._server
+        raw = server.params if server.averages else None
+        return Outcome(status, self.iteration, server.result, raw, seconds, self._seconds_evaluation)
 
     def _over(self, length: Length) -> bool:
         if length.iterations is not None and self.iteration >= length.iterations:
@@ -142,16 +169,20 @@ class Simulation:
         return min(limits)
 
     def _advance(self, limit: int) -> None:
-        """Compute the gradients of up to `limit` arrivals together, then let them arrive one by one."""
+        """Compute the work of up to `limit` arrivals together, then let them arrive one by one."""
         clients = self._next_clients(limit)
-        iterations = np.arange(self.iteration, self.iteration + len(clients))
+        steps = self._protocol.local_steps
+        within = np.arange(steps)
+        iterations = (np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within).reshape(-1)
         ids = np.array(clients)
-        rows = self._sampler.rows(iterations, ids, self._numbers[ids])
+        numbers = (self._numbers[ids][:, None] * steps + within).reshape(-1)
+        rows = self._sampler.rows(iterations, np.repeat(ids, steps), numbers)
         self._numbers[ids] += 1
-        grads, losses = self._holdings.gradients(clients, rows)
+        rate = self._server.rate() if self._steps_alone else 0.0
+        pushes, losses = self._holdings.work(clients, rows.reshape(len(clients), steps, -1), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
         for i, client in enumerate(clients):
-            self._arrive(client, grads[i], losses[i])
+            self._arrive(client, pushes[i], losses[i])
 
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
@@ -173,31 +204,72 @@ class Simulation:
             different.append(client)
         return different
 
-    def _arrive(self, client: int, grad: Array, losses: Array) -> None:
-        """Let one gradient arrive: the update, the reply, the fetches."""
+    def _arrive(self, client: int, push: Array, losses: Array) -> None:
+        """Let one client's work arrive: the gate, the update, the reply, the fetches."""
         server, before = self._server, self._server.timestamp
-        computed_from = self._holdings.timestamp(client)
-        released, finite = server.push(grad, client, computed_from, self.iteration)
-        if not finite:
-            raise Diverged(self.iteration)
-        self._recorder.push(before - computed_from, losses, grad.nbytes)
+        message = self._send(client, push)
+        if message is None:  # the client goes on, and nobody else
+            pushed = Pushed((client,), (), finite=True)
+        else:
+            pushed = server.push(message.push, client, message.timestamp, self.iteration)
+            if not pushed.finite:
+                raise Diverged(self.iteration)
+            self._recorder.apply(before - message.timestamp)
+        self._recorder.push(0 if message is None else message.size, losses)
         self._holdings.pushed(client)
-        for other in released:
+        for other in pushed.released:
+            if not self._fetch(other) and self._protocol.replica and other == client:
+                self._holdings.step(client, push, server.rate())
+            if server.holds:
+                self._dispatcher.release(other)
+        for other in pushed.restarted:
             self._fetch(other)
+            self._holdings.pushed(other)  # its work under way is given up: without waiting too it begins anew
+            self._numbers[other] += 1
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
-    def _fetch(self, client: int) -> None:
-        given = self._server.fetch(client, self.iteration)
-        self._holdings.fetch(client, given, self._server.timestamp, shared=given is self._server.params)
-        self._recorder.fetch(given.nbytes)
-        if self._server.holds:
-            self._dispatcher.release(client)
+    def _send(self, client: int, push: Array) -> Message | None:
+        """Return what reaches the server of a client's push."""
+        protocol, started_from = self._protocol, self._holdings.timestamp(client)
+        if protocol.push_gate is None:
+            decoded, size = self._compress(client, push)
+            return Message(decoded, started_from, size)
+        passes = protocol.push_gate.passes(self.iteration, client, self._server)
+        if protocol.compressor is not None and not isinstance(passes, bool):
+            raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
+        return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client))
+
+    def _compress(self, client: int, push: Array) -> tuple[Array, int]:
+        if self._protocol.compressor is None:
+            return push, self._server.bytes_of("pushed", push.nbytes)
+        decoded, size = self._protocol.compressor.compress(push, client, self.iteration)
+        return decoded, size
+
+    def _fetch(self, client: int) -> bool:
+        """Let a client fetch, if the gate lets it; return whether it got anything."""
+        server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
+        passes = True if gate is None else gate.passes(self.iteration, client, server)
+        parts = None if isinstance(passes, bool) or all(passes) else passes
+        if not (passes if parts is None else any(parts)):
+            if self._protocol.fred_timestamps:
+                holdings.restamp(client, server.timestamp)
+            self._recorder.fetch(0)
+            return False
+        given = server.fetch(client, self.iteration)
+        if parts is None:
+            holdings.fetch(client, given, server.timestamp, shared=given is server.params)
+            self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
+        else:
+            holdings.fetch_parts(client, given, server.timestamp, parts)
+            sizes = [4 * math.prod(shape) for _, shape in self._layout.tensors]
+            self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
+        return True
 
     def _record(self) -> None:
         begin = time.perf_counter()
-        params = self._server.params
-        validation = self._engine.evaluate(params, "validation")
+        validation = self._engine.evaluate(self._server.result, "validation")
         self._seconds_evaluation += time.perf_counter() - begin
-        self._recorder.row(self.iteration, self._server.timestamp, validation, self._layout.digest(params))
+        digest = self._layout.digest(self._server.params)
+        self._recorder.row(self.iteration, self._server.timestamp, validation, digest)

@@ -83,6 +83,16 @@ class Streams:
         block = philox4x32((np.arange((count + 3) // 4), step, client, 0), (self.seed, int(stream)))
         return np.stack(block, axis=1).reshape(-1)[:count]
 
+    def word(self, stream: Stream, element: int, step: int, client: int = 0) -> int:
+        """Return one word, the same as `words`, without NumPy: a gate asks for one at a time."""
+        c0, c1, c2, c3 = element >> 2, step, client, 0
+        k0, k1 = self.seed, int(stream)
+        for _ in range(10):
+            p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+            c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & 0xFFFF_FFFF, p0 >> 32 ^ c3 ^ k1, p0 & 0xFFFF_FFFF
+            k0, k1 = (k0 + WEYL[0]) & 0xFFFF_FFFF, (k1 + WEYL[1]) & 0xFFFF_FFFF
+        return (c0, c1, c2, c3)[element & 3]
+
     def below(
         self, n: ArrayLike, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0
     ) -> NDArray[np.int64]:

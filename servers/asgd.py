@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.base import ElementwiseServer, Rated
 
 __all__ = ["ASGD"]
 
@@ -32,14 +31,10 @@ class ASGD(ElementwiseServer):
     idea = "apply every gradient as it comes, however stale"
     citation = "Bengio et al. 2003, A neural probabilistic language model, JMLR 3:1137-1155"
 
-    class Hyper(HyperParameters):
-        """Hyper-parameters of ASGD."""
-
-        lr: Positive
-
+    Hyper = Rated
     rule = Rule(descend)
 
     def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
         """Return (α,)."""
         del client_id, timestamp
-        return (np.float32(self.hyper.lr),)
+        return (np.float32(self.rate()),)

@@ -19,47 +19,49 @@ array([0.5, 0.5], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.hyper import Configurable
+from fredsim.errors import ConfigError
+from fredsim.hyper import Configurable, HyperParameters, NonNegative
+from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
+from fredsim.servers.schedules import Rate, rate_at
+from fredsim.streams import Streams
 
 if TYPE_CHECKING:
     from fredsim.layout import Layout
 
-__all__ = ["ElementwiseServer", "Reply", "Server"]
+__all__ = ["ElementwiseServer", "PerClient", "Rated", "Reply", "Server", "State"]
 
 Array = NDArray[np.float32]
-Kernel = Callable[..., bool]
+State = dict[str, Any]  # flat: named arrays and numbers
 
 
-def apply_in_numpy(rule: Rule) -> Kernel:
-    """Return update(theta, *state, g, begin, end, *coefficients) that runs the rule on NumPy arrays."""
+def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a gradient
+    """θ − share·θ: decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101), before the step."""
+    return theta - share * theta
 
-    def update(*arguments: Any) -> bool:
-        arrays = arguments[: 2 + len(rule.state)]
-        begin, end, *coefficients = arguments[2 + len(rule.state) :]
-        parts = [array[begin:end] for array in arrays]
-        with np.errstate(all="ignore"):
-            result = rule.function(*parts, *coefficients)
-        results = result if rule.state else (result,)
-        for part, new in zip(parts, results, strict=False):
-            part[...] = new
-        return bool(np.isfinite(parts[0]).all())
 
-    return update
+DECAY = Rule(decay)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a push brought about: the ids of the clients that may fetch and go on (FRED's unblock)."""
+    """What a push brought about.
+
+    Attributes:
+        released: ids of the clients that may fetch and go on (FRED's unblock).
+        restarted: ids of clients whose gradient under way is given up; they fetch and begin anew.
+
+    """
 
     released: Iterable[int] = ()
+    restarted: Iterable[int] = ()
 
 
 class Server(Configurable):
@@ -70,6 +72,9 @@ class Server(Configurable):
         timestamp: how many updates were applied.
         holds: whether a reply may fail to release the client that pushed. A server that never holds may have its
             whole order of clients drawn ahead.
+        cancels: whether a reply may restart clients that did not push.
+        pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
+            those steps took it.
         finite: whether every parameter was finite after the last update.
 
     """
@@ -80,21 +85,29 @@ class Server(Configurable):
     params: Array
     timestamp: int = 0
     holds: bool = False
+    cancels: bool = False
+    pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
 
-    #: Turns a rule into the function that applies it; the loop puts its backend's compiler here.
-    compile_rule: Callable[[Rule], Kernel] = staticmethod(apply_in_numpy)
+    #: What computes, and where random draws come from: the loop puts its own here.
+    operations: Operations = NumpyOperations()
+    streams: Streams = Streams(0)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1."""
-        del layout
+        """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1.
+
+        `layout` names the tensors that the flat vector is made of. Raises ValueError where clients ≤ 0.
+        """
+        if clients <= 0:
+            raise ConfigError(f"clients is {clients}; there must be one at least")
         self.params = np.array(params, np.float32)
         self.clients = clients
+        self.layout = layout
         self.timestamp = 0
         self.finite = True
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Take the push of a gradient, float32 (P,), computed from the parameters of `timestamp`.
+        """Take a push, float32 (P,), computed from the parameters of `timestamp`.
 
         Returns None to release the pushing client, or a Reply. `grad` may be overwritten after the call.
         """
@@ -113,16 +126,57 @@ class Server(Configurable):
         """
         return 1
 
+    def rate(self) -> float:
+        """Return the learning rate α at this timestamp, in float64: also that of the clients' local steps."""
+        return rate_at(self.hyper.lr, self.timestamp)
+
+    def take_state(self) -> State:
+        """Return all that changes from push to push, as copies, under flat names."""
+        return {"params": self.params.copy(), "timestamp": self.timestamp}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state, after `init` with the same arguments; the bits after are the same."""
+        self.params[...] = state["params"]
+        self.timestamp = int(state["timestamp"])
+
+
+class PerClient:
+    """One array a client, made when the client is first met: clients that never push cost nothing."""
+
+    def __init__(self, start: Array) -> None:
+        self._start = start
+        self._arrays: dict[int, Array] = {}
+
+    def __getitem__(self, client: int) -> Array:
+        array = self._arrays.get(client)
+        if array is None:
+            array = self._arrays[client] = self._start.copy()
+        return array
+
+    def take(self, name: str) -> State:
+        """Return the arrays under `name.client`."""
+        return {f"{name}.{client}": array.copy() for client, array in self._arrays.items()}
+
+    def put(self, name: str, state: State) -> None:
+        """Take up what `take` returned."""
+        found = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+        self._arrays = {int(client): np.array(value, np.float32) for client, value in found.items()}
+
 
 class ElementwiseServer(Server):
-    """A server that applies one elementwise rule on every push, with coefficients known from the push alone."""
+    """A server that applies one elementwise rule on every push, with coefficients known from the push alone.
 
-    #: What `coefficients` returns for the rule of this instance.
+    The rule's state stands in `arrays`, by name; the names in `per_client` have one array a client, in `own`.
+    """
+
+    #: The rule of this instance.
     rule: Rule
+    #: Names of the rule's state that each client has for itself.
+    per_client: tuple[str, ...] = ()
 
-    def initial_state(self) -> dict[str, float]:
-        """Return the value that each array of the rule's state starts with: 0 unless overridden."""
-        return dict.fromkeys(self.rule.state, 0.0)
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return what arrays of the rule's state start with, where that is not 0."""
+        return {}
 
     def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
         """Return the rule's coefficients for this push, in the rule's order."""
@@ -132,21 +186,56 @@ class ElementwiseServer(Server):
         """Take a copy of the initial parameters and compile the rule."""
         super().init(params, clients, layout)
         initial = self.initial_state()
-        self.state: dict[str, Array] = {
-            name: np.full(self.params.shape, initial[name], np.float32) for name in self.rule.state
-        }
-        self._update = self.compile_rule(self.rule)
-        self._state = tuple(self.state.values())
-        # Compile on nothing now: a run's clock leaves compilation out.
-        none = [np.float32(1)] * len(self.rule.coefficients)
-        self._update(self.params, *self._state, self.params, 0, 0, *none)
+        starts = {name: np.empty_like(self.params) for name in self.rule.state}
+        for name, start in starts.items():
+            start[...] = initial.get(name, 0.0)
+        self.arrays = {name: start for name, start in starts.items() if name not in self.per_client}
+        self.own = {name: PerClient(start) for name, start in starts.items() if name in self.per_client}
+        self.update = self._compile(self.rule)
+        self._decay = self._compile(DECAY)
+
+    def _compile(self, rule: Rule) -> Kernel:
+        """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
+        update = self.operations.compile_rule(rule)
+        nothing = [self.params[:0]] * (2 + len(rule.state))
+        update(*nothing, 0, 0, *[np.float32(1)] * len(rule.coefficients))
+        return update
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, *self.coefficients(client_id, timestamp))
+        self._apply(grad, client_id, *self.coefficients(client_id, timestamp))
         return None
 
-    def _apply(self, grad: Array, *coefficients: np.float32) -> None:
+    def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:
         size = self.params.size
-        self.finite = bool(self._update(self.params, *self._state, grad, 0, size, *coefficients))
+        decay = getattr(self.hyper, "weight_decay", 0.0)
+        if decay:
+            self._decay(self.params, grad, 0, size, np.float32(self.rate() * decay))
+        self.finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
         self.timestamp += 1
+
+    def state_of(self, client_id: int) -> list[Array]:
+        """Return the arrays of the rule's state for a push of this client, in the rule's order."""
+        return [self.arrays[n] if n in self.arrays else self.own[n][client_id] for n in self.rule.state]
+
+    def take_state(self) -> State:
+        """Return the parameters, the timestamp and the rule's state."""
+        state = super().take_state() | {f"rule.{name}": array.copy() for name, array in self.arrays.items()}
+        for name, own in self.own.items():
+            state |= own.take(f"rule.{name}")
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        for name, array in self.arrays.items():
+            array[...] = state[f"rule.{name}"]
+        for name, own in self.own.items():
+            own.put(f"rule.{name}", state)
+
+
+class Rated(HyperParameters):
+    """Hyper-parameters of a server that steps: `lr`, a number or a schedule; `weight_decay`, decoupled."""
+
+    lr: Rate
+    weight_decay: NonNegative = 0.0

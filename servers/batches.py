@@ -8,7 +8,7 @@ import numpy as np
 
 from fredsim.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, ElementwiseServer, Reply
+from fredsim.servers.base import Array, ElementwiseServer, Reply, State
 
 __all__ = ["CollectingServer", "TreeSum"]
 
@@ -42,6 +42,17 @@ class TreeSum:
         self.count = 0
         return total
 
+    def take(self) -> State:
+        """Return the open nodes; their heights are the binary digits of `batch.count`."""
+        nodes: State = {f"batch.{height}": node.copy() for height, node in self._nodes}
+        return nodes | {"batch.count": self.count}
+
+    def put(self, state: State) -> None:
+        """Take up what `take` returned."""
+        self.count = int(state["batch.count"])
+        heights = [h for h in range(self.count.bit_length() - 1, -1, -1) if self.count >> h & 1]
+        self._nodes = [(height, np.array(state[f"batch.{height}"], np.float32)) for height in heights]
+
 
 def descend_by_mean(theta: Any, g: Any, alpha: Any, count: Any) -> Any:
     """θ − α·(Σ/c)."""
@@ -49,7 +60,7 @@ def descend_by_mean(theta: Any, g: Any, alpha: Any, count: Any) -> Any:
 
 
 class CollectingServer(ElementwiseServer):
-    """Holds the clients of an unfinished batch; a full one, of `needed` gradients, steps by its mean."""
+    """Steps by the mean of every `needed` pushes; where it holds, the clients of an unfinished batch wait for it."""
 
     rule = Rule(descend_by_mean)
     needed: int
@@ -60,16 +71,36 @@ class CollectingServer(ElementwiseServer):
         self._sum = TreeSum()
         self._waiting: list[int] = []
 
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α, c)."""
+        del client_id, timestamp
+        return np.float32(self.rate()), np.float32(self.needed)
+
     def collect(self, leaf: Array, client_id: int) -> Reply:
-        """Add a gradient, which is kept; step when the batch is full."""
+        """Add what was pushed, which is kept; step when the batch is full."""
         self._sum.add(leaf)
         self._waiting.append(client_id)
-        if self._sum.count < self.needed:
+        if self._sum.count == self.needed:
+            self.step(self._sum.close(), client_id)
+        elif self.holds:
             return Reply()
-        self._apply(self._sum.close(), np.float32(self.hyper.lr), np.float32(self.needed))
-        released, self._waiting = self._waiting, []
+        released, self._waiting = self._waiting if self.holds else [client_id], []
         return Reply(released)
+
+    def step(self, total: Array, client_id: int) -> None:
+        """Step by the sum of a full batch, whose last push was this client's."""
+        self._apply(total, client_id, *self.coefficients(client_id, self.timestamp))
 
     def pushes_until_release(self) -> int:
         """Return what the batch lacks."""
         return self.needed - self._sum.count
+
+    def take_state(self) -> State:
+        """Return the state with the unfinished batch and who waits for it."""
+        return super().take_state() | self._sum.take() | {"waiting": np.array(self._waiting, np.int64)}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        self._sum.put(state)
+        self._waiting = [int(client) for client in state["waiting"]]

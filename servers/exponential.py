@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.hyper import HyperParameters, NonNegative, Positive
+from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.base import ElementwiseServer, Rated
 
 __all__ = ["ExponentialASGD"]
 
@@ -26,10 +26,9 @@ class ExponentialASGD(ElementwiseServer):
     idea = "multiply the step by exp(-kappa * staleness)"
     citation = "Chan and Lane 2014, Distributed asynchronous optimization of convolutional neural networks, Interspeech"
 
-    class Hyper(HyperParameters):
+    class Hyper(Rated):
         """Hyper-parameters of ExponentialASGD."""
 
-        lr: Positive
         kappa: NonNegative
 
     rule = Rule(descend)
@@ -38,4 +37,4 @@ class ExponentialASGD(ElementwiseServer):
         """Return (α exp(−κτ),)."""
         del client_id
         staleness = self.timestamp - timestamp
-        return (np.float32(self.hyper.lr * exp64(-self.hyper.kappa * staleness)),)
+        return (np.float32(self.rate() * exp64(-self.hyper.kappa * staleness)),)

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fredsim.hyper import Fraction, HyperParameters, Positive
+from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.rules import Rule, absolute, flush, positive_part, sqrt
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.base import Array, ElementwiseServer, Rated
 from fredsim.servers.staleness import Divisor, divisor
 
 __all__ = ["FASGD"]
@@ -67,15 +67,14 @@ RULES = {
 
 
 class FASGD(ElementwiseServer):
-    """Faster asynchronous SGD, in three variants; the statistic v stands in `state["v"]`."""
+    """Faster asynchronous SGD, in three variants; its statistic is `v`."""
 
     idea = "divide each parameter's step by a moving standard deviation of its gradient, and by the staleness"
     citation = "Odena 2016, Faster asynchronous SGD, arXiv:1601.04033"
 
-    class Hyper(HyperParameters):
+    class Hyper(Rated):
         """Hyper-parameters of FASGD; `released` takes no gamma, beta or eps."""
 
-        lr: Positive
         gamma: Fraction = 0.9
         beta: Fraction = 0.9
         eps: Positive = 1e-4
@@ -87,14 +86,19 @@ class FASGD(ElementwiseServer):
         h = self.hyper
         self.rule = RULES[h.variant]
         self._divisor: Divisor = h.divisor or ("plus1" if h.variant == "released" else "max1")
-        self._fixed = tuple(np.float32(x) for x in (h.lr, h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
+        self._fixed = tuple(np.float32(x) for x in (h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
 
-    def initial_state(self) -> dict[str, float]:
-        """Return n = b = 0, and v = 1 (`released`: 0)."""
-        return {name: float(name == "v" and self.hyper.variant != "released") for name in self.rule.state}
+    @property
+    def v(self) -> Array:
+        """The deviation that gates may ask for."""
+        return self.arrays["v"]
+
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return v = 1 (`released`: 0)."""
+        return {"v": float(self.hyper.variant != "released")}
 
     def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
         """Return the fixed coefficients and d."""
         del client_id
-        d = divisor(self._divisor, self.timestamp - timestamp)
-        return (self._fixed[0], d) if self.hyper.variant == "released" else (*self._fixed, d)
+        alpha, d = np.float32(self.rate()), divisor(self._divisor, self.timestamp - timestamp)
+        return (alpha, d) if self.hyper.variant == "released" else (alpha, *self._fixed, d)

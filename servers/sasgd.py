@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.base import ElementwiseServer, Rated
 from fredsim.servers.staleness import Divisor, divisor
 
 __all__ = ["SASGD"]
@@ -33,10 +32,9 @@ class SASGD(ElementwiseServer):
     idea = "divide the gradient by its step-staleness"
     citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
 
-    class Hyper(HyperParameters):
+    class Hyper(Rated):
         """Hyper-parameters of SASGD."""
 
-        lr: Positive
         divisor: Divisor = "max1"
 
     rule = Rule(descend)
@@ -44,4 +42,4 @@ class SASGD(ElementwiseServer):
     def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
         """Return (α, d)."""
         del client_id
-        return np.float32(self.hyper.lr), divisor(self.hyper.divisor, self.timestamp - timestamp)
+        return np.float32(self.rate()), divisor(self.hyper.divisor, self.timestamp - timestamp)

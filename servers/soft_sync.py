@@ -11,9 +11,9 @@ Departures: a client whose gradient lies in an unfinished batch is held, as in F
 from __future__ import annotations
 
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, Positive, PositiveInt
+from fredsim.hyper import PositiveInt
 from fredsim.layout import Layout
-from fredsim.servers.base import Array, Reply
+from fredsim.servers.base import Array, Rated, Reply
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.staleness import Divisor, divisor
 
@@ -26,10 +26,9 @@ class SoftSync(CollectingServer):
     idea = "step by the mean of every floor(clients / n) gradients"
     citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
 
-    class Hyper(HyperParameters):
+    class Hyper(Rated):
         """Hyper-parameters of SoftSync; `divisor` counts only where `aware`."""
 
-        lr: Positive
         n: PositiveInt
         aware: bool = False
         divisor: Divisor = "max1"

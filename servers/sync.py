@@ -2,20 +2,27 @@
 
     θ ← θ − α (Σ g_l) / c,   l in order of arrival, c = λ or `aggregate`
 
-FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k
-gradients, and one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD",
-arXiv:1604.00981 (backup workers).
+FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k gradients,
+and one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981
+(backup workers). With `inner` the mean goes, as one push of one client, to another server, as TensorFlow's
+SyncReplicasOptimizer wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
 
 Departures: none. A late gradient releases its client at once and leaves the timestamp as it is.
 """
 
 from __future__ import annotations
 
-from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, Positive, PositiveInt
+from typing import Any
+
+import numpy as np
+from pydantic import model_validator
+
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
 from fredsim.layout import Layout
-from fredsim.servers.base import Array, Reply
+from fredsim.servers.base import Array, Reply, Server, State
 from fredsim.servers.batches import CollectingServer
+from fredsim.servers.schedules import Rate
 
 __all__ = ["Sync"]
 
@@ -27,10 +34,23 @@ class Sync(CollectingServer):
     citation = "Odena 2016, arXiv:1601.04033 (hard-sync); Chen et al. 2016, arXiv:1604.00981 (backup workers)"
 
     class Hyper(HyperParameters):
-        """Hyper-parameters of Sync; `aggregate` null means every client."""
+        """Hyper-parameters of Sync; `aggregate` null means every client; `inner` takes the place of `lr`."""
 
-        lr: Positive
+        lr: Rate | None = None
+        weight_decay: NonNegative = 0.0
         aggregate: PositiveInt | None = None
+        inner: dict[str, Any] | None = None
+
+        @model_validator(mode="after")
+        def check(self) -> Sync.Hyper:
+            """Refuse both or none of lr and inner."""
+            if (self.lr is None) == (self.inner is None):
+                raise ValueError("give one of lr and inner")
+            if self.inner is not None:
+                if self.weight_decay:
+                    raise ValueError("weight_decay goes with lr; give it to inner")
+                inner_server(self.inner)
+            return self
 
     holds = True
 
@@ -40,6 +60,11 @@ class Sync(CollectingServer):
         if self.needed > clients:
             raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed clients.count, {clients}")
         super().init(params, clients, layout)
+        self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
+        if self._inner:
+            self._inner.operations = self.operations
+            self._inner.init(params, 1, layout)
+            self.params = self._inner.params
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the gradient, or drop one that comes after its round has closed."""
@@ -47,6 +72,58 @@ class Sync(CollectingServer):
             return Reply((client_id,))
         return self.collect(grad.copy(), client_id)
 
+    def step(self, total: Array, client_id: int) -> None:
+        """Step by the mean, or push it to the inner server as its only client's gradient."""
+        if self._inner is None:
+            super().step(total, client_id)
+            return
+        with np.errstate(all="ignore"):
+            mean = total / np.float32(self.needed)
+        self._inner.apply_update(mean, 0, self._inner.timestamp)
+        self._inner.fetch(0)  # the round's clients fetch together: what they get is the inner server's last word
+        self.finite = self._inner.finite
+        self.timestamp += 1
+
+    def fetch(self, client_id: int) -> Array:
+        """Return the parameters, or what the inner server hands out."""
+        return self._inner.fetch(0) if self._inner else super().fetch(client_id)
+
+    @property
+    def averaged_params(self) -> Array:
+        """The inner server's average. Raises AttributeError where it keeps none."""
+        averaged: Array = getattr(self._inner, "averaged_params")  # noqa: B009  not every server has it
+        return averaged
+
+    def rate(self) -> float:
+        """Return the learning rate, the inner server's where there is one."""
+        return self._inner.rate() if self._inner else super().rate()
+
     def pushes_until_release(self) -> int:
         """Return what the round lacks; with backup workers a late gradient may release its client at any time."""
         return super().pushes_until_release() if self.needed == self.clients else 1
+
+    def take_state(self) -> State:
+        """Return the state with the inner server's."""
+        inner = self._inner.take_state() if self._inner else {}
+        return super().take_state() | {f"inner.{name}": value for name, value in inner.items()}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        if self._inner:
+            found = {key: value for key, value in state.items() if key.startswith("inner.")}
+            self._inner.put_state({key.removeprefix("inner."): value for key, value in found.items()})
+
+
+def inner_server(choice: dict[str, Any]) -> Server:
+    """Return the server of {name: …, hyper-parameters}. Raises ConfigError where there is none of this name."""
+    from fredsim.servers import SERVERS  # at import this module is part of that mapping
+
+    hyper = dict(choice)
+    name = hyper.pop("name", None)
+    if name not in SERVERS:
+        raise ConfigError(f"inner.name is {name!r}{nearest(str(name), SERVERS)} (known: {', '.join(SERVERS)})")
+    server = SERVERS[name](**hyper)
+    if server.holds or server.pushes != "gradient":
+        raise ConfigError(f"inner.name is {name!r}; it must be a server that takes gradients and holds nobody")
+    return server

@@ -1,10 +1,12 @@
 """Fixtures for the whole suite."""
 
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -101,3 +103,14 @@ def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., None]
         assert [part for part in says if part not in messages] == [], messages
 
     return call
+
+
+@pytest.fixture(scope="session")
+def plain() -> ModuleType:
+    """The module `plain_loop`: the protocol written out as one plain loop."""
+    spec = importlib.util.spec_from_file_location("plain_loop", Path(__file__).with_name("plain_loop.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

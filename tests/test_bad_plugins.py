@@ -127,7 +127,7 @@ CLASSES = {
     "Widens": ("Widens, client 7, iteration 0, params: is float64 (1210,); it must be float32 (1210,)",),
     "Starts": ("Starts, init: KeyError: 'start' (faulty.py:",),
     "Answers": ("Answers, client 7, iteration 0, apply_update: returned 5; it must return None or a Reply",),
-    "Frees": ("Frees, client 7, iteration 0, reply: releases client 99; ids lie in 0 … 7",),
+    "Frees": ("Frees, client 7, iteration 0, reply: names client 99; ids lie in 0 … 7",),
     "Later": (", params: is float32 (1209,); it must be float32 (1210,)",),
     "Hands": ("Hands, client 7, iteration 0, what fetch returns: is list; it must be float32 (1210,)",),
 }

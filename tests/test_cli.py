@@ -129,7 +129,7 @@ def test_show(done: Path, sweep_yaml: Path, command: Command) -> None:
     assert (code, messages) == (0, "")
     Path("shown.yaml").write_text(output, encoding="utf-8")
     assert output == (done / "config.yaml").read_text(encoding="utf-8")
-    assert read_document(Path("shown.yaml")).data["server"] == {"name": "asgd", "lr": 0.1}
+    assert read_document(Path("shown.yaml")).data["server"] == {"name": "asgd", "lr": 0.1, "weight_decay": 0.0}
     code, output, messages = command("show", sweep_yaml)
     assert (code, output.count("---\n"), output.count("name: small"), messages) == (0, 3, 4, "")
     assert "# seed=1,server=sasgd-lr0.2" in output

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.dense import evaluate
 from fredsim.kernels.gradient import gradients
+from fredsim.kernels.reductions import mean64
 from fredsim.kernels.team import Team, default_threads
 from fredsim.kernels.update import compile_rule
 from fredsim.models import Mlp
@@ -106,6 +107,10 @@ class NumbaEngine:
     def compile_rule(self, rule: Rule) -> Callable[..., bool]:
         """Compile the rule's fused loop."""
         return compile_rule(rule)
+
+    def mean(self, array: Array) -> float:
+        """Return the mean over the flat index."""
+        return float(mean64(array))
 
     def close(self) -> None:
         """End the threads."""

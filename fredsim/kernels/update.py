@@ -28,6 +28,9 @@ from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 {positive_part}
 
 @njit
+{sign}
+
+@njit
 {rule}
 
 @kernel(nogil=True)
@@ -63,6 +66,7 @@ def compile_rule(rule: Rule) -> Callable[..., bool]:
     source = TEMPLATE.format(
         flush=inspect.getsource(rules.flush),
         positive_part=inspect.getsource(rules.positive_part),
+        sign=inspect.getsource(rules.sign),
         rule=textwrap.dedent(inspect.getsource(function)),
         arrays=", ".join(arrays),
         coefficients="".join(f", {c}" for c in rule.coefficients),

@@ -1,8 +1,8 @@
-"""exp, log and pow from operations that IEEE 754 defines to the last bit, so that no library's own version matters.
+"""exp, log, pow and cos from operations that IEEE 754 defines to the last bit, so that no library's version matters.
 
-One algorithm each, in float64, after fdlibm (Sun Microsystems, e_exp.c and e_log.c): range reduction, one fixed
-polynomial in Horner form, assembly of the exponent's bits. The float32 forms widen, compute and round once, which keeps
-them within 0.51 ulp. fredsim.kernels.elementary writes the same expressions for scalars.
+One algorithm each, in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
+reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 forms widen, compute and
+round once, which keeps them within 0.51 ulp. fredsim.kernels.elementary writes the same expressions for scalars.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["exp32", "exp64", "log32", "log64", "pow64"]
+__all__ = ["cos64", "exp32", "exp64", "log32", "log64", "pow64"]
 
 INVERSE_LN2 = 1.44269504088896338700
 LN2_HIGH = 6.93147180369123816490e-01  # 33 bits of ln 2: k·LN2_HIGH is exact for |k| < 2^20
@@ -31,6 +31,23 @@ LOG_POLYNOMIAL = (
     1.531383769920937332e-01,
     1.479819860511658591e-01,
 )
+COS_POLYNOMIAL = (
+    4.16666666666666019037e-02,
+    -1.38888888888741095749e-03,
+    2.48015872894767294178e-05,
+    -2.75573143513906633035e-07,
+    2.08757232129817482790e-09,
+    -1.13596475577881948265e-11,
+)
+SIN_POLYNOMIAL = (
+    -1.66666666666666324348e-01,
+    8.33333333332248946124e-03,
+    -1.98412698298579493134e-04,
+    2.75573137070700676789e-06,
+    -2.50507602534068634195e-08,
+    1.58969099521155010221e-10,
+)
+PI = 3.14159265358979311600
 SQRT2 = 1.41421356237309514547
 EXP32_RANGE = (-87.0, 88.72)
 EXP64_RANGE = (-708.0, 709.78)
@@ -103,3 +120,20 @@ def log32(x: ArrayLike) -> NDArray[np.float32]:
 def pow64(x: ArrayLike, p: float) -> NDArray[np.float64]:
     """Return x^p for x > 0 as exp(p·ln x) in float64: exactly 1 at x = 1."""
     return exp64(p * log64(x))
+
+
+def cos64(x: ArrayLike) -> NDArray[np.float64]:
+    """Return cos x in float64 for 0 ≤ x ≤ π, within 2⁻⁵² absolute: what a schedule needs on the host."""
+    x = np.asarray(x, np.float64)
+    upper = x > PI / 2
+    y = np.where(upper, PI - x, x)  # cos x = −cos(π − x)
+    near = y <= PI / 4
+    z = y * y
+    c1, c2, c3, c4, c5, c6 = COS_POLYNOMIAL
+    cosine = 1.0 - (0.5 * z - z * (z * (c1 + z * (c2 + z * (c3 + z * (c4 + z * (c5 + z * c6)))))))
+    w = PI / 2 - y  # cos y = sin(π/2 − y)
+    v = w * w
+    s1, s2, s3, s4, s5, s6 = SIN_POLYNOMIAL
+    sine = w + v * w * (s1 + v * (s2 + v * (s3 + v * (s4 + v * (s5 + v * s6)))))
+    value = np.where(near, cosine, sine)
+    return np.where(upper, -value, value)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Rule", "absolute", "flush", "positive_part", "sqrt", "where"]
+__all__ = ["Rule", "absolute", "flush", "positive_part", "sign", "sqrt", "where"]
 
 FLUSH = 2.0**-62
 
@@ -54,6 +54,11 @@ def flush(x: Any) -> Any:
 def positive_part(x: Any) -> Any:
     """Return max(x, 0); a NaN stays a NaN."""
     return where(x < 0.0, 0.0, x)
+
+
+def sign(x: Any) -> Any:
+    """Return −1, +1, or +0 for a zero; a NaN stays a NaN."""
+    return where(x > 0.0, 1.0, where(x < 0.0, -1.0, where(x == 0.0, 0.0, x)))
 
 
 @dataclass(frozen=True)

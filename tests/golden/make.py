@@ -26,15 +26,48 @@ BASE: dict[str, Any] = {
 SERVERS: dict[str, dict[str, Any]] = {
     "sync": {"name": "sync", "lr": 0.3},
     "sync, 2 backup workers": {"name": "sync", "lr": 0.3, "aggregate": 3},
+    "sync of dcasgd": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.3}},
     "soft_sync": {"name": "soft_sync", "lr": 0.3, "n": 2},
     "soft_sync, aware": {"name": "soft_sync", "lr": 0.3, "n": 2, "aware": True},
     "asgd": {"name": "asgd", "lr": 0.1},
+    "asgd, decay": {"name": "asgd", "lr": 0.1, "weight_decay": 0.01},
     "sasgd": {"name": "sasgd", "lr": 0.3},
     "sasgd, plus1": {"name": "sasgd", "lr": 0.3, "divisor": "plus1"},
     "exponential": {"name": "exponential", "lr": 0.3, "kappa": 0.2},
+    "average_staleness": {"name": "average_staleness", "lr": 0.3, "staleness": 4.0},
+    "downpour": {"name": "downpour", "lr": 0.1, "n_push": 2, "n_fetch": 3},
     "fasgd, std": {"name": "fasgd", "lr": 0.01},
     "fasgd, printed": {"name": "fasgd", "lr": 0.3, "variant": "printed"},
     "fasgd, released": {"name": "fasgd", "lr": 0.01, "variant": "released"},
+    "bfasgd": {"name": "bfasgd", "lr": 0.01, "c_push": 0.3, "c_fetch": 0.3},
+    "dcasgd, adaptive": {"name": "dcasgd", "lr": 0.1},
+    "dcasgd, constant": {"name": "dcasgd", "lr": 0.1, "adaptive": False, "backup": "push"},
+    "dcasgd, as Multiverso": {
+        "name": "dcasgd",
+        "lr": 0.1,
+        "backup": "push",
+        "initial_backup": "zero",
+        "mean_square": "client",
+    },
+    "ternary_sync": {"name": "ternary_sync", "lr": 0.3},
+    "ternary_sync, own scalers": {"name": "ternary_sync", "lr": 0.3, "share_scaler": False, "clip_sigma": 2.5},
+    "averaged": {"name": "averaged", "lr": 0.1, "t0": 10, "l2": 0.01},
+    "averaged, torch": {"name": "averaged", "lr": 0.1, "mode": "torch", "t0": 10},
+    "momentum": {"name": "momentum", "lr": 0.03},
+    "momentum, nesterov": {"name": "momentum", "lr": 0.03, "nesterov": True},
+    "rmsprop": {"name": "rmsprop", "lr": 0.003},
+    "adagrad": {"name": "adagrad", "lr": 0.03},
+    "adam": {"name": "adam", "lr": 0.003},
+    "fedasync": {"name": "fedasync", "lr": 0.1},
+    "fedbuff": {"name": "fedbuff", "lr": 0.1, "buffer": 3},
+    "delay_adaptive": {"name": "delay_adaptive", "lr": 0.1, "n": 3},
+    "gap_aware": {"name": "gap_aware", "lr": 0.1},
+    "dana": {"name": "dana", "lr": 0.03},
+    "easgd": {"name": "easgd", "lr": 0.1, "alpha": 0.2, "period": 3},
+    "rennala": {"name": "rennala", "lr": 0.3, "batch": 3},
+    "ringmaster": {"name": "ringmaster", "lr": 0.1, "threshold": 3},
+    "ringmaster, stop": {"name": "ringmaster", "lr": 0.1, "threshold": 3, "stop": True},
+    "sign_majority": {"name": "sign_majority", "lr": 0.003},
 }
 DISPATCHERS: dict[str, dict[str, Any]] = {
     "uniform": {"name": "uniform"},
@@ -52,8 +85,31 @@ OTHERS: dict[str, dict[str, Any]] = {
     "iid": {"clients": {"count": 5, "batch_size": 3, "sampling": "iid"}},
     "shuffled": {"clients": {"count": 5, "batch_size": 3, "sampling": "shuffled"}, "iterations": 80},
     "seed": {"seed": 2**32 - 1},
+    "schedule": {"server": {"name": "asgd", "lr": {"name": "cosine", "base": 0.3, "steps": 40}}},
+    "schedule, inverse power": {
+        "server": {"name": "asgd", "lr": {"name": "inverse_power", "base": 0.3, "lambd": 0.1, "power": 0.75}}
+    },
+    "local steps": {"clients": {"count": 5, "batch_size": 3, "local_steps": 3}},
+    "window average": {"average": {"name": "window", "min_window": 5, "max_window": 20}},
+    **{f"compress {name}": {"compress": {"name": name}} for name in ("ternary", "qsgd", "sign", "error_feedback_sign")},
+    "compress top_k": {"compress": {"name": "top_k", "k": 0.1}},
+    **{
+        f"dropped push, {policy}": {"dispatcher": {"push": {"every": 3}, "fetch": {"every": 2}, "dropped_push": policy}}
+        for policy in ("reapply", "skip", "accumulate", "average")
+    },
+    **{
+        f"{name}, per tensor": {
+            "server": {"name": "fasgd", "lr": 0.01},
+            "dispatcher": {"push": gate, "fetch": gate, "dropped_push": "accumulate"},
+        }
+        for name, gate in (
+            ("bandwidth", {"bandwidth_aware": {"c": 0.3, "per": "tensor"}}),
+            ("budget", {"budget": 1500.0}),
+        )
+    },
 }
-HOLDING = {"sync", "sync, 2 backup workers", "soft_sync", "soft_sync, aware"}  # these make their clients wait
+#: These make their clients wait.
+HOLDING = {name for name in SERVERS if name.startswith(("sync", "soft_sync", "ternary_sync", "sign_majority"))}
 
 
 def experiments() -> dict[str, dict[str, Any]]:

@@ -1,179 +1,247 @@
-"""Every server: the common battery, and its rule against a float64 formula written here from the papers."""
+"""Every server: the contract, what it must survive, its state, and its messages."""
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
-from fredsim.servers import ASGD, FASGD, SASGD, SERVERS, ExponentialASGD, Server, SoftSync, Sync
+from fredsim.servers import (
+    ASGD,
+    BFASGD,
+    DCASGD,
+    FASGD,
+    SASGD,
+    SERVERS,
+    Downpour,
+    ExponentialASGD,
+    FedAsync,
+    GapAware,
+    Server,
+    Sync,
+)
 
-Wide = NDArray[np.float64]
+Spec = dict[str, Any]
+Exchange = Any
+Begin = Callable[..., Exchange]
 CLIENTS = 6
 
-# One line a server: how to make it. The battery below runs all of them.
-BATTERY: dict[str, Callable[[], Server]] = {
-    "sync": lambda: Sync(lr=0.05),
-    "sync aggregate": lambda: Sync(lr=0.05, aggregate=4),
-    "soft_sync": lambda: SoftSync(lr=0.05, n=2),
-    "soft_sync aware": lambda: SoftSync(lr=0.05, n=3, aware=True, divisor="plus1"),
-    "asgd": lambda: ASGD(lr=0.01),
-    "sasgd": lambda: SASGD(lr=0.05),
-    "sasgd plus1": lambda: SASGD(lr=0.05, divisor="plus1"),
-    "exponential": lambda: ExponentialASGD(lr=0.05, kappa=0.3),
-    "fasgd std": lambda: FASGD(lr=0.005),
-    "fasgd std plus1": lambda: FASGD(lr=0.005, divisor="plus1"),
-    "fasgd printed": lambda: FASGD(lr=0.1, variant="printed"),
-    "fasgd released": lambda: FASGD(lr=0.005, variant="released"),
-}
+
+def formulas() -> list[ModuleType]:
+    modules = []
+    for path in sorted(Path(__file__).parent.glob("test_formulas*.py")):
+        found = importlib.util.spec_from_file_location(path.stem, path)
+        assert found is not None
+        assert found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        modules.append(module)
+    return modules
 
 
-class Push:
-    """A push as the formulas see it."""
-
-    def __init__(self, g: Wide, tau: int, client: int) -> None:
-        self.g, self.tau, self.client = g, tau, client
-
-
-def formula(name: str) -> Callable[[Wide, dict[str, Any], Push], Wide]:
-    """Return θ, state, push → θ in float64, from the papers' equations."""
-
-    def by_batches(
-        size: int, lr: float, divisor: Callable[[int], float]
-    ) -> Callable[[Wide, dict[str, Any], Push], Wide]:
-        def step(theta: Wide, state: dict[str, Any], push: Push) -> Wide:
-            if name == "sync aggregate" and push.tau > 0:
-                return theta
-            batch = state.setdefault("batch", [])
-            batch.append(push.g / divisor(push.tau))
-            if len(batch) < size:
-                return theta
-            mean = np.mean(batch, axis=0)
-            batch.clear()
-            return np.asarray(theta - lr * mean)
-
-        return step
-
-    def fasgd(lr: float, variant: str, plus1: bool) -> Callable[[Wide, dict[str, Any], Push], Wide]:
-        def step(theta: Wide, s: dict[str, Any], push: Push) -> Wide:
-            g, d = push.g, push.tau + 1 if plus1 else max(push.tau, 1)
-            if variant == "released":
-                s["v"] = 0.9 * s.get("v", np.zeros_like(g)) + 0.1 * np.abs(g)
-                return np.asarray(theta - lr * g / (d * (s["v"] + 0.001)))
-            s["n"] = 0.9 * s.get("n", np.zeros_like(g)) + 0.1 * g**2
-            s["b"] = 0.9 * s.get("b", np.zeros_like(g)) + 0.1 * g
-            root = np.sqrt(np.maximum(s["n"] - s["b"] ** 2, 0) + 1e-4)
-            s["v"] = 0.9 * s.get("v", np.ones_like(g)) + 0.1 * (root if variant == "std" else 1 / root)
-            return np.asarray(theta - lr * g / (s["v"] * d))
-
-        return step
-
-    return {
-        "sync": by_batches(6, 0.05, lambda tau: 1),
-        "sync aggregate": by_batches(4, 0.05, lambda tau: 1),
-        "soft_sync": by_batches(3, 0.05, lambda tau: 1),
-        "soft_sync aware": by_batches(2, 0.05, lambda tau: tau + 1),
-        "asgd": lambda theta, s, p: theta - 0.01 * p.g,
-        "sasgd": lambda theta, s, p: theta - 0.05 / max(p.tau, 1) * p.g,
-        "sasgd plus1": lambda theta, s, p: theta - 0.05 / (p.tau + 1) * p.g,
-        "exponential": lambda theta, s, p: theta - 0.05 * np.exp(-0.3 * p.tau) * p.g,
-        "fasgd std": fasgd(0.005, "std", plus1=False),
-        "fasgd std plus1": fasgd(0.005, "std", plus1=True),
-        "fasgd printed": fasgd(0.1, "printed", plus1=False),
-        "fasgd released": fasgd(0.005, "released", plus1=True),
-    }[name]
+def test_every_server_is_in_the_battery_has_a_formula_and_cites_its_source(variants: Mapping[str, Spec]) -> None:
+    assert {spec["name"] for spec in variants.values()} == set(SERVERS)
+    assert {name for module in formulas() for name in module.FORMULAS} == set(SERVERS)
+    for server in SERVERS.values():
+        assert server.idea
+        assert any(character.isdigit() for character in server.citation)
 
 
-@pytest.mark.parametrize("name", BATTERY)
-def test_a_thousand_pushes_follow_the_formula(name: str) -> None:
-    rng = np.random.default_rng(3)
-    start = rng.standard_normal(300).astype(np.float32)
-    server, step = BATTERY[name](), formula(name)
-    server.init(start, CLIENTS)
-    theta: Wide = start.astype(np.float64)
-    state: dict[str, Any] = {}
-    held = np.zeros(CLIENTS, np.int64)  # the timestamp that each client holds
-    eligible = set(range(CLIENTS))
-    for _ in range(1000):
-        client = int(rng.choice(sorted(eligible)))
-        grad = rng.standard_normal(300).astype(np.float32)
-        theta = step(theta, state, Push(grad.astype(np.float64), server.timestamp - int(held[client]), client))
-        reply = server.apply_update(grad, client, int(held[client]))
-        eligible.discard(client)
-        for released in (client,) if reply is None else reply.released:
-            eligible.add(released)
-            held[released] = server.timestamp
-    assert server.timestamp >= 1000 // CLIENTS
-    assert np.abs(server.params - theta).max() <= 1e-5 * np.abs(theta).max()
-
-
-@pytest.mark.parametrize("name", BATTERY)
-def test_the_contract(name: str) -> None:
+def test_the_contract(spec: Spec, make: Callable[[Spec], Any]) -> None:
     start = np.linspace(-1, 1, 40, dtype=np.float32)
-    server = BATTERY[name]()
-    server.init(start, CLIENTS)
-    assert server.params is not start
-    assert server.params.dtype == np.float32
-    assert server.timestamp == 0
-    np.testing.assert_array_equal(server.fetch(3), start)
-    released: list[int] = []
+    server = make(spec)
+    for again in (0.0, 1.0):  # the same object can start over
+        server.init(start + np.float32(again), CLIENTS)
+        assert server.params.dtype == np.float32
+        assert server.timestamp == 0
+        assert server.finite
+        np.testing.assert_array_equal(server.params, start + np.float32(again))
+        for client in range(CLIENTS):
+            np.testing.assert_array_equal(server.fetch(client), start + np.float32(again))
+        for client in range(CLIENTS):
+            grad = np.linspace(-1, 2, 40, dtype=np.float32)
+            server.apply_update(grad, client, server.timestamp if not server.holds else 0)
+        assert server.timestamp >= 1
+        assert (server.params != start + np.float32(again)).any()
+    np.testing.assert_array_equal(start, np.linspace(-1, 1, 40, dtype=np.float32))  # a copy was taken
+
+
+def test_every_client_is_released_and_parameters_move_only_with_the_timestamp(spec: Spec, exchange: Begin) -> None:
+    ex = exchange(spec, size=40)
+    pushed = np.zeros(CLIENTS, int)
+    moves = 0
+    for _ in range(300):
+        before, stamp = ex.server.params.copy(), ex.server.timestamp
+        pushed[ex.push_any()] += 1
+        assert ex.server.timestamp - stamp in {0, 1}
+        moved = bool((before != ex.server.params).any())
+        assert not moved or ex.server.timestamp == stamp + 1
+        moves += moved
+        assert ex.eligible
+    assert (pushed > 10).all()
+    assert moves == ex.server.timestamp or spec["name"] == "ternary_sync"
+    if not ex.server.holds:
+        assert len(ex.eligible) == CLIENTS
+
+
+def test_gradients_of_zeros_move_nothing_but_by_decay(spec: Spec, exchange: Begin) -> None:
+    ex = exchange(spec)
+    start = ex.server.params.copy()
+    for _ in range(60):
+        client = int(ex.rng.choice(sorted(ex.eligible)))
+        ex.push(client, [np.zeros_like(g) for g in ex.gradients()])
+    assert ex.server.timestamp > 5
+    assert ex.server.finite
+    shrinks = {"l1", "l2", "weight_decay"} & spec.keys() or spec.get("mode") == "torch"
+    if shrinks:
+        assert (np.abs(ex.server.params) <= np.abs(start)).all()
+        assert (ex.server.params != start).any()
+    else:
+        np.testing.assert_allclose(ex.server.params, start, rtol=1e-5 if spec["name"] == "fedasync" else 0, atol=0)
+
+
+def test_a_client_that_never_comes_back(spec: Spec, exchange: Begin) -> None:
+    ex = exchange(spec)
+    for _ in range(200):
+        others = sorted(ex.eligible - {5})
+        if not others:
+            break
+        ex.push(int(ex.rng.choice(others)), ex.gradients())
+    waits_for_all = spec["name"] in {"sync", "sign_majority", "ternary_sync"} and "aggregate" not in spec
+    assert ex.server.timestamp == 0 if waits_for_all else ex.server.timestamp >= 20
+    if waits_for_all:  # and when it comes at last, the round closes
+        assert len(ex.eligible) == 1
+        ex.push(5, ex.gradients())
+        assert ex.server.timestamp == 1
+        assert len(ex.eligible) == CLIENTS
+    assert ex.server.finite
+
+
+def test_ten_thousand_clients(spec: Spec, exchange: Begin) -> None:
+    clients = 10_000
+    ex = exchange(spec, clients, size=4)
+    pushes = clients if ex.server.holds else 300
+    for client in range(pushes):
+        ex.push(client * 7 % clients, ex.gradients())
+    assert ex.server.timestamp >= 1
+    assert ex.server.finite
+    state = ex.server.take_state()
+    assert len(state) < 4 * pushes  # clients that never pushed cost nothing
+    ex.push(min(ex.eligible), ex.gradients())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_not_finite_is_noticed(spec: Spec, exchange: Begin, bad: float) -> None:
+    ex = exchange(spec)
     for client in range(CLIENTS):
-        grad = np.zeros(40, np.float32)
-        reply = server.apply_update(grad, client, server.timestamp if not server.holds else 0)
-        released += [client] if reply is None else list(reply.released)
-        grad[:] = np.nan  # the caller may use its array again
-    assert sorted(released) == list(range(CLIENTS))
-    assert server.timestamp >= 1
-    assert server.finite
-    np.testing.assert_array_equal(server.params, start)  # gradients of zeros move nothing
-    server.init(start + 1, CLIENTS)  # the same object can start over
+        assert ex.server.finite
+        grads = ex.gradients()
+        grads[0][17] = bad
+        ex.push(client, grads)
+        if ex.server.timestamp:
+            break
+    if spec["name"] == "sign_majority" and not np.isnan(bad):
+        assert ex.server.finite  # an infinite gradient has a sign
+    else:
+        assert not ex.server.finite
+
+
+def equal_states(one: Mapping[str, Any], two: Mapping[str, Any]) -> None:
+    assert list(one) == list(two)
+    for name, value in one.items():
+        assert type(value) is type(two[name]), name
+        if isinstance(value, np.ndarray):
+            assert (value.dtype, value.shape) == (two[name].dtype, two[name].shape), name
+            assert value.tobytes() == two[name].tobytes(), name
+        else:
+            assert value == two[name], name
+
+
+@pytest.mark.parametrize("before", [0, 1, 30, 31])
+def test_a_state_taken_is_taken_up(spec: Spec, exchange: Begin, before: int) -> None:
+    one, two = exchange(spec, drops=0.1), exchange(spec, drops=0.1)
+    for _ in range(before):
+        one.push_any()
+    state = one.server.take_state()
+    assert all(type(name) is str for name in state)
+    assert all(isinstance(value, np.ndarray | int | float) for value in state.values())
+    kept = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    two.server.put_state(state)
+    two.held, two.stamps = [x.copy() for x in one.held], list(one.stamps)
+    two.eligible, two.rng = set(one.eligible), np.random.default_rng(9)
+    one.rng = np.random.default_rng(9)
+    for _ in range(30):
+        assert one.push_any() == two.push_any()
+        assert one.released == two.released
+        assert one.server.params.tobytes() == two.server.params.tobytes()
+    equal_states(one.server.take_state(), two.server.take_state())
+    equal_states(kept, state)  # what was taken is a copy, and what was put stays the caller's
+    for mine, other in zip(one.held, two.held, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    if hasattr(one.server, "averaged_params"):
+        assert one.server.averaged_params.tobytes() == two.server.averaged_params.tobytes()
+    fresh = exchange(spec).server
+    fresh.put_state(one.server.take_state())
+    for client in range(CLIENTS):
+        np.testing.assert_array_equal(fresh.fetch(client), one.server.fetch(client))
+
+
+@pytest.mark.parametrize("clients", [0, -3])
+def test_clients_must_be_positive(spec: Spec, make: Callable[[Spec], Any], clients: int) -> None:
+    with pytest.raises(ValueError) as caught:
+        make(spec).init(np.ones(5, np.float32), clients)
+    assert "clients" in str(caught.value)
+    assert str(clients) in str(caught.value)
+
+
+def test_servers_that_bring_settings_of_the_dispatcher() -> None:
+    gates = {"push": {"bandwidth_aware": {"c": 0.3}}, "fetch": {"bandwidth_aware": {"c": 0.0}}}
+    assert BFASGD(lr=0.1, c_push=0.3, c_fetch=0.0).gates() == gates
+    every = {"push": {"every": 2}, "fetch": {"every": 5}, "dropped_push": "accumulate", "replica": True}
+    assert Downpour(lr=0.1, n_push=2, n_fetch=5).gates() == every
+
+
+@pytest.mark.parametrize("client", [-1, 3, 100])
+def test_dcasgd_knows_its_clients(client: int) -> None:
+    server = DCASGD(lr=0.1)
+    server.init(np.ones(5, np.float32), 3)
+    with pytest.raises(ValueError) as caught:
+        server.apply_update(np.ones(5, np.float32), client, 0)
+    assert f"client_id is {client}; it must lie in 0 … 2" in str(caught.value)
     assert server.timestamp == 0
-    np.testing.assert_array_equal(server.params, start + 1)
-
-
-@pytest.mark.parametrize("name", [n for n in BATTERY if n not in {"sync aggregate", "soft_sync", "soft_sync aware"}])
-def test_one_client(name: str) -> None:
-    server = BATTERY[name]()
-    server.init(np.ones(5, np.float32), 1)
-    for push in range(3):
-        reply = server.apply_update(np.ones(5, np.float32), 0, push)
-        assert reply is None or list(reply.released) == [0]
-    assert server.timestamp == 3
-
-
-def test_not_finite_is_noticed() -> None:
-    for name, make in BATTERY.items():
-        server = make()
-        server.init(np.ones(5, np.float32), 6)
-        for client in range(6):
-            server.apply_update(np.full(5, np.nan, np.float32), client, 0)
-        assert not server.finite, name
+    np.testing.assert_array_equal(server.params, np.ones(5, np.float32))
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make_bad", "words"),
     [
         (lambda: ASGD(), ["lr", "required"]),
         (lambda: ASGD(lr=0), ["lr", "0", "greater than 0"]),
         (lambda: ASGD(lr="fast"), ["lr", "'fast'", "number"]),
+        (lambda: ASGD(lr=0.1, weight_decay=-1.0), ["weight_decay", "-1.0"]),
         (lambda: FASGD(lr=0.1, gama=0.9), ["gama", "gamma"]),
         (lambda: FASGD(lr=0.1, eps=0.0), ["eps", "0.0"]),
         (lambda: FASGD(lr=0.1, variant="writen"), ["variant", "'writen'", "'std', 'released' or 'printed'"]),
         (lambda: SASGD(lr=0.1, divisor="tau"), ["divisor", "'tau'", "'max1' or 'plus1'"]),
         (lambda: ExponentialASGD(lr=0.1, kappa=-1.0), ["kappa", "-1.0"]),
+        (lambda: FedAsync(lr=0.1, mixing=1.5), ["mixing", "1.5"]),
+        (lambda: GapAware(lr=0.1, c=0.0), ["c", "0.0", "greater than 0"]),
+        (lambda: GapAware(lr=0.1, c=float("nan")), ["c", "nan"]),
+        (lambda: Sync(), ["one of lr and inner"]),
+        (lambda: Sync(lr=0.1, inner={"name": "asgd", "lr": 0.1}), ["one of lr and inner"]),
+        (lambda: Sync(inner={"name": "dcasg", "lr": 0.1}), ["inner.name", "'dcasg'", "dcasgd"]),
+        (lambda: Sync(inner={"name": "fedavg", "lr": 0.1}), ["inner.name", "fedavg", "known"]),
+        (lambda: Sync(inner={"name": "sync", "lr": 0.1}), ["inner.name", "holds nobody"]),
+        (lambda: Sync(inner={"name": "easgd", "lr": 0.1}), ["inner.name", "takes gradients"]),
+        (lambda: Sync(inner={"name": "asgd", "lr": 0.1}, weight_decay=0.1), ["weight_decay", "inner"]),
     ],
 )
-def test_wrong_hyper_parameters_name_value_and_remedy(make: Callable[[], Server], words: list[str]) -> None:
+def test_wrong_hyper_parameters_name_value_and_remedy(make_bad: Callable[[], Server], words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        make()
+        make_bad()
     for word in words:
         assert word in str(caught.value)
-
-
-def test_every_server_is_in_the_battery_and_cites_its_source() -> None:
-    assert {name.split()[0] for name in BATTERY} == set(SERVERS)
-    for server in SERVERS.values():
-        assert server.idea
-        assert any(character.isdigit() for character in server.citation)

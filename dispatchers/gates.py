@@ -1,0 +1,171 @@
+"""Gates: whether one copy, pushed or fetched, passes. The initial hand-out of parameters passes none.
+
+A gate is a small object: statistics in, a draw from a named stream out. A user's own needs `__init__(**hyper)`,
+`init(clients, tensors, streams, stream)` and `passes(step, client, statistics)`, which returns a bool, or one a
+tensor; in YAML: push: {"mymodule:MyGate": {...}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+from fredsim.errors import nearest
+from fredsim.hyper import Configurable, HyperParameters, NonNegative, Positive, PositiveInt
+from fredsim.streams import Stream, Streams
+
+__all__ = ["GATES", "Always", "BandwidthAware", "Budget", "Every", "Gate", "Statistics"]
+
+
+class Statistics(Protocol):
+    """What a server knows of its gradients' deviation v (FASGD's)."""
+
+    def mean(self) -> float:
+        """Return v̄, the mean of v over all parameters: 1 before the first push."""
+        ...
+
+    def means(self) -> Sequence[float]:
+        """Return v̄ of each tensor, in the layout's order."""
+        ...
+
+
+class Gate(Configurable):
+    """Base of the gates that come with fredsim."""
+
+    idea: ClassVar[str] = ""
+    #: Whether the gate asks for v̄, which only some servers have.
+    needs_statistics: ClassVar[bool] = False
+    #: The hyper-parameter that may stand alone: `push: {every: 4}`.
+    short: ClassVar[str] = ""
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start over: ids of clients are 0 … clients − 1, `tensors` the bytes of each tensor."""
+        del clients, tensors
+        self._streams = streams
+        self._stream = stream
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
+        """Return whether this client's copy passes at iteration `step`: for all of it, or tensor by tensor."""
+        raise NotImplementedError
+
+    def uniform(self, element: int, step: int, client: int) -> float:
+        """Return a draw in [0, 1)."""
+        return (self._streams.word(self._stream, element, step, client) >> 8) * 2.0**-24
+
+
+class Always(Gate):
+    """Everything passes."""
+
+    idea = "everything passes"
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool:
+        """Return True."""
+        del step, client, statistics
+        return True
+
+
+class Every(Gate):
+    """Every k-th of a client's copies passes: the k-th, the 2k-th, …."""
+
+    idea = "every k-th of a client's copies passes"
+    short = "k"
+
+    class Hyper(HyperParameters):
+        """`k`."""
+
+        k: PositiveInt
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start counting."""
+        super().init(clients, tensors, streams, stream)
+        self._counts: dict[int, int] = {}
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool:
+        """Count the client's copy."""
+        del step, statistics
+        count = self._counts.get(client, 0) + 1
+        self._counts[client] = count % self.hyper.k
+        return bool(count == self.hyper.k)
+
+
+class BandwidthAware(Gate):
+    """A copy passes iff r < 1/(1 + c/(v̄ + ε)), by the model's v̄ or each tensor by its own.
+
+    Odena 2016, arXiv:1601.04033, eq 9; per tensor is its future work.
+    """
+
+    idea = "pass with probability 1/(1 + c/(v + eps)), v the mean deviation of the gradients"
+    needs_statistics = True
+
+    class Hyper(HyperParameters):
+        """`c` 0 lets everything pass; `per` tensor is the paper's future work."""
+
+        c: NonNegative
+        eps: Positive = 1e-4
+        per: Literal["model", "tensor"] = "model"
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
+        """Draw; a tensor's draw is the element of its number."""
+        if self.hyper.per == "model":
+            return self._passes(0, step, client, statistics.mean())
+        return [self._passes(number, step, client, v) for number, v in enumerate(statistics.means())]
+
+    def _passes(self, element: int, step: int, client: int, v: float) -> bool:
+        return bool(self.uniform(element, step, client) < 1.0 / (1.0 + self.hyper.c / (v + self.hyper.eps)))
+
+
+class Budget(Gate):
+    """So many bytes an iteration on average, shared among tensors in proportion to their v̄.
+
+    Tensor t passes with probability min(1, B·v̄_t/Σv̄ ÷ its bytes). The future work of Odena 2016.
+    """
+
+    idea = "so many bytes an iteration, shared among tensors in proportion to their deviation"
+    needs_statistics = True
+    short = "bytes"
+
+    class Hyper(HyperParameters):
+        """`bytes` an iteration."""
+
+        bytes: Positive
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Note what each tensor takes."""
+        super().init(clients, tensors, streams, stream)
+        self._tensors = tensors
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> Sequence[bool]:
+        """Draw for each tensor."""
+        means = statistics.means()
+        total = sum(means)
+        return [
+            self.uniform(number, step, client) * total * size < self.hyper.bytes * v
+            for number, (v, size) in enumerate(zip(means, self._tensors, strict=True))
+        ]
+
+
+GATES: dict[str, type[Gate]] = {
+    "always": Always,
+    "every": Every,
+    "bandwidth_aware": BandwidthAware,
+    "budget": Budget,
+}
+
+
+def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and hyper-parameters of a gate as YAML gives it: a name, or {name: value or mapping}.
+
+    Raises ValueError for another shape.
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if not isinstance(spec, dict) or len(spec) != 1:
+        raise ValueError(f"is {spec!r}; it must be always, or one name with its hyper-parameters, such as {{every: 4}}")
+    ((name, hyper),) = spec.items()
+    if isinstance(hyper, dict):
+        return name, hyper
+    short = GATES[name].short if name in GATES else ""
+    if not short:
+        hint = "" if name in GATES else nearest(name, GATES)
+        raise ValueError(f"is {spec!r}; the hyper-parameters of {name} must be a mapping{hint}")
+    return name, {short: hyper}

@@ -1,0 +1,59 @@
+"""The contract of a compressor, and the frame of those that work tensor by tensor."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.hyper import Configurable
+from fredsim.layout import Layout
+from fredsim.streams import Stream, Streams
+
+__all__ = ["Compressor", "PerTensor"]
+
+Array = NDArray[np.float32]
+
+
+class Compressor(Configurable):
+    """Turns a push into what the server decodes, and counts its bytes. It may keep a memory for each client."""
+
+    idea: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Start over."""
+        self._layout = layout
+        self._streams = streams
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Return what the server decodes from a client's push (P,) at iteration `step`, a new array, and its bytes."""
+        raise NotImplementedError
+
+
+class PerTensor(Compressor):
+    """Compresses each tensor by itself."""
+
+    #: Whether a random word is needed for each element.
+    draws = False
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Compress the tensors one after the other."""
+        out = np.empty_like(push)
+        words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
+        at = size = 0
+        with np.errstate(all="ignore"):
+            for tensor in self._layout.split(push).values():
+                part = slice(at, at + tensor.size)
+                out[part], count = self.tensor(push[part], words[part] if words is not None else NO_WORDS)
+                at += tensor.size
+                size += count
+        return out, size
+
+    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
+        """Return one flat tensor as it is decoded, and its bytes."""
+        raise NotImplementedError
+
+
+NO_WORDS = np.empty(0, np.uint32)

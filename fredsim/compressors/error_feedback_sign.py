@@ -1,0 +1,47 @@
+"""Signs with error feedback: what a push leaves out is added to the client's next one.
+
+    p = g + e,   Δ = (‖p‖₁/d) sign(p),   e ← p − Δ
+
+Karimireddy, Rebjock, Stich and Jaggi 2019, "Error feedback fixes SignSGD and other gradient compression schemes",
+arXiv:1901.09847. Two bits a value, since sign(0) = 0, and four bytes a tensor. The learning rate stays outside, with
+the server.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.compressors.base import Array, PerTensor
+from fredsim.layout import Layout
+from fredsim.numerics.oracle import mean64
+from fredsim.numerics.rules import sign
+from fredsim.numerics.ternary import packed_size
+from fredsim.streams import Streams
+
+__all__ = ["ErrorFeedbackSign"]
+
+
+class ErrorFeedbackSign(PerTensor):
+    """Scaled signs, and a memory of what they left out."""
+
+    idea = "signs times the tensor's mean magnitude; what they leave out goes into the next push"
+    citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Forget every client's error."""
+        super().init(layout, streams)
+        self._errors: dict[int, Array] = {}
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Add the error, compress, keep the new error."""
+        with np.errstate(all="ignore"):
+            if client in self._errors:
+                push = push + self._errors[client]
+            out, size = super().compress(push, client, step)
+            self._errors[client] = push - out
+        return out, size
+
+    def tensor(self, g: Array, words: object) -> tuple[Array, int]:
+        """Return the scaled signs."""
+        del words
+        return np.float32(mean64(np.abs(g))) * sign(g), 4 + packed_size(g.size)

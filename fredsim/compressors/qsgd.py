@@ -1,0 +1,46 @@
+"""QSGD: each value becomes one of 2s + 1 levels between ±‖g‖, at random so that the mean is right.
+
+    g̃ = ‖g‖ sign(g) ξ/s,   ξ = ⌊s|g|/‖g‖⌋, plus 1 with the probability of what was cut off;   |g̃ − g| ≤ ‖g‖/s
+
+Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", arXiv:1610.02132. A
+tensor takes four bytes for its norm and ⌈log₂(2s + 1)⌉ bits a value: plain codes, not the paper's Elias code.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compressors.base import Array, PerTensor
+from fredsim.hyper import HyperParameters, PositiveInt
+from fredsim.numerics.oracle import tree_sum
+
+__all__ = ["QSGD"]
+
+
+class QSGD(PerTensor):
+    """Levels of the tensor's norm."""
+
+    idea = "levels of the tensor's norm, rounded at random, unbiased"
+    citation = "Alistarh et al. 2017, QSGD, arXiv:1610.02132"
+    draws = True
+
+    class Hyper(HyperParameters):
+        """`levels` is s."""
+
+        levels: PositiveInt = 4
+
+    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
+        """Round each value to a level next to it."""
+        s = self.hyper.levels
+        size = 4 + (g.size * math.ceil(math.log2(2 * s + 1)) + 7) // 8
+        norm = np.float32(np.sqrt(tree_sum(g.astype(np.float64) ** 2)))
+        if norm == 0 or not np.isfinite(norm):
+            return (np.full_like(g, np.nan) if norm != 0 else np.zeros_like(g)), size
+        scaled = np.abs(g).astype(np.float64) / np.float64(norm) * s
+        below = np.minimum(np.floor(scaled), s - 1)
+        u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+        level = below + (u < scaled - below)
+        return norm * (np.sign(g) * (level / s)).astype(np.float32), size

@@ -1,0 +1,53 @@
+"""What a backend computes for servers, gates and compressors, beside gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.numerics.oracle import mean64
+from fredsim.numerics.rules import Rule
+
+__all__ = ["Kernel", "NumpyOperations", "Operations"]
+
+Array = NDArray[np.float32]
+Kernel = Callable[..., bool]
+
+
+class Operations(Protocol):
+    """The interface."""
+
+    def compile_rule(self, rule: Rule) -> Kernel:
+        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
+        ...
+
+    def mean(self, array: Array) -> float:
+        """Return the mean over the flat index, by the contract's tree in float64."""
+        ...
+
+
+class NumpyOperations:
+    """The oracle's."""
+
+    def compile_rule(self, rule: Rule) -> Kernel:
+        """Return a function that runs the rule on NumPy arrays."""
+
+        def update(*arguments: Any) -> bool:
+            arrays = arguments[: 2 + len(rule.state)]
+            begin, end, *coefficients = arguments[2 + len(rule.state) :]
+            parts = [array[begin:end] for array in arrays]
+            with np.errstate(all="ignore"):
+                result = rule.function(*parts, *coefficients)
+            results = result if rule.state else (result,)
+            for part, new in zip(parts, results, strict=False):
+                part[...] = new
+            return bool(np.isfinite(parts[0]).all())
+
+        return update
+
+    def mean(self, array: Array) -> float:
+        """Return the mean."""
+        return mean64(array)

@@ -1,0 +1,72 @@
+"""Gradients of three values: quantisation without bias, and two bits a value.
+
+    g̃ = s sign(g) b,   P(b = 1) = |g|/s,   so that E[g̃] = g;   s = max|g|
+
+Wen et al. 2017, "TernGrad: ternary gradients to reduce communication in distributed deep learning", arXiv:1705.07878;
+PaddlePaddle issue 6599. Codes: 00 is −1, 01 is 0, 10 is +1, 11 is refused; value i stands in bits 2(i mod 4) and up
+of byte i ÷ 4, and the unused slots of the last byte hold 01.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.numerics.oracle import mean64, tree_sum
+
+__all__ = ["clip", "pack", "packed_size", "quantise", "scaler", "unpack"]
+
+Array = NDArray[np.float32]
+SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+
+
+def scaler(g: Array) -> np.float32:
+    """Return s = max|g|, 0 for an empty tensor; NaN where one is in it."""
+    return np.float32(np.abs(g).max()) if g.size else np.float32(0)
+
+
+def clip(g: Array, sigmas: float) -> Array:
+    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the contract's tree in float64."""
+    wide = g.reshape(-1).astype(np.float64)
+    with np.errstate(all="ignore"):  # what is not finite passes as it is
+        squares = (wide - mean64(g)) ** 2
+        bound = np.float32(sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
+    clipped = np.where(g > bound, bound, np.where(g < -bound, -bound, g))
+    return clipped.astype(np.float32)
+
+
+def quantise(g: Array, s: np.float32, words: NDArray[np.uint32]) -> NDArray[np.int8]:
+    """Return sign(g)·b as −1, 0 and +1: b = 1 iff u·s < |g|, u = (word >> 8)·2⁻²⁴, exactly, in float64."""
+    u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+    taken = u * np.float64(s) < np.abs(g).astype(np.float64)
+    return (taken * np.sign(g)).astype(np.int8)
+
+
+def packed_size(count: int) -> int:
+    """Return the bytes that `count` values take."""
+    return (count + 3) // 4
+
+
+def pack(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Return values −1, 0, +1 at two bits each, (⌈n/4⌉,)."""
+    slots = np.ones(4 * packed_size(codes.size), np.uint8)
+    slots[: codes.size] = (codes.reshape(-1) + 1).astype(np.uint8)
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(slots.reshape(-1, 4) << SHIFTS, axis=1)
+    return packed
+
+
+def unpack(packed: NDArray[np.uint8], count: int | None = None) -> NDArray[np.int8]:
+    """Return the first `count` values of packed ones, all of them where it is None.
+
+    Raises ValueError for a byte with the code 11, for bytes that do not fit the count, and for padding that is not 01.
+    """
+    slots = ((packed.reshape(-1)[:, None] >> SHIFTS) & 3).reshape(-1)
+    if (slots == 3).any():
+        raise ValueError(f"byte {int(np.argmax(slots == 3)) // 4} holds the code 11; codes are 00, 01 and 10")
+    if count is None:
+        count = slots.size
+    if packed.size != packed_size(count):
+        raise ValueError(f"{packed.size} bytes do not hold {count} values; these take {packed_size(count)}")
+    if (slots[count:] != 1).any():
+        raise ValueError("the unused slots of the last byte do not hold 01")
+    return slots[:count].astype(np.int8) - np.int8(1)

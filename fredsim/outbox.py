@@ -1,0 +1,133 @@
+"""What becomes of a push that the gate drops, and of one that it lets through in part.
+
+- `reapply`: the server applies the client's last pushed gradient again, with its old timestamp; that costs no bytes.
+  A client that has not pushed yet always pushes (Odena 2016).
+- `skip`: nothing reaches the server.
+- `accumulate`, `average`: the client keeps the sum, or the mean, of its unsent gradients until one push passes; that
+  carries the oldest timestamp in it.
+
+A gate may decide tensor by tensor; what of a push is missing then is zero, or under `reapply` the client's last
+pushed part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["DroppedPush", "Message", "Outbox"]
+
+Array = NDArray[np.float32]
+DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
+Compress = Callable[[Array], tuple[Array, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What reaches the server: a push (P,), its timestamp, and the bytes it took, 0 for one applied again."""
+
+    push: Array
+    timestamp: int
+    size: int
+
+
+@dataclass(slots=True)
+class Unsent:
+    """What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp."""
+
+    total: Array
+    counts: list[int]
+    oldest: list[int]
+
+
+class Outbox:
+    """The clients' unsent and last sent pushes."""
+
+    def __init__(self, policy: DroppedPush, tensors: Sequence[int]) -> None:
+        """Start empty; `tensors` are the sizes of the tensors in the flat vector."""
+        self._policy = policy
+        ends = np.cumsum(tensors)
+        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
+        self._whole = [slice(0, int(ends[-1]))]
+        self._unsent: dict[int, Unsent] = {}
+        self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
+
+    def offer(
+        self, client: int, push: Array, timestamp: int, passes: bool | Sequence[bool], compress: Compress
+    ) -> Message | None:
+        """Return what reaches the server of a client's new push, or None where nothing does."""
+        mask = [bool(passes)] if isinstance(passes, bool | np.bool_) else [bool(part) for part in passes]
+        parts = self._whole if len(mask) == 1 else self._tensors
+        if self._policy == "reapply":
+            return self._reapply(client, push, timestamp, mask, parts, compress)
+        if self._policy in {"accumulate", "average"}:
+            push, timestamps = self._accumulate(client, push, timestamp, mask, parts)
+        else:
+            timestamps = [timestamp] * len(mask)
+        if not any(mask):
+            return None
+        if not all(mask):
+            push = push.copy()
+            for part, passed in zip(parts, mask, strict=True):
+                if not passed:
+                    push[part] = 0
+        oldest = min(t for t, passed in zip(timestamps, mask, strict=True) if passed)
+        return self._message(push, oldest, mask, parts, compress)
+
+    def _message(
+        self, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice], compress: Compress
+    ) -> Message:
+        decoded, size = compress(push)
+        if not all(mask):
+            size = 4 * sum(part.stop - part.start for part, passed in zip(parts, mask, strict=True) if passed)
+        return Message(decoded, timestamp, size)
+
+    def _reapply(
+        self, client: int, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice], compress: Compress
+    ) -> Message:
+        if client not in self._sent:
+            mask = [True] * len(mask)  # there is nothing yet that could be applied again
+        if all(mask):
+            message = self._message(push, timestamp, mask, parts, compress)
+            self._sent[client] = message.push.copy(), [timestamp] * len(mask)
+            return message
+        sent, timestamps = self._sent[client]
+        for number, (part, passed) in enumerate(zip(parts, mask, strict=True)):
+            if passed:
+                sent[part] = push[part]
+                timestamps[number] = timestamp
+        size = 4 * sum(part.stop - part.start for part, passed in zip(parts, mask, strict=True) if passed)
+        return Message(sent, min(timestamps), size)
+
+    def _accumulate(
+        self, client: int, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice]
+    ) -> tuple[Array, list[int]]:
+        """Add the push to what is unsent; return what there is to send now, and the oldest timestamp in each part."""
+        unsent = self._unsent.get(client)
+        if unsent is None:
+            if all(mask):  # nothing waits and nothing stays behind
+                return push, [timestamp] * len(mask)
+            unsent = Unsent(push.copy(), [1] * len(mask), [timestamp] * len(mask))
+            self._unsent[client] = unsent
+        else:
+            for number, part in enumerate(parts):
+                if unsent.counts[number] == 0:
+                    unsent.total[part] = push[part]
+                    unsent.oldest[number] = timestamp
+                else:
+                    with np.errstate(all="ignore"):
+                        unsent.total[part] += push[part]
+                unsent.counts[number] += 1
+        out, timestamps = unsent.total.copy(), list(unsent.oldest)
+        for number, (part, passed) in enumerate(zip(parts, mask, strict=True)):
+            if passed:
+                if self._policy == "average":
+                    out[part] /= np.float32(unsent.counts[number])
+                unsent.counts[number] = 0
+        if not any(unsent.counts):
+            del self._unsent[client]
+        return out, timestamps

@@ -1,0 +1,39 @@
+"""Asynchronous SGD with its step divided by the run's average staleness, known beforehand.
+
+    θ ← θ − (α / ⟨τ⟩) g
+
+Gupta, Zhang and Wang 2015, "Model accuracy and runtime tradeoff in distributed deep learning", arXiv:1509.04210,
+which also keeps µλ constant.
+
+Departures: none; ⟨τ⟩ is given, as there: about λ − 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.hyper import Positive
+from fredsim.numerics.rules import Rule
+from fredsim.servers.asgd import descend
+from fredsim.servers.base import ElementwiseServer, Rated
+
+__all__ = ["AverageStaleness"]
+
+
+class AverageStaleness(ElementwiseServer):
+    """Asynchronous SGD with the step α/⟨τ⟩."""
+
+    idea = "divide the step by the average staleness of the run, a constant"
+    citation = "Gupta et al. 2015, Model accuracy and runtime tradeoff in distributed deep learning, arXiv:1509.04210"
+
+    class Hyper(Rated):
+        """Hyper-parameters of AverageStaleness; `staleness` is ⟨τ⟩."""
+
+        staleness: Positive
+
+    rule = Rule(descend)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α/⟨τ⟩,)."""
+        del client_id, timestamp
+        return (np.float32(self.rate() / self.hyper.staleness),)

@@ -1,0 +1,133 @@
+"""Averaged SGD: the mean of the iterates from t₀ on is the result; the iterates themselves go on as before.
+
+    p ← p − η g,   ā ← ā + μ (p − ā),   μ = 1/max(1, t − t₀),   t from 1
+
+Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging". Never to be called "ASGD", which is
+asynchronous SGD.
+
+`mode: polyak` averages exactly the iterates after t₀; decay comes before the step, as p (1 − η l2) or p − η l1
+sign(p). `mode: torch` follows torch.optim.ASGD: g ← g + l2 p; p ← p (1 − lambd η); p ← p − η g; ā by a μ that lags a
+step, so that with t₀ = 0 the first iterate drops out; then η = α/(1 + lambd α t)^alpha.
+
+Departures: torch's step with multiply and add rounded apart, where torch fuses them; t₀ = 0 by default, torch's 10⁶
+hardly ever averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import model_validator
+
+from fredsim.hyper import NonNegative
+from fredsim.numerics.elementary import pow64
+from fredsim.numerics.rules import Rule, sign
+from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.schedules import rate_at
+
+__all__ = ["AveragedSGD"]
+
+
+# Each averages by ā ← old·ā + μ·(p − old·ā): with old = 0 and μ = 1 that is p itself, to the bit.
+
+
+def plain(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any) -> Any:
+    """Step, then average."""
+    theta = theta - eta * g
+    mean = old * mean
+    return theta, mean + mu * (theta - mean)
+
+
+def with_l2(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any, kept: Any) -> Any:
+    """Decay to p·(1 − η·l2), step, average."""
+    theta = theta * kept
+    theta = theta - eta * g
+    mean = old * mean
+    return theta, mean + mu * (theta - mean)
+
+
+def with_l1(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any, shrink: Any) -> Any:
+    """Decay to p − (η·l1)·sign(p), step, average."""
+    theta = theta - shrink * sign(theta)
+    theta = theta - eta * g
+    mean = old * mean
+    return theta, mean + mu * (theta - mean)
+
+
+def torch_with_l2(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any, kept: Any, l2: Any) -> Any:
+    """Add l2·p to the gradient, decay by lambd, step, average; without l2 this is `with_l2`."""
+    g = g + l2 * theta
+    theta = theta * kept
+    theta = theta - eta * g
+    mean = old * mean
+    return theta, mean + mu * (theta - mean)
+
+
+class AveragedSGD(ElementwiseServer):
+    """SGD whose result is the mean of its iterates, `averaged_params`."""
+
+    idea = "plain steps; evaluate the mean of the iterates from t0 on"
+    citation = (
+        "Polyak and Juditsky 1992, Acceleration of stochastic approximation by averaging, SIAM J. Control Optim. 30:838"
+    )
+
+    class Hyper(Rated):
+        """Hyper-parameters of AveragedSGD; `lambd` and `alpha` are torch's, for that mode only."""
+
+        t0: NonNegative = 0.0
+        l1: NonNegative = 0.0
+        l2: NonNegative = 0.0
+        mode: Literal["polyak", "torch"] = "polyak"
+        lambd: NonNegative = 1e-4
+        alpha: NonNegative = 0.75
+
+        @model_validator(mode="after")
+        def check(self) -> AveragedSGD.Hyper:
+            """Refuse what the modes do not have."""
+            if self.l1 and self.l2:
+                raise ValueError("give one of l1 and l2")
+            if self.mode == "torch" and (self.l1 or not isinstance(self.lr, float | int)):
+                raise ValueError("mode torch takes no l1 and no schedule: it has a schedule of its own")
+            return self
+
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        h = self.hyper
+        if h.mode == "torch":
+            function: Callable[..., Any] = torch_with_l2 if h.l2 else with_l2
+        else:
+            function = with_l2 if h.l2 else with_l1 if h.l1 else plain
+        self.rule = Rule(function, state=("mean",))
+
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return the mean's start: the parameters."""
+        return {"mean": self.params.copy()}
+
+    @property
+    def averaged_params(self) -> Array:
+        """The mean of the iterates after t₀; before that the last iterate."""
+        return self.arrays["mean"]
+
+    def rate(self) -> float:
+        """Return η at this timestamp."""
+        h = self.hyper
+        if h.mode == "polyak":
+            return super().rate()
+        base = rate_at(h.lr, 0)
+        return base / float(pow64(1.0 + h.lambd * base * self.timestamp, h.alpha))
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (old, μ, η) and what the rule needs besides."""
+        del client_id, timestamp
+        h, eta = self.hyper, self.rate()
+        # torch's μ lags a step: at step t it is 1/max(1, t − 1 − t₀).
+        since = self.timestamp - h.t0 + (h.mode == "polyak")
+        first = (np.float32(since > 1), np.float32(1.0 / max(1.0, since)), np.float32(eta))
+        if h.mode == "torch":
+            kept = np.float32(1.0 - h.lambd * float(np.float32(eta)))  # from η as torch stores it, in float32
+            return (*first, kept, np.float32(h.l2)) if h.l2 else (*first, kept)
+        if h.l2:
+            return (*first, np.float32(1.0 - eta * h.l2))
+        return (*first, np.float32(eta * h.l1)) if h.l1 else first

@@ -1,0 +1,56 @@
+"""DANA: every client has a momentum of its own, and gets the parameters where all momenta are about to take them.
+
+    v_i ← γ v_i + g,   θ ← θ − α v_i
+    handed out: θ − α γ Σ_j v_j
+
+Hakimi, Barkai, Gabel and Schuster 2019, "Taming momentum in a distributed asynchronous environment", arXiv:1907.11612
+(DANA-Zero).
+
+Departures: Σ_j v_j is kept up to date by adding v_i's change to it, as in the paper. v_i and the sum are stored
+flushed: below 2⁻⁶² they become +0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.hyper import Fraction
+from fredsim.numerics.rules import Rule, flush
+from fredsim.servers.base import Array, ElementwiseServer, Rated
+
+__all__ = ["DANA"]
+
+
+def step(theta: Any, v: Any, total: Any, g: Any, alpha: Any, gamma: Any) -> Any:
+    """θ − α·v_i, and the sum with v_i's change."""
+    new = gamma * v + g
+    total = total + (new - v)
+    return theta - alpha * new, flush(new), flush(total)
+
+
+class DANA(ElementwiseServer):
+    """Momentum a client, and a look ahead for the parameters handed out."""
+
+    idea = "a momentum a client; hand out the parameters where all of them are about to lead"
+    citation = "Hakimi et al. 2019, Taming momentum in a distributed asynchronous environment, arXiv:1907.11612"
+
+    class Hyper(Rated):
+        """Hyper-parameters of DANA; `gamma` is γ."""
+
+        gamma: Fraction = 0.9
+
+    rule = Rule(step, state=("v", "total"))
+    per_client = ("v",)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α, γ)."""
+        del client_id, timestamp
+        return np.float32(self.rate()), np.float32(self.hyper.gamma)
+
+    def fetch(self, client_id: int) -> Array:
+        """Return θ − (αγ)·Σ_j v_j."""
+        del client_id
+        ahead: Array = self.params - np.float32(self.rate() * self.hyper.gamma) * self.arrays["total"]
+        return ahead

@@ -1,0 +1,114 @@
+"""Delay-compensated asynchronous SGD: a first-order estimate of what the gradient would be at the server's parameters.
+
+    θ ← θ − α (g + ((Λ g) g) (θ − θ_bak(m)))
+    constant: Λ = λ₀        adaptive: MS ← m MS + (1−m) g²,  Λ = λ₀ / √(MS + ε)
+
+Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation", arXiv:1609.08326. θ_bak(m) are
+the parameters last handed to client m (`backup: pull`, the paper), or those after its last push (`push`: Multiverso
+and TensorFlow).
+
+Departures. A backup before the first push is the initial parameters; `initial_backup: zero` repeats Multiverso and
+one TensorFlow variant, whose first push of each client gets a spurious Λ g² θ. MS is stored flushed: below 2⁻⁶² it
+becomes +0. Of sparse gradients only the given rows of θ and of the backup change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from fredsim.errors import ConfigError
+from fredsim.hyper import Fraction, NonNegative, Positive
+from fredsim.numerics.rules import Rule, flush, sqrt
+from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.sparse import SparseRows
+
+__all__ = ["DCASGD"]
+
+
+def constant(theta: Any, backup: Any, g: Any, alpha: Any, lambda0: Any) -> Any:
+    """Λ = λ₀."""
+    return theta - alpha * (g + ((lambda0 * g) * g) * (theta - backup)), backup
+
+
+def constant_push(theta: Any, backup: Any, g: Any, alpha: Any, lambda0: Any) -> Any:
+    """Λ = λ₀; the new parameters are the client's backup."""
+    new = theta - alpha * (g + ((lambda0 * g) * g) * (theta - backup))
+    return new, new
+
+
+def adaptive(theta: Any, ms: Any, backup: Any, g: Any, alpha: Any, lambda0: Any, m: Any, fresh: Any, eps: Any) -> Any:
+    """Λ = λ₀/√(MS + ε)."""
+    ms = m * ms + fresh * (g * g)
+    scale = lambda0 / sqrt(ms + eps)
+    return theta - alpha * (g + ((scale * g) * g) * (theta - backup)), flush(ms), backup
+
+
+def adaptive_push(
+    theta: Any, ms: Any, backup: Any, g: Any, alpha: Any, lambda0: Any, m: Any, fresh: Any, eps: Any
+) -> Any:
+    """Λ = λ₀/√(MS + ε); the new parameters are the client's backup."""
+    ms = m * ms + fresh * (g * g)
+    scale = lambda0 / sqrt(ms + eps)
+    new = theta - alpha * (g + ((scale * g) * g) * (theta - backup))
+    return new, flush(ms), new
+
+
+RULES = {
+    (False, "pull"): Rule(constant, state=("backup",)),
+    (False, "push"): Rule(constant_push, state=("backup",)),
+    (True, "pull"): Rule(adaptive, state=("ms", "backup")),
+    (True, "push"): Rule(adaptive_push, state=("ms", "backup")),
+}
+
+
+class DCASGD(ElementwiseServer):
+    """Delay-compensated asynchronous SGD, constant (-c) or adaptive (-a)."""
+
+    idea = "correct the gradient for the distance its client's parameters have fallen behind"
+    citation = "Zheng et al. 2017, Asynchronous stochastic gradient descent with delay compensation, arXiv:1609.08326"
+
+    class Hyper(Rated):
+        """Hyper-parameters of DCASGD; `lambda0` null is 2, and 0.04 where not adaptive; `momentum` is m."""
+
+        adaptive: bool = True
+        lambda0: NonNegative | None = None
+        momentum: Fraction = 0.95
+        eps: Positive = 1e-7
+        backup: Literal["pull", "push"] = "pull"
+        initial_backup: Literal["params", "zero"] = "params"
+        mean_square: Literal["shared", "client"] = "shared"
+
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        h = self.hyper
+        self.rule = RULES[h.adaptive, h.backup]
+        self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
+        lambda0 = (2.0 if h.adaptive else 0.04) if h.lambda0 is None else h.lambda0
+        values = (lambda0, h.momentum, 1 - h.momentum, h.eps) if h.adaptive else (lambda0,)
+        self._fixed = tuple(np.float32(x) for x in values)
+
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return the backups' start."""
+        return {"backup": self.params.copy() if self.hyper.initial_backup == "params" else 0.0}
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return α and the fixed coefficients."""
+        del client_id, timestamp
+        return (np.float32(self.rate()), *self._fixed)
+
+    def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
+        """Apply the rule, to given rows only where the gradient is sparse. Raises ValueError for an unknown client."""
+        if not 0 <= client_id < self.clients:
+            raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
+        if isinstance(grad, SparseRows):
+            grad.apply(self, client_id, self.coefficients(client_id, timestamp))
+        else:
+            super().apply_update(grad, client_id, timestamp)
+
+    def fetch(self, client_id: int) -> Array:
+        """Return the parameters, and remember them as the client's backup where backups are made at pull."""
+        if self.hyper.backup == "pull":
+            self.own["backup"][client_id][...] = self.params
+        return self.params

@@ -1,0 +1,39 @@
+"""Delay-adaptive asynchronous SGD: only gradients that are more than n updates old are slowed down.
+
+    θ ← θ − α n / max(n, τ) g
+
+Mishchenko, Bach, Even and Woodworth 2022, arXiv:2206.07638; Koloskova, Stich and Jaggi 2022, arXiv:2206.08307.
+
+Departures: n is the number of clients unless it is given.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.hyper import PositiveInt
+from fredsim.numerics.rules import Rule
+from fredsim.servers.asgd import descend
+from fredsim.servers.base import ElementwiseServer, Rated
+
+__all__ = ["DelayAdaptive"]
+
+
+class DelayAdaptive(ElementwiseServer):
+    """Asynchronous SGD whose step shrinks with delays above n."""
+
+    idea = "multiply the step by n / max(n, staleness)"
+    citation = "Mishchenko et al. 2022, arXiv:2206.07638; Koloskova et al. 2022, arXiv:2206.08307"
+
+    class Hyper(Rated):
+        """Hyper-parameters of DelayAdaptive; `n` null means the number of clients."""
+
+        n: PositiveInt | None = None
+
+    rule = Rule(descend)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α n / max(n, τ),); the quotient is exactly 1 up to τ = n."""
+        del client_id
+        n = self.hyper.n or self.clients
+        return (np.float32(self.rate() * (n / max(n, self.timestamp - timestamp))),)

@@ -1,0 +1,57 @@
+"""FedAsync: clients train for a while on their own, and the server mixes their parameters into its own.
+
+    θ ← (1 − a) θ + a θ_client,   a = mixing · s(τ)
+    s: constant 1; polynomial (τ+1)^−a; hinge 1 up to τ = b, then 1/(a (τ − b) + 1)
+
+Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
+
+Departures: no proximal term in the clients' local steps.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fredsim.hyper import NonNegative
+from fredsim.numerics.elementary import pow64
+from fredsim.numerics.rules import Rule
+from fredsim.servers.base import ElementwiseServer, Rated
+
+__all__ = ["FedAsync"]
+
+
+def mix(theta: Any, x: Any, kept: Any, mixed: Any) -> Any:
+    """(1−a)·θ + a·x."""
+    return kept * theta + mixed * x
+
+
+class FedAsync(ElementwiseServer):
+    """Mixes clients' parameters in, the less the staler; `lr` is the clients'."""
+
+    idea = "mix the parameters that a client's local steps led to into the server's, the less the staler"
+    citation = "Xie et al. 2019, Asynchronous federated optimization, arXiv:1903.03934"
+    pushes = "params"
+
+    class Hyper(Rated):
+        """Hyper-parameters of FedAsync; `a` and `b` are the rule's."""
+
+        mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
+        rule: Literal["constant", "polynomial", "hinge"] = "polynomial"
+        a: NonNegative = 0.5
+        b: NonNegative = 4.0
+
+    rule = Rule(mix)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (1−a, a)."""
+        del client_id
+        h, staleness = self.hyper, self.timestamp - timestamp
+        share = 1.0
+        if h.rule == "polynomial":
+            share = float(pow64(staleness + 1.0, -h.a))
+        elif h.rule == "hinge" and staleness > h.b:
+            share = 1.0 / (h.a * (staleness - h.b) + 1.0)
+        return np.float32(1.0 - h.mixing * share), np.float32(h.mixing * share)

@@ -1,0 +1,62 @@
+"""FedBuff: the server steps once its buffer has K clients' updates, each weighed down by its staleness.
+
+    Δ = −Σ α g over the client's local steps,   θ ← θ + η_g (Σ_K Δ/√(1+τ)) / K
+
+Nguyen et al. 2022, "Federated learning with buffered asynchronous aggregation", arXiv:2106.06639.
+
+Departures: no differential privacy, no secure aggregation. With one local step Δ is −(α g) itself, never a difference
+of parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from fredsim.hyper import Positive, PositiveInt
+from fredsim.layout import Layout
+from fredsim.numerics.rules import Rule
+from fredsim.servers.base import Array, Rated, Reply
+from fredsim.servers.batches import CollectingServer
+
+__all__ = ["FedBuff"]
+
+
+def ascend(theta: Any, delta: Any, eta: Any, count: Any) -> Any:
+    """θ + η·(Σ/K)."""
+    return theta + eta * (delta / count)
+
+
+class FedBuff(CollectingServer):
+    """Buffered asynchronous aggregation; `lr` is the clients'."""
+
+    idea = "step by the mean of every K clients' local updates, each divided by sqrt(1 + staleness)"
+    citation = "Nguyen et al. 2022, Federated learning with buffered asynchronous aggregation, arXiv:2106.06639"
+    pushes = "delta"
+
+    class Hyper(Rated):
+        """Hyper-parameters of FedBuff; `buffer` is K, `server_lr` η_g."""
+
+        server_lr: Positive = 1.0
+        buffer: PositiveInt = 10
+        weight: Literal["sqrt", "constant"] = "sqrt"
+
+    rule = Rule(ascend)
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters and empty the buffer."""
+        self.needed = self.hyper.buffer
+        super().init(params, clients, layout)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (η_g, K)."""
+        del client_id, timestamp
+        return np.float32(self.hyper.server_lr), np.float32(self.needed)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
+        """Collect the client's update; step when the buffer is full. The client goes on either way."""
+        weight = np.float32(1.0)
+        if self.hyper.weight == "sqrt":
+            weight = np.float32(1.0 / np.sqrt(np.float64(1 + self.timestamp - timestamp)))
+        return self.collect(weight * grad, client_id)

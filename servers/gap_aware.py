@@ -1,0 +1,89 @@
+"""Gap-Aware asynchronous SGD: a gradient counts less where the parameters have moved far since it was begun.
+
+    s ← ρ s + (1−ρ) g²,   C = α_max √(s / (1−ρᵗ)) + 1e-8
+    θ ← θ − α g / (1 + |θ − θ_client| / C)
+
+Barkai, Hakimi and Schuster 2020, "Gap-aware mitigation of gradient staleness", arXiv:1909.10802.
+
+Departures: α_max is the largest α so far. `c` fixes C, for comparison; infinity gives plain ASGD. s is stored
+flushed: below 2⁻⁶² it becomes +0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from fredsim.hyper import Fraction
+from fredsim.numerics.rules import Rule, absolute, flush, sqrt
+from fredsim.servers.adam import unbiased
+from fredsim.servers.base import Array, ElementwiseServer, Rated, State
+
+__all__ = ["GapAware"]
+
+
+def penalised(
+    theta: Any, s: Any, held: Any, g: Any, alpha: Any, rho: Any, fresh: Any, correction: Any, alpha_max: Any
+) -> Any:
+    """C from the moving mean square."""
+    s = rho * s + fresh * (g * g)
+    c = alpha_max * sqrt(s / correction) + 1e-8
+    return theta - alpha * (g / (1.0 + absolute(theta - held) / c)), flush(s), held
+
+
+def penalised_by(theta: Any, held: Any, g: Any, alpha: Any, c: Any) -> Any:
+    """C given."""
+    return theta - alpha * (g / (1.0 + absolute(theta - held) / c)), held
+
+
+class GapAware(ElementwiseServer):
+    """Asynchronous SGD with an elementwise penalty on the distance travelled."""
+
+    idea = "divide each element of the gradient by how far its parameter has moved, in usual steps"
+    citation = "Barkai et al. 2020, Gap-aware mitigation of gradient staleness, arXiv:1909.10802"
+
+    class Hyper(Rated):
+        """Hyper-parameters of GapAware; `decay` is ρ, `c` null means C from the moving mean square."""
+
+        decay: Fraction = 0.999
+        c: Annotated[float, Field(gt=0)] | None = None
+
+    per_client = ("held",)
+
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        given = self.hyper.c is not None
+        self.rule = Rule(penalised_by, state=("held",)) if given else Rule(penalised, state=("s", "held"))
+        self._largest = 0.0
+
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return what each client holds at the start."""
+        self._largest = 0.0
+        return {"held": self.params.copy()}
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α, C), or (α, ρ, 1−ρ, 1−ρᵗ, α_max)."""
+        del client_id, timestamp
+        h, alpha = self.hyper, self.rate()
+        if h.c is not None:
+            return np.float32(alpha), np.float32(h.c)
+        self._largest = max(self._largest, alpha)
+        correction = unbiased(h.decay, self.timestamp + 1)
+        fixed = (np.float32(x) for x in (alpha, h.decay, 1 - h.decay))
+        return (*fixed, correction, np.float32(self._largest))
+
+    def fetch(self, client_id: int) -> Array:
+        """Return the parameters, and remember them as the client's."""
+        self.own["held"][client_id][...] = self.params
+        return self.params
+
+    def take_state(self) -> State:
+        """Return the state with α_max."""
+        return super().take_state() | {"largest": self._largest}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        self._largest = float(state["largest"])

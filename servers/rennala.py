@@ -1,0 +1,40 @@
+"""Rennala SGD: only gradients of the current parameters count; B of them make a step.
+
+    θ ← θ − α (Σ_B g) / B,   gradients with τ > 0 are thrown away
+
+Tyurin and Richtárik 2023, "Optimal time complexities of parallel stochastic optimization methods", arXiv:2305.12387.
+
+Departures: none.
+"""
+
+from __future__ import annotations
+
+from fredsim.hyper import PositiveInt
+from fredsim.layout import Layout
+from fredsim.servers.base import Array, Rated, Reply
+from fredsim.servers.batches import CollectingServer
+
+__all__ = ["Rennala"]
+
+
+class Rennala(CollectingServer):
+    """Collects fresh gradients from whoever is fast."""
+
+    idea = "step by the mean of `batch` fresh gradients, throw stale ones away"
+    citation = (
+        "Tyurin and Richtarik 2023, Optimal time complexities of parallel stochastic optimization, arXiv:2305.12387"
+    )
+
+    class Hyper(Rated):
+        """Hyper-parameters of Rennala; `batch` is B."""
+
+        batch: PositiveInt
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters and start an empty batch."""
+        self.needed = self.hyper.batch
+        super().init(params, clients, layout)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
+        """Collect a fresh gradient; the client goes on either way."""
+        return self.collect(grad.copy(), client_id) if timestamp == self.timestamp else None

@@ -1,0 +1,47 @@
+"""RMSProp as an asynchronous server.
+
+    s ← ρ s + (1−ρ) g²,   θ ← θ − α g / (√s + ε)
+
+Tieleman and Hinton 2012, lecture 6.5 of "Neural networks for machine learning".
+
+Departures: ε stands outside the root, as in PyTorch. s is stored flushed: below 2⁻⁶² it becomes +0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.hyper import Fraction, Positive
+from fredsim.numerics.rules import Rule, flush, sqrt
+from fredsim.servers.base import ElementwiseServer, Rated
+
+__all__ = ["RMSProp"]
+
+
+def scaled(theta: Any, s: Any, g: Any, alpha: Any, rho: Any, fresh: Any, eps: Any) -> Any:
+    """θ − (α·g)/(√s + ε)."""
+    s = rho * s + fresh * (g * g)
+    return theta - (alpha * g) / (sqrt(s) + eps), flush(s)
+
+
+class RMSProp(ElementwiseServer):
+    """RMSProp over the gradients of all clients."""
+
+    idea = "divide each parameter's step by a moving root mean square of its gradient"
+    citation = "Tieleman and Hinton 2012, Neural networks for machine learning, lecture 6.5"
+
+    class Hyper(Rated):
+        """Hyper-parameters of RMSProp; `decay` is ρ."""
+
+        decay: Fraction = 0.99
+        eps: Positive = 1e-8
+
+    rule = Rule(scaled, state=("s",))
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α, ρ, 1−ρ, ε)."""
+        del client_id, timestamp
+        h = self.hyper
+        return np.float32(self.rate()), np.float32(h.decay), np.float32(1 - h.decay), np.float32(h.eps)

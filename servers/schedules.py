@@ -1,0 +1,157 @@
+"""Learning-rate schedules: α as a function of the timestamp, formed in float64 and rounded to float32 once.
+
+Every server's `lr` takes a number or one of these: lr: {name: inverse_power, base: 0.01, lambd: 1.0e-4, power: 0.75}.
+t is the number of updates applied before this one, from 0. A user's own is {name: "package.module:function", ...}:
+function(t, **rest) → α.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
+from fredsim.numerics.elementary import cos64, pow64
+
+__all__ = ["SCHEDULES", "Rate", "rate_at"]
+
+
+class Constant(HyperParameters):
+    """α = base."""
+
+    name: Literal["constant"]
+    base: Positive
+
+    def __call__(self, t: int) -> float:
+        """Return α."""
+        del t
+        return self.base
+
+
+class Step(HyperParameters):
+    """α = base · factor^⌊t/every⌋."""
+
+    name: Literal["step"]
+    base: Positive
+    every: PositiveInt
+    factor: Positive
+
+    def __call__(self, t: int) -> float:
+        """Return α."""
+        return self.base * float(pow64(self.factor, t // self.every))
+
+
+class Exponential(HyperParameters):
+    """α = base · factor^(t/every)."""
+
+    name: Literal["exponential"]
+    base: Positive
+    factor: Positive
+    every: PositiveInt = 1
+
+    def __call__(self, t: int) -> float:
+        """Return α."""
+        return self.base * float(pow64(self.factor, t / self.every))
+
+
+class Cosine(HyperParameters):
+    """α = final + ½ (base − final)(1 + cos(π t/steps)), final from t = steps on (Loshchilov and Hutter 2017)."""
+
+    name: Literal["cosine"]
+    base: Positive
+    steps: PositiveInt
+    final: NonNegative = 0.0
+
+    def __call__(self, t: int) -> float:
+        """Return α."""
+        if t >= self.steps:
+            return self.final
+        return self.final + 0.5 * (self.base - self.final) * (1.0 + float(cos64(math.pi * (t / self.steps))))
+
+
+class InversePower(HyperParameters):
+    """α = base · (1 + lambd·base·t)^−power (Xu 2011, arXiv:1107.2490)."""
+
+    name: Literal["inverse_power"]
+    base: Positive
+    lambd: NonNegative
+    power: NonNegative = 0.75
+
+    def __call__(self, t: int) -> float:
+        """Return α."""
+        return self.base * float(pow64(1.0 + self.lambd * self.base * t, -self.power))
+
+
+class Own(BaseModel):
+    """A user's function."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+
+    @model_validator(mode="after")
+    def check(self) -> Own:
+        """Call the function once, so that a mistake shows before the run."""
+        self(0)
+        return self
+
+    def __call__(self, t: int) -> float:
+        """Return α. Raises ValueError where the function cannot be had, fails, or gives no number ≥ 0."""
+        module, _, attribute = self.name.partition(":")
+        here = str(Path.cwd())
+        if here not in sys.path:  # a console script's path lacks the folder it is called from
+            sys.path.insert(0, here)
+        try:
+            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+            value = float(function(t, **(self.model_extra or {})))
+        except Exception as error:
+            raise ValueError(f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}") from None
+        if not 0 <= value < math.inf:
+            raise ValueError(f"the schedule {self.name} gives {value} at t = {t}; a learning rate is a number ≥ 0")
+        return value
+
+
+SCHEDULES = {
+    "constant": Constant,
+    "step": Step,
+    "exponential": Exponential,
+    "cosine": Cosine,
+    "inverse_power": InversePower,
+}
+
+
+def _kind(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(value, dict | BaseModel):
+        return "float"
+    return (
+        "Own" if isinstance(name, str) and ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else str(name)
+    )
+
+
+#: A learning rate: a positive number, or a schedule.
+Rate = Annotated[
+    Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("float")]
+    | Annotated[Constant, Tag("Constant")]
+    | Annotated[Step, Tag("Step")]
+    | Annotated[Exponential, Tag("Exponential")]
+    | Annotated[Cosine, Tag("Cosine")]
+    | Annotated[InversePower, Tag("InversePower")]
+    | Annotated[Own, Tag("Own")],
+    Discriminator(
+        _kind,
+        custom_error_type="schedule",
+        custom_error_message=f"should be a number, one of the schedules {', '.join(SCHEDULES)}, or module:function",
+    ),
+]
+
+
+def rate_at(rate: Any, t: int) -> float:
+    """Return α at timestamp t, in float64."""
+    return float(rate(t)) if callable(rate) else float(rate)

@@ -1,0 +1,54 @@
+"""signSGD with majority vote: every client sends signs, and the majority's signs move the parameters.
+
+    θ ← θ − α sign(Σ_l sign(g_l)),   one gradient of every client a round
+
+Bernstein et al. 2018, "signSGD: compressed optimisation for non-convex problems", arXiv:1802.04434; 2019,
+arXiv:1810.05291.
+
+Departures: sign(0) = 0, both for a client and for a tie. The signs' bytes are counted where the clients compress
+them: compress: sign.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.layout import Layout
+from fredsim.numerics.rules import Rule, sign
+from fredsim.servers.base import Array, Rated, Reply
+from fredsim.servers.batches import CollectingServer
+
+__all__ = ["SignMajority"]
+
+
+def descend_by_sign(theta: Any, g: Any, alpha: Any) -> Any:
+    """θ − α·sign(Σ)."""
+    return theta - alpha * sign(g)
+
+
+class SignMajority(CollectingServer):
+    """One vote a client and parameter."""
+
+    idea = "step by the sign of the sum of all clients' signs"
+    citation = "Bernstein et al. 2018, signSGD: compressed optimisation for non-convex problems, arXiv:1802.04434"
+
+    Hyper = Rated
+    rule = Rule(descend_by_sign)
+    holds = True
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters and start an empty round."""
+        self.needed = clients
+        super().init(params, clients, layout)
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α,)."""
+        del client_id, timestamp
+        return (np.float32(self.rate()),)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
+        """Collect the client's signs."""
+        del timestamp
+        return self.collect(sign(grad), client_id)

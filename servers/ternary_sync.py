@@ -1,0 +1,134 @@
+"""Synchronous SGD with ternary gradients, exchanged through a keyed parameter server.
+
+A round, for each tensor, with N clients:
+
+    s_l = max|g_l|,  s = max_l s_l where the scaler is shared        pushed and pulled, "max"
+    g̃_l = s sign(g_l) b_l,  P(b_l = 1) = |g_l|/s                    pushed, two bits a value
+    θ ← θ − α (s Σ_l k_l) / N,  k_l the codes                        pulled, "decode_average"
+
+Wen et al. 2017, "TernGrad", arXiv:1705.07878; PaddlePaddle issue 6599.
+
+Departures: TernGrad clips at 2.5 σ (`clip_sigma: 2.5`), the issue does not (the default). With a scaler of each
+client's own the decoded gradients are averaged as floats. What a client pulls counts ⌈log₂(2N+1)⌉ bits a value with a
+shared scaler, 32 without.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.hyper import Positive
+from fredsim.layout import Layout
+from fredsim.numerics import ternary
+from fredsim.numerics.oracle import tree_sum
+from fredsim.numerics.rules import Rule
+from fredsim.servers.asgd import descend
+from fredsim.servers.base import Array, ElementwiseServer, Rated, Reply, State
+from fredsim.servers.parameter_store import ParameterStore
+from fredsim.streams import Stream
+
+__all__ = ["TernarySync"]
+
+
+class TernarySync(ElementwiseServer):
+    """Quantised synchronous SGD; the gradient applied is decoded from the packed bytes."""
+
+    idea = "synchronous SGD on gradients of three values, two bits each, through a keyed parameter server"
+    citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878; PaddlePaddle issue 6599"
+
+    class Hyper(Rated):
+        """Hyper-parameters of TernarySync; `clip_sigma` null does not clip."""
+
+        clip_sigma: Positive | None = None
+        share_scaler: bool = True
+
+    rule = Rule(descend)
+    holds = True
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters and declare the store's keys."""
+        super().init(params, clients, layout)
+        self._layout = layout or Layout((("params", (self.params.size,)),))
+        self._round: dict[int, Array] = {}
+        self.store = ParameterStore()
+        for name, view in self._layout.split(self.params).items():
+            self.store.init(f"scaler/{name}", [1], "float32")
+            self.store.init(f"codes/{name}", [ternary.packed_size(view.size)], "uint8")
+
+    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+        """Return (α,)."""
+        del client_id, timestamp
+        return (np.float32(self.rate()),)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
+        """Keep the gradient until the round is full: its scalers must be known before any of it is quantised."""
+        del timestamp
+        self._round[client_id] = grad.copy()
+        if len(self._round) < self.clients:
+            return Reply()
+        mean = np.concatenate([self._exchange(name, at) for name, at in self._slices().items()])
+        self._apply(mean, client_id, *self.coefficients(client_id, self.timestamp))
+        released = list(self._round)
+        self._round = {}
+        return Reply(released)
+
+    def _slices(self) -> dict[str, slice]:
+        begin, slices = 0, {}
+        for name, view in self._layout.split(self.params).items():
+            slices[name] = slice(begin, begin + view.size)
+            begin += view.size
+        return slices
+
+    def _exchange(self, name: str, at: slice) -> Array:
+        """Return the mean of one tensor's ternary gradients, through the store."""
+        h, store = self.hyper, self.store
+        scalers, codes = f"scaler/{name}", f"codes/{name}"
+        store.clear(scalers)
+        store.clear(codes)
+        tensors = {}
+        for client, grad in self._round.items():
+            part = grad[at] if h.clip_sigma is None else ternary.clip(grad[at], h.clip_sigma)
+            tensors[client] = part
+            store.client(client).push_parameter(scalers, ternary.scaler(part))
+        shared = np.float32(store.client(0).pull_parameter(scalers, "max")[0])
+        if not np.isfinite(shared):  # the codes have no way to say so
+            return np.full(at.stop - at.start, np.nan, np.float32)
+        decoded = []
+        for client, part in tensors.items():
+            s = shared if h.share_scaler else ternary.scaler(part)
+            words = self.streams.run_of_words(Stream.COMPRESSION, at.stop, self.timestamp, client)[at]
+            packed = ternary.pack(ternary.quantise(part, s, words))
+            store.client(client).push_parameter(codes, packed)
+            if not h.share_scaler:
+                decoded.append(s * ternary.unpack(packed, part.size).astype(np.float32))
+        if h.share_scaler:
+            mean: Array = store.client(0).pull_parameter(
+                codes, "decode_average", count=at.stop - at.start, scaler=shared
+            )
+            return mean
+        return (tree_sum(np.stack(decoded)) / np.float32(len(decoded))).astype(np.float32)
+
+    def bytes_pushed(self) -> int:
+        """Return the bytes of one client's push: a scaler and the packed codes of each tensor."""
+        return sum(4 + ternary.packed_size(at.stop - at.start) for at in self._slices().values())
+
+    def bytes_fetched(self) -> int:
+        """Return the bytes of one client's pull: each tensor's scaler, where shared, and its mean gradient."""
+        if not self.hyper.share_scaler:
+            return 4 * int(self.params.size)
+        bits = int(np.ceil(np.log2(2 * self.clients + 1)))
+        return sum(4 + ((at.stop - at.start) * bits + 7) // 8 for at in self._slices().values())
+
+    def pushes_until_release(self) -> int:
+        """Return what the round lacks."""
+        return self.clients - len(self._round)
+
+    def take_state(self) -> State:
+        """Return the state with the unfinished round, in order of arrival."""
+        order = np.array(list(self._round), np.int64)
+        return super().take_state() | {"round": order} | {f"round.{c}": g.copy() for c, g in self._round.items()}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        self._round = {int(c): np.array(state[f"round.{c}"], np.float32) for c in state["round"]}

@@ -1,0 +1,126 @@
+"""The windowed average of any server's iterates, for evaluation; training goes on with the raw ones.
+
+After each update, with p the new parameters (PaddlePaddle's ParameterAverageOptimizer, shipped as ModelAverage):
+
+    updates += 1; acc += 1; sum₁ += p every 16,384 updates: sum₂ += sum₁; sum₁ = 0 if acc ≥ min_window and acc ≥
+    ⌊min(max_window, updates·rate)⌋: sum₃ = sum₁ + sum₂; sum₁ = sum₂ = 0; old = acc; acc = 0 average = (sum₁ + sum₂ +
+    sum₃) / (acc + old)
+
+It spans one to two windows, since sum₃ replaces the older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from pydantic import model_validator
+
+from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
+from fredsim.layout import Layout
+from fredsim.servers.base import Array, Reply, Server, State
+
+__all__ = ["WindowAverage"]
+
+SPILL = 16384  # so many updates go into sum₁ before it is added to sum₂: float32 sums of more lose digits
+
+
+class WindowAverage(Configurable):
+    """Wraps a server; everything but the average is the server's own."""
+
+    idea = "evaluate a windowed average of any server's iterates"
+    citation = "PaddlePaddle, ParameterAverageOptimizer (shipped as ModelAverage)"
+
+    class Hyper(HyperParameters):
+        """A window grows with the updates by `rate`, between `min_window` and `max_window` updates."""
+
+        rate: NonNegative = 0.15
+        min_window: PositiveInt = 10000
+        max_window: PositiveInt = 10000
+
+        @model_validator(mode="after")
+        def check(self) -> WindowAverage.Hyper:
+            """Refuse a window that is longer at least than at most."""
+            if self.min_window > self.max_window:
+                raise ValueError(f"min_window is {self.min_window}; it must not exceed max_window, {self.max_window}")
+            return self
+
+    def __init__(self, server: Any, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        self.server = server
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "server":  # not there yet: a copy is being made
+            raise AttributeError(name)
+        return getattr(self.server, name)
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Start the server, and the sums from zero."""
+        if isinstance(self.server, Server):
+            self.server.init(params, clients, layout)
+        else:
+            self.server.init(params, clients)
+        self._sums = [np.zeros(len(params), np.float32) for _ in range(3)]
+        self._updates = self._accumulated = self._old = 0
+        self._seen = getattr(self.server, "timestamp", 0)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
+        """Let the server take the push; add its new parameters where it stepped."""
+        reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
+        now = getattr(self.server, "timestamp", self._seen + 1)
+        if now != self._seen:
+            self._seen = now
+            self._add(self.server.params)
+        return reply
+
+    def _add(self, params: Array) -> None:
+        h, sums = self.hyper, self._sums
+        self._updates += 1
+        self._accumulated += 1
+        with np.errstate(all="ignore"):
+            sums[0] += params
+            if self._updates % SPILL == 0:
+                sums[1] += sums[0]
+                sums[0][...] = 0
+            window = int(min(h.max_window, self._updates * h.rate))
+            if self._accumulated >= h.min_window and self._accumulated >= window:
+                np.add(sums[0], sums[1], out=sums[2])
+                sums[0][...] = sums[1][...] = 0
+                self._old, self._accumulated = self._accumulated, 0
+
+    @property
+    def averaged_params(self) -> Array:
+        """The average, float32 (P,); before the first update the parameters."""
+        count = self._accumulated + self._old
+        if count == 0:
+            params: Array = self.server.params.copy()
+            return params
+        sums = self._sums
+        return ((sums[0] + sums[1]) + sums[2]) / np.float32(count)
+
+    @contextmanager
+    def averaged(self) -> Iterator[Array]:
+        """Have the server's parameters be the average within a `with` block, and the raw ones again after it."""
+        raw = self.server.params.copy()
+        self.server.params[...] = self.averaged_params
+        try:
+            yield self.server.params
+        finally:
+            self.server.params[...] = raw
+
+    def take_state(self) -> State:
+        """Return the server's state with the sums."""
+        sums = {f"window.sum{i}": array.copy() for i, array in enumerate(self._sums, start=1)}
+        counts = {"updates": self._updates, "accumulated": self._accumulated, "old": self._old, "seen": self._seen}
+        state: State = self.server.take_state()
+        return state | sums | {f"window.{name}": value for name, value in counts.items()}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        self.server.put_state(state)
+        for i, array in enumerate(self._sums, start=1):
+            array[...] = state[f"window.sum{i}"]
+        self._updates, self._accumulated = int(state["window.updates"]), int(state["window.accumulated"])
+        self._old, self._seen = int(state["window.old"]), int(state["window.seen"])

@@ -1,0 +1,262 @@
+"""The battery: every server and each of its variants, and the loop's side of an exchange with float64 beside it."""
+
+import math
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fredsim.layout import Layout
+from fredsim.servers import SERVERS, WindowAverage
+
+Wide = NDArray[np.float64]
+CLIENTS = 6
+LAYOUT = Layout((("W", (20, 10)), ("b", (100,))))
+
+FALLING = {"name": "step", "base": 0.02, "every": 20, "factor": 0.9}
+
+# One line a variant, as in YAML; `average` is the wrapper's. All of them go through every test of the battery.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "sync": {"name": "sync", "lr": 0.05},
+    "sync aggregate": {"name": "sync", "lr": 0.05, "aggregate": 4},
+    "sync dcasgd": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.05, "initial_backup": "zero"}},
+    "sync dcasgd push": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.05, "adaptive": False, "backup": "push"}},
+    "sync averaged": {"name": "sync", "inner": {"name": "averaged", "lr": 0.05}},
+    "sync fasgd": {"name": "sync", "inner": {"name": "fasgd", "lr": 0.02}},
+    "soft_sync": {"name": "soft_sync", "lr": 0.05, "n": 2},
+    "soft_sync aware": {"name": "soft_sync", "lr": 0.05, "n": 3, "aware": True, "divisor": "plus1"},
+    "soft_sync aware max1": {"name": "soft_sync", "lr": 0.05, "n": 3, "aware": True},
+    "asgd": {"name": "asgd", "lr": 0.01},
+    "asgd schedule": {"name": "asgd", "lr": {"name": "inverse_power", "base": 0.05, "lambd": 0.1, "power": 0.75}},
+    "asgd decay": {"name": "asgd", "lr": 0.01, "weight_decay": 0.1},
+    "sasgd": {"name": "sasgd", "lr": 0.05},
+    "sasgd plus1": {"name": "sasgd", "lr": 0.05, "divisor": "plus1"},
+    "exponential": {"name": "exponential", "lr": 0.05, "kappa": 0.3},
+    "average_staleness": {"name": "average_staleness", "lr": 0.05, "staleness": 5.0},
+    "downpour": {"name": "downpour", "lr": 0.01, "n_push": 2, "n_fetch": 3},
+    "fasgd std": {"name": "fasgd", "lr": 0.005},
+    "fasgd std plus1": {"name": "fasgd", "lr": 0.005, "divisor": "plus1", "gamma": 0.8, "beta": 0.7, "eps": 0.01},
+    "fasgd printed": {"name": "fasgd", "lr": 0.1, "variant": "printed"},
+    "fasgd released": {"name": "fasgd", "lr": 0.005, "variant": "released"},
+    "bfasgd": {"name": "bfasgd", "lr": 0.005},
+    "bfasgd released": {"name": "bfasgd", "lr": 0.005, "variant": "released", "c_push": 0.0, "c_fetch": 0.5},
+    **{
+        f"dcasgd {kind} {backup} {start}": {
+            "name": "dcasgd", "lr": 0.01, "adaptive": kind == "adaptive", "backup": backup, "initial_backup": start,
+            "lambda0": None if start == "params" else 3.0,
+        }
+        for kind in ("constant", "adaptive") for backup in ("pull", "push") for start in ("params", "zero")
+    },
+    **{
+        f"dcasgd adaptive {backup} client": {
+            "name": "dcasgd", "lr": 0.01, "backup": backup, "mean_square": "client", "lambda0": 1.5, "momentum": 0.9,
+            "eps": 1e-5,
+        }
+        for backup in ("pull", "push")
+    },
+    "ternary_sync": {"name": "ternary_sync", "lr": 0.05},
+    "ternary_sync own": {"name": "ternary_sync", "lr": 0.05, "share_scaler": False},
+    "ternary_sync clip": {"name": "ternary_sync", "lr": 0.05, "clip_sigma": 1.5},
+    "ternary_sync own clip": {"name": "ternary_sync", "lr": 0.05, "clip_sigma": 2.5, "share_scaler": False},
+    "averaged": {"name": "averaged", "lr": 0.01},
+    "averaged t0": {"name": "averaged", "lr": 0.01, "t0": 300.0},
+    "averaged l1": {"name": "averaged", "lr": 2.0**-7, "l1": 2.0**-4},  # θ's grid holds the product: no drift
+    "averaged l2": {"name": "averaged", "lr": FALLING, "l2": 0.1},
+    "averaged torch": {"name": "averaged", "lr": 0.01, "mode": "torch", "lambd": 0.05},
+    "averaged torch l2": {"name": "averaged", "lr": 0.01, "mode": "torch", "l2": 0.05, "t0": 50.0, "alpha": 0.5},
+    "momentum": {"name": "momentum", "lr": 0.005},
+    "momentum decay": {"name": "momentum", "lr": 0.005, "momentum": 0.5, "weight_decay": 0.1},
+    "momentum nesterov": {"name": "momentum", "lr": 0.005, "nesterov": True},
+    "rmsprop": {"name": "rmsprop", "lr": 0.005},
+    "adagrad": {"name": "adagrad", "lr": 0.05},
+    "adam": {"name": "adam", "lr": 0.005},
+    "adam decay": {"name": "adam", "lr": FALLING, "beta1": 0.8, "beta2": 0.99, "weight_decay": 0.05},
+    "fedasync constant": {"name": "fedasync", "lr": 0.05, "rule": "constant"},
+    "fedasync polynomial": {"name": "fedasync", "lr": 0.05},
+    "fedasync hinge": {"name": "fedasync", "lr": 0.05, "rule": "hinge", "a": 0.7, "b": 3.0, "mixing": 0.9},
+    "fedbuff": {"name": "fedbuff", "lr": 0.05, "buffer": 4, "server_lr": 0.7},
+    "fedbuff constant": {"name": "fedbuff", "lr": FALLING, "buffer": 3, "weight": "constant"},
+    "delay_adaptive": {"name": "delay_adaptive", "lr": 0.01},
+    "delay_adaptive n": {"name": "delay_adaptive", "lr": 0.05, "n": 2},
+    "gap_aware": {"name": "gap_aware", "lr": 0.01},
+    "gap_aware falling": {"name": "gap_aware", "lr": FALLING, "decay": 0.9},
+    "gap_aware c": {"name": "gap_aware", "lr": 0.01, "c": 0.02},
+    "dana": {"name": "dana", "lr": 0.005},
+    "dana falling": {"name": "dana", "lr": FALLING, "gamma": 0.5},
+    "easgd": {"name": "easgd", "lr": 0.05, "alpha": 0.2, "period": 2},
+    "rennala": {"name": "rennala", "lr": 0.05, "batch": 3},
+    "ringmaster": {"name": "ringmaster", "lr": 0.01, "threshold": 5},
+    "ringmaster stop": {"name": "ringmaster", "lr": 0.01, "threshold": 5, "stop": True},
+    "sign_majority": {"name": "sign_majority", "lr": 0.01},
+    "window asgd": {"name": "asgd", "lr": 0.01, "average": {"rate": 0.5, "min_window": 3, "max_window": 120}},
+    "window rmsprop": {"name": "rmsprop", "lr": 0.01, "average": {"rate": 0.2, "min_window": 10, "max_window": 10000}},
+}  # fmt: skip
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `variant` runs over the battery; in a module of FORMULAS over the servers named there."""
+    if "variant" in metafunc.fixturenames:
+        wanted = getattr(metafunc.module, "FORMULAS", SERVERS)
+        metafunc.parametrize("variant", [name for name, spec in VARIANTS.items() if spec["name"] in wanted])
+
+
+@pytest.fixture
+def variants() -> Mapping[str, dict[str, Any]]:
+    return VARIANTS
+
+
+@pytest.fixture
+def spec(variant: str) -> dict[str, Any]:
+    return dict(VARIANTS[variant])
+
+
+def build(spec: Mapping[str, Any]) -> Any:
+    hyper = {key: value for key, value in spec.items() if key not in {"name", "average"}}
+    server = SERVERS[spec["name"]](**hyper)
+    return WindowAverage(server, **spec["average"]) if "average" in spec else server
+
+
+@pytest.fixture
+def make() -> Callable[[Mapping[str, Any]], Any]:
+    """Return the server of a spec, not started."""
+    return build
+
+
+def for_one(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec | {key: 1 for key in ("n", "aggregate") if key in spec and spec["name"] != "delay_adaptive"}
+
+
+@pytest.fixture
+def one_client() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a spec as it must be for a single client."""
+    return for_one
+
+
+def rate(lr: Any, t: int) -> float:
+    """The learning rate by its closed form."""
+    match lr:
+        case {"name": "step"}:
+            return float(lr["base"] * lr["factor"] ** (t // lr["every"]))
+        case {"name": "inverse_power"}:
+            return float(lr["base"] / (1 + lr["lambd"] * lr["base"] * t) ** lr["power"])
+    return float(lr)
+
+
+class Exchange:
+    """Clients that push to a server and fetch from it, as in the loop, with random gradients and in random order."""
+
+    def __init__(self, server: Any, start: NDArray[np.float32], clients: int, seed: int, drops: float = 0.0) -> None:
+        self.server, self.clients = server, clients
+        self.rng = np.random.default_rng(seed)
+        self.drops = 0.0 if server.holds else drops
+        self.held = [start.copy() for _ in range(clients)]
+        self.stamps = [0] * clients
+        self.fetched: set[int] = set()
+        self.eligible = set(range(clients))
+        self.released: list[int] = []
+
+    def gradients(self) -> list[NDArray[np.float32]]:
+        count = 1 if self.server.pushes == "gradient" else 2
+        return [self.rng.standard_normal(len(self.held[0])).astype(np.float32) for _ in range(count)]
+
+    def push(self, client: int, gradients: list[NDArray[np.float32]]) -> tuple[list[int], list[int]]:
+        """Push what the client's local steps make of these gradients; return who fetched and who was restarted."""
+        server = self.server
+        pushed = gradients[0].copy()
+        if server.pushes != "gradient":
+            pushed = self.held[client].copy() if server.pushes == "params" else np.zeros_like(pushed)
+            for g in gradients:
+                pushed -= np.float32(server.rate()) * g
+        reply = server.apply_update(pushed, client, self.stamps[client])
+        pushed[...] = np.nan  # the caller may use its array again
+        released, restarted = ([client], []) if reply is None else (list(reply.released), list(reply.restarted))
+        self.released = released
+        self.eligible.discard(client)
+        self.eligible.update(released)
+        passed = [other for other in released if self.rng.random() >= self.drops] + restarted
+        for other in passed:
+            self.fetch(other)
+        return passed, restarted
+
+    def fetch(self, client: int) -> int:
+        self.held[client] = self.server.fetch(client).copy()
+        self.stamps[client] = self.server.timestamp
+        self.fetched.add(client)
+        return client
+
+    def push_any(self) -> int:
+        client = int(self.rng.choice(sorted(self.eligible)))
+        self.push(client, self.gradients())
+        return client
+
+
+@pytest.fixture
+def exchange() -> Callable[..., Exchange]:
+    """Return an exchange of a started server with its clients."""
+
+    def begin(spec: Mapping[str, Any], clients: int = CLIENTS, size: int = 300, drops: float = 0.0) -> Exchange:
+        server = build(spec)
+        start = np.random.default_rng(7).standard_normal(size).astype(np.float32)
+        server.init(start, clients, LAYOUT if size == LAYOUT.size else None)
+        return Exchange(server, start, clients, seed=3, drops=drops)
+
+    return begin
+
+
+@pytest.fixture
+def follow(exchange: Callable[..., Exchange]) -> Callable[..., Exchange]:
+    """Drive a server beside its formula: step(θ, state, push) → new θ in float64, None where nothing is applied.
+
+    `hand_out(θ, state, push)` is what client `push.other` is handed after that push, θ where there is none.
+    """
+
+    def run(
+        spec: Mapping[str, Any],
+        step: Callable[[Wide, dict[str, Any], SimpleNamespace], Wide | None],
+        hand_out: Callable[[Wide, dict[str, Any], SimpleNamespace], Wide] | None = None,
+        pushes: int = 1000,
+        clients: int = CLIENTS,
+    ) -> Exchange:
+        ex = exchange(spec, clients, drops=0.1)
+        server = ex.server
+        theta: Wide = server.params.astype(np.float64)
+        held = [theta] * clients
+        state: dict[str, Any] = {}
+        t = 0
+        for number in range(pushes):
+            client = int(ex.rng.choice(sorted(ex.eligible)))
+            grads = ex.gradients()
+            wide = [g.astype(np.float64) for g in grads]
+            push = SimpleNamespace(
+                g=wide[0], total=sum(wide), client=client, clients=clients, t=t, tau=t - ex.stamps[client],
+                alpha=rate(spec["lr"] if "lr" in spec else spec["inner"]["lr"], t), held=held[client],
+                fetched=client in ex.fetched, signs=np.sign(server.params).astype(np.float64),
+                tensors=[slice(0, 200), slice(200, 300)], stamps=list(ex.stamps),
+            )  # fmt: skip
+            decayed = theta - push.alpha * spec.get("weight_decay", 0.0) * theta
+            new = step(decayed, state, push)
+            passed, restarted = ex.push(client, grads)
+            if new is not None:
+                theta, t = new, t + 1
+            push.t = t
+            push.alpha = rate(spec["lr"] if "lr" in spec else spec["inner"]["lr"], t)
+            if ex.rng.random() < ex.drops:  # a push of some client is dropped: it only fetches
+                passed.append(ex.fetch(int(ex.rng.integers(clients))))
+            for other in passed:
+                push.other = other
+                held[other] = theta if hand_out is None else hand_out(theta, state, push)
+            bound = 1e-5 * np.abs(theta).max()
+            assert server.timestamp == t, number
+            assert np.abs(server.params - theta).max() <= bound, number
+            for other in passed:
+                assert np.abs(ex.held[other] - held[other]).max() <= bound, (number, other)
+            assert sorted(restarted) == sorted(state.get("restarted", [])), number
+            if "average" in state:
+                assert np.abs(server.averaged_params - state["average"]).max() <= bound, number
+        assert math.isfinite(float(np.abs(theta).max()))
+        return ex
+
+    return run

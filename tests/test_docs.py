@@ -1,0 +1,62 @@
+"""What the documents show works as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fredsim
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def run(folder: Path, *words: str) -> str:
+    environment = os.environ | {"PYTHONPATH": ""}
+    ran = subprocess.run(
+        [sys.executable, "-m", "fredsim", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_a_server_in_twenty_lines(tmp_path: Path) -> None:
+    plain, elementwise = blocks("docs/own_server.md", "python")
+    assert len([line for line in plain.splitlines() if line.strip()]) <= 20
+    (tmp_path / "my_servers.py").write_text(f"{plain}\n\n{elementwise}", encoding="utf-8")
+    (tmp_path / "root.yaml").write_text(blocks("docs/own_server.md", "yaml")[0], encoding="utf-8")
+    assert "my_servers:RootStaleness" in run(tmp_path, "run", "root.yaml", "iterations=300")
+    smoothed = ["sweep=null", "server={name: 'my_servers:Smoothed', lr: 0.05}", "iterations=300", "--quiet"]
+    run(tmp_path, "run", "root.yaml", *smoothed, "--out", "one")
+    run(tmp_path, "run", "root.yaml", *smoothed, "backend=numpy", "--out", "other")
+    assert "same bits" in run(tmp_path, "compare", "one", "other")
+
+
+def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = tmp_path / "example.yaml"
+    example.write_text(blocks("README.md", "yaml")[0], encoding="utf-8")
+    assert run(tmp_path, "show", str(example)).count("name: example") == 3
+    program, own = blocks("README.md", "python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program.replace('"seed=1"', '"seed=1", "iterations=50"'), "README.md", "exec"), {})
+    assert len(fredsim.load("results/mine")) == 3  # type: ignore[arg-type]
+    (tmp_path / "mymodule.py").write_text(own, encoding="utf-8")
+    run(tmp_path, "run", "quickstart", "sweep=null", "server={name: 'mymodule:Plain', lr: 0.1}", "iterations=50")
+
+
+def test_commands_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in set(re.findall(r"`fredsim (\w+)", text)):
+        run(ROOT, name, "--help")

@@ -1,0 +1,247 @@
+"""Clients that take several steps before they push, servers that restart clients, against loops written out here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fredsim.numerics.oracle import tree_sum
+from fredsim.results import Result
+
+Simulate = Callable[..., Result]
+Refused = Callable[..., None]
+Array = NDArray[np.float32]
+STEPS, COUNT = 40, 8
+
+
+class Local:
+    """Clients that take k local steps, from what they hold."""
+
+    def __init__(self, plain: ModuleType, sampling: str, k: int, lr: float) -> None:
+        self.world = plain.World(sampling=sampling, batch_size=2)
+        self.k, self.lr = k, np.float32(lr)
+        self.held = [self.world.start.copy() for _ in range(COUNT)]
+        self.stamps, self.numbers = [0] * COUNT, [0] * COUNT
+
+    def work(self, client: int, iteration: int) -> tuple[Array, Array, Array]:
+        """The summed gradients, the summed steps −(α·g), and where they lead."""
+        x, grads, delta = self.held[client].copy(), np.zeros_like(self.held[client]), np.zeros_like(self.held[client])
+        for j in range(self.k):
+            sub, own = iteration * self.k + j, self.numbers[client] * self.k + j
+            g = self.world.gradient(x, sub, client, own)
+            grads, delta, x = grads + g, delta - self.lr * g, x - self.lr * g
+        self.numbers[client] += 1
+        return grads, delta, x
+
+    def fetch(self, client: int, params: Array, timestamp: int) -> None:
+        self.held[client], self.stamps[client] = params.copy(), timestamp
+
+
+def compare(simulate: Simulate, local: Local, sampling: str, digests: list[str], **changes: Any) -> Result:
+    clients = {"count": COUNT, "batch_size": 2, "sampling": sampling, "local_steps": local.k}
+    clients |= changes.pop("clients", {})
+    run = {"iterations": STEPS, "clients": clients, "evaluation": {"every": 1}, **changes}
+    for window in (1, 5):  # test_bfasgd.py has the backends
+        result = simulate({**run, "window": window})
+        assert result.metrics["digest"].tolist()[1:] == digests
+    return result
+
+
+SAMPLING = pytest.mark.parametrize("sampling", ["sequential", "iid", "shuffled"])
+
+
+@SAMPLING
+@pytest.mark.parametrize("k", [1, 3])
+def test_summed_gradients(simulate: Simulate, plain: ModuleType, sampling: str, k: int) -> None:
+    """ASGD applies what the local steps' gradients sum to."""
+    local = Local(plain, sampling, k, 0.05)
+    theta, digests = local.world.start.copy(), []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        theta = theta - local.lr * local.work(client, t)[0]
+        local.fetch(client, theta, t + 1)
+        digests.append(local.world.digest(theta))
+    result = compare(simulate, local, sampling, digests, server={"name": "asgd", "lr": 0.05})
+    assert result.summary["bytes_pushed"] == STEPS * 4840  # one vector, however many steps
+
+
+@pytest.mark.parametrize(
+    ("rule", "share"),
+    [
+        ({"rule": "constant"}, lambda tau: 1.0),
+        ({"rule": "polynomial", "a": 0.5}, lambda tau: (tau + 1) ** -0.5),
+        ({"rule": "polynomial", "a": 2.0}, lambda tau: (tau + 1.0) ** -2.0),
+        ({"rule": "hinge", "a": 10.0, "b": 4.0}, lambda tau: 1.0 if tau <= 4 else 1 / (10 * (tau - 4) + 1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("sampling", "k"), [("sequential", 3), ("iid", 3), ("iid", 1)])
+def test_fedasync(
+    simulate: Simulate, plain: ModuleType, sampling: str, k: int, rule: dict[str, Any], share: Callable[[int], float]
+) -> None:
+    """θ ← (1 − a)θ + a·x, a = mixing·s(τ) rounded once."""
+    local = Local(plain, sampling, k, 0.1)
+    theta, digests = local.world.start.copy(), []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        x, a = local.work(client, t)[2], 0.6 * share(t - local.stamps[client])
+        theta = np.float32(1 - a) * theta + np.float32(a) * x
+        local.fetch(client, theta, t + 1)
+        digests.append(local.world.digest(theta))
+    compare(simulate, local, sampling, digests, server={"name": "fedasync", "lr": 0.1, "mixing": 0.6, **rule})
+
+
+@pytest.mark.parametrize(("sampling", "k"), [("sequential", 3), ("iid", 3), ("iid", 1)])
+@pytest.mark.parametrize("buffer", [1, 3, 5])
+def test_fedbuff(simulate: Simulate, plain: ModuleType, sampling: str, k: int, buffer: int) -> None:
+    """θ ← θ + η (Σ Δ/√(1+τ))/K, by the contract's tree; clients go on without waiting for the buffer."""
+    local = Local(plain, sampling, k, 0.1)
+    theta, timestamp, digests, waiting = local.world.start.copy(), 0, [], list[Array]()
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        tau = timestamp - local.stamps[client]
+        waiting.append(np.float32(1 / np.sqrt(1.0 + tau)) * local.work(client, t)[1])
+        if len(waiting) == buffer:
+            theta = theta + np.float32(0.7) * (tree_sum(np.stack(waiting)) / np.float32(buffer))
+            timestamp, waiting = timestamp + 1, []
+        local.fetch(client, theta, timestamp)
+        digests.append(local.world.digest(theta))
+    server = {"name": "fedbuff", "lr": 0.1, "server_lr": 0.7, "buffer": buffer}
+    result = compare(simulate, local, sampling, digests, server=server)
+    assert result.summary["updates"] == STEPS // buffer
+
+
+@pytest.mark.parametrize(("sampling", "period"), [("sequential", 3), ("iid", 4), ("shuffled", 1)])
+def test_easgd(simulate: Simulate, plain: ModuleType, sampling: str, period: int) -> None:
+    """d = a(x − x̃); x ← x − d, x̃ ← x̃ + d; the period alone sets the clients' local steps."""
+    local = Local(plain, sampling, period, 0.1)
+    centre, digests = local.world.start.copy(), []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        x = local.work(client, t)[2]
+        d = np.float32(0.2) * (x - centre)
+        local.held[client], centre = x - d, centre + d
+        digests.append(local.world.digest(centre))
+    server = {"name": "easgd", "lr": 0.1, "alpha": 0.2, "period": period}
+    for steps in (1, period):
+        compare(simulate, local, sampling, digests, server=server, clients={"local_steps": steps})
+
+
+@pytest.mark.parametrize("sampling", ["sequential", "iid"])
+@pytest.mark.parametrize(("threshold", "k"), [(1, 1), (4, 1), (6, 2), (1000, 1)])
+def test_ringmaster_restarts_clients(
+    simulate: Simulate, plain: ModuleType, sampling: str, threshold: int, k: int
+) -> None:
+    """Whoever falls `threshold` updates behind begins anew at the current parameters; its work takes a number."""
+    local = Local(plain, sampling, k, 0.05)
+    theta, timestamp, digests, fetches = local.world.start.copy(), 0, [], 0
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        assert timestamp - local.stamps[client] < threshold
+        theta, timestamp = theta - local.lr * local.work(client, t)[0], timestamp + 1
+        local.fetch(client, theta, timestamp)
+        fetches += 1
+        for other in range(COUNT):
+            if timestamp - local.stamps[other] >= threshold:
+                local.fetch(other, theta, timestamp)
+                local.numbers[other] += 1
+                fetches += 1
+        digests.append(local.world.digest(theta))
+    server = {"name": "ringmaster", "lr": 0.05, "threshold": threshold, "stop": True}
+    result = compare(simulate, local, sampling, digests, server=server)
+    assert result.summary["fetches"] == fetches
+    assert result.summary["bytes_fetched"] == 4840 * fetches
+    assert result.staleness["staleness"].max() < threshold
+
+
+def test_restarted_clients_that_do_not_wait(simulate: Simulate, plain: ModuleType) -> None:
+    """They begin anew from what they fetch with the restart; the others compute on from what they fetched before."""
+    local, threshold = Local(plain, "iid", 1, 0.05), 4
+    theta, timestamp, digests = local.world.start.copy(), 0, []
+    fetched = [(local.world.start.copy(), 0) for _ in range(COUNT)]
+    noted = [0] * COUNT  # when each client fetched last, which is what the server knows
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        g, begun = local.work(client, t)[0], local.stamps[client]
+        local.fetch(client, *fetched[client])
+        if timestamp - begun < threshold:
+            theta, timestamp = theta - local.lr * g, timestamp + 1
+            behind = [i for i in range(COUNT) if timestamp - noted[i] >= threshold and i != client]
+        else:
+            behind = []
+        for other in (client, *behind):
+            fetched[other], noted[other] = (theta.copy(), timestamp), timestamp
+        for other in behind:
+            local.fetch(other, theta, timestamp)
+            local.numbers[other] += 1
+        digests.append(local.world.digest(theta))
+    server = {"name": "ringmaster", "lr": 0.05, "threshold": threshold, "stop": True}
+    result = compare(simulate, local, "iid", digests, server=server, dispatcher={"wait": False})
+    assert STEPS // 2 < result.summary["updates"] == timestamp < STEPS
+
+
+def test_ringmaster_without_stop(simulate: Simulate, plain: ModuleType) -> None:
+    """What is too stale is thrown away, and its client goes on."""
+    local = Local(plain, "iid", 1, 0.05)
+    theta, timestamp, digests = local.world.start.copy(), 0, []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        g = local.work(client, t)[0]
+        if timestamp - local.stamps[client] < 4:
+            theta, timestamp = theta - local.lr * g, timestamp + 1
+        local.fetch(client, theta, timestamp)
+        digests.append(local.world.digest(theta))
+    server = {"name": "ringmaster", "lr": 0.05, "threshold": 4}
+    result = compare(simulate, local, "iid", digests, server=server)
+    assert result.summary["updates"] == timestamp < STEPS
+
+
+def test_the_loss_is_of_every_local_step(simulate: Simulate) -> None:
+    """Steps too small to matter: k local steps see the k·µ samples that k times the clients see without them."""
+    clients = {"count": 1, "batch_size": 4}
+    one = simulate({"iterations": 10, "clients": clients | {"local_steps": 2}, "server": {"name": "asgd", "lr": 1e-30}})
+    two = simulate({"iterations": 20, "clients": clients, "server": {"name": "asgd", "lr": 1e-30}})
+    assert one.metrics["train_loss"].iloc[-1] == pytest.approx(two.metrics["train_loss"].iloc[-1], rel=1e-12)
+
+
+CONFLICTS = {
+    "clients.local_steps is 3; the server easgd sets 10": ("server={name: easgd, lr: 0.1}", "clients.local_steps=3"),
+    "dispatcher.replica is true; it goes with clients that push single gradients only": (
+        "dispatcher.replica=true",
+        "clients.local_steps=2",
+    ),
+    "dispatcher.wait is false; the server holds its clients": ("dispatcher.wait=false", "server.name=sync"),
+    "clients.local_steps: is 0": ("clients.local_steps=0",),
+    "clients.local_steps: is 1.5": ("clients.local_steps=1.5",),
+    "server.period: is 0": ("server={name: easgd, lr: 0.1, period: 0}",),
+    "server.mixing: is 0": ("server={name: fedasync, lr: 0.1, mixing: 0}",),
+    "server.threshold: is required": ("server={name: ringmaster, lr: 0.1}",),
+}
+
+
+@pytest.mark.parametrize(("says", "overrides"), CONFLICTS.items(), ids=CONFLICTS)
+def test_conflicts(says: str, overrides: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, *overrides, says=(says,))
+
+
+def test_a_replica_of_clients_that_push_parameters(small_yaml: Path, refused: Refused) -> None:
+    says = ("dispatcher.replica is true; it goes with clients that push single gradients only",)
+    for server in ("fedasync", "fedbuff", "easgd"):
+        refused("show", small_yaml, f"server.name={server}", "dispatcher.replica=true", says=says)
+
+
+def test_a_user_server_for_local_steps_needs_a_rate(small_yaml: Path, refused: Refused) -> None:
+    small_yaml.with_name("rateless.py").write_text(
+        "class Plain:\n"
+        "    def init(self, params, clients):\n"
+        "        self.params = params\n"
+        "    def apply_update(self, grad, client_id, timestamp):\n"
+        "        pass\n",
+        encoding="utf-8",
+    )
+    overrides = ("server={name: 'rateless:Plain'}", "clients.local_steps=2")
+    refused("run", small_yaml, *overrides, "--quiet", "--out", "results", says=("Plain, rate: the clients step by",))
