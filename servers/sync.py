@@ -68,7 +68,7 @@ class Sync(CollectingServer):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the gradient, or drop one that comes after its round has closed."""
-        if timestamp < self.timestamp:
+        if timestamp < self.timestamp and self.needed < self.clients:
             return Reply((client_id,))
         return self.collect(grad.copy(), client_id)
 

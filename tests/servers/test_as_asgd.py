@@ -98,3 +98,11 @@ def test_ten_thousand_clients_run(server: dict[str, Any], simulate: Callable[...
     assert result.summary["status"] == "finished"
     assert result.summary["iterations"] == 120
     assert result.summary["updates"] >= 50
+
+
+def test_hard_sync_counts_gradients_of_clients_that_could_not_fetch(simulate: Callable[..., Any]) -> None:
+    """Only backup workers drop late gradients: without them a round takes one of every client, however old."""
+    dispatcher = {"name": "round_robin", "fetch": {"every": 3}}
+    result = simulate({"iterations": 80, "server": {"name": "sync", "lr": 0.1}, "dispatcher": dispatcher})
+    assert result.summary["updates"] == 10
+    assert result.metrics["staleness_max"].max() == 2
