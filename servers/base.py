@@ -208,11 +208,15 @@ class ElementwiseServer(Server):
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:
         size = self.params.size
-        decay = getattr(self.hyper, "weight_decay", 0.0)
-        if decay:
-            self._decay(self.params, grad, 0, size, np.float32(self.rate() * decay))
+        self.decay(self.params)
         self.finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
         self.timestamp += 1
+
+    def decay(self, params: Array) -> None:
+        """Apply decoupled weight decay, in place, before a step."""
+        share = getattr(self.hyper, "weight_decay", 0.0)
+        if share:
+            self._decay(params, params, 0, params.size, np.float32(self.rate() * share))
 
     def state_of(self, client_id: int) -> list[Array]:
         """Return the arrays of the rule's state for a push of this client, in the rule's order."""

@@ -61,10 +61,14 @@ class ParameterStore:
     def push(self, number: int, key: str, value: ArrayLike) -> None:
         """Take a client's value; a later one replaces it."""
         slot = self._slot(key)
-        array = np.array(value, slot.dtype).reshape(slot.shape) if np.size(value) == np.prod(slot.shape) else None
-        if array is None:
-            raise ValueError(f"key '{key}' takes {slot.shape}; the value pushed has shape {np.shape(value)}")
-        slot.values[number] = array
+        given = np.asarray(value)
+        if given.size != np.prod(slot.shape):
+            raise ValueError(f"key '{key}' takes {slot.shape}; the value pushed has shape {given.shape}")
+        with np.errstate(all="ignore"):
+            array = given.astype(slot.dtype)
+        if slot.dtype.kind in "iu" and (array != given).any():
+            raise ValueError(f"key '{key}' takes {slot.dtype}; the value pushed holds {given[array != given].flat[0]}")
+        slot.values[number] = array.reshape(slot.shape)
 
     def pull(
         self, key: str, reduce_method: Reduction, *, count: int | None = None, scaler: np.float32 | None = None

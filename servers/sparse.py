@@ -65,6 +65,7 @@ class SparseRows:
         at, grad = self.elements(server)
         arrays = [server.params, *server.state_of(client_id)]
         parts = [array[at] for array in arrays]
+        server.decay(parts[0])
         server.finite = bool(server.update(*parts, grad, 0, len(at), *coefficients))
         for array, part in zip(arrays, parts, strict=True):
             array[at] = part

@@ -82,7 +82,7 @@ class Sync(CollectingServer):
         self._inner.apply_update(mean, 0, self._inner.timestamp)
         self._inner.fetch(0)  # the round's clients fetch together: what they get is the inner server's last word
         self.finite = self._inner.finite
-        self.timestamp += 1
+        self.timestamp = self._inner.timestamp  # an inner server may apply nothing
 
     def fetch(self, client_id: int) -> Array:
         """Return the parameters, or what the inner server hands out."""

@@ -8,9 +8,9 @@ A round, for each tensor, with N clients:
 
 Wen et al. 2017, "TernGrad", arXiv:1705.07878; PaddlePaddle issue 6599.
 
-Departures: TernGrad clips at 2.5 σ (`clip_sigma: 2.5`), the issue does not (the default). With a scaler of each
-client's own the decoded gradients are averaged as floats. What a client pulls counts ⌈log₂(2N+1)⌉ bits a value with a
-shared scaler, 32 without.
+Departures: a constant tensor, whose σ is 0, is not clipped. TernGrad clips at 2.5 σ (`clip_sigma: 2.5`), the issue
+does not (the default). With a scaler of each client's own the decoded gradients are averaged as floats. What a client
+pulls counts ⌈log₂(2N+1)⌉ bits a value with a shared scaler, 32 without.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class NumpyOperations:
             parts = [array[begin:end] for array in arrays]
             with np.errstate(all="ignore"):
                 result = rule.function(*parts, *coefficients)
-            results = result if rule.state else (result,)
+            # All values are had before the first is stored: a rule may return its old parameter as state.
+            results = [np.array(new, np.float32) for new in (result if rule.state else (result,))]
             for part, new in zip(parts, results, strict=False):
                 part[...] = new
             return bool(np.isfinite(parts[0]).all())

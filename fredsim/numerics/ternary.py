@@ -26,11 +26,16 @@ def scaler(g: Array) -> np.float32:
 
 
 def clip(g: Array, sigmas: float) -> Array:
-    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the contract's tree in float64."""
+    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the contract's tree in float64.
+
+    A tensor whose elements are all the same, one of a single element for instance, is not clipped: its σ is 0.
+    """
     wide = g.reshape(-1).astype(np.float64)
     with np.errstate(all="ignore"):  # what is not finite passes as it is
         squares = (wide - mean64(g)) ** 2
         bound = np.float32(sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
+    if bound == 0:
+        return g
     clipped = np.where(g > bound, bound, np.where(g < -bound, -bound, g))
     return clipped.astype(np.float32)
 
