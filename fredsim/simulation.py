@@ -129,10 +129,11 @@ class Simulation:
         self._drawn = 0
         # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
         gated = protocol.push_gate is not None or protocol.fetch_gate is not None
-        certain = not self._server.cancels and not (self._server.holds and gated)
+        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or self._server.pushes != "gradient"
+        certain = not self._server.cancels and not (self._server.holds and gated) and not self._steps_alone
         room = WINDOW_BYTES // (4 * len(params))
         self._window = (window or max(1, min(clients, room))) if certain else 1
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or self._server.pushes != "gradient"
         self.iteration = 0
         self._seconds_evaluation = 0.0
 
