@@ -15,7 +15,7 @@ import numpy as np
 
 from fredsim.hyper import Positive
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["AdaGrad"]
 
@@ -39,7 +39,7 @@ class AdaGrad(ElementwiseServer):
 
     rule = Rule(scaled, state=("s",))
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ε)."""
-        del client_id, timestamp
-        return np.float32(self.rate()), np.float32(self.hyper.eps)
+        del staleness
+        return np.float32(self.rate(t)), np.float32(self.hyper.eps)

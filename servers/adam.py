@@ -17,7 +17,7 @@ import numpy as np
 from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["Adam", "unbiased"]
 
@@ -33,9 +33,9 @@ def scaled(
     return theta, flush(m), flush(s)
 
 
-def unbiased(beta: float, t: int) -> np.float32:
+def unbiased(beta: float, t: Steps) -> Any:
     """Return 1 − βᵗ, formed in float64: what a moving average from 0 is divided by."""
-    return np.float32(1.0 - float(pow64(beta, t)) if beta else 1.0)
+    return np.float32(1.0 - pow64(beta, t) if beta else 1.0)
 
 
 class Adam(ElementwiseServer):
@@ -53,9 +53,9 @@ class Adam(ElementwiseServer):
 
     rule = Rule(scaled, state=("m", "s"))
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, β₁, 1−β₁, β₂, 1−β₂, ε, 1−β₁ᵗ, 1−β₂ᵗ)."""
-        del client_id, timestamp
-        h, t = self.hyper, self.timestamp + 1
-        fixed = (self.rate(), h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2, h.eps)
-        return (*(np.float32(x) for x in fixed), unbiased(h.beta1, t), unbiased(h.beta2, t))
+        del staleness
+        h = self.hyper
+        fixed = (self.rate(t), h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2, h.eps)
+        return (*(np.float32(x) for x in fixed), unbiased(h.beta1, t + 1), unbiased(h.beta2, t + 1))

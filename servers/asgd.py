@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["ASGD"]
 
@@ -34,7 +34,7 @@ class ASGD(ElementwiseServer):
     Hyper = Rated
     rule = Rule(descend)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del client_id, timestamp
-        return (np.float32(self.rate()),)
+        del staleness
+        return (np.float32(self.rate(t)),)

@@ -15,7 +15,7 @@ import numpy as np
 from fredsim.hyper import Positive
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["AverageStaleness"]
 
@@ -33,7 +33,7 @@ class AverageStaleness(ElementwiseServer):
 
     rule = Rule(descend)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α/⟨τ⟩,)."""
-        del client_id, timestamp
-        return (np.float32(self.rate() / self.hyper.staleness),)
+        del staleness
+        return (np.float32(self.rate(t) / self.hyper.staleness),)

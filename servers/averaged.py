@@ -24,7 +24,7 @@ from pydantic import model_validator
 from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule, sign
-from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.schedules import rate_at
 
 __all__ = ["AveragedSGD"]
@@ -110,23 +110,24 @@ class AveragedSGD(ElementwiseServer):
         """The mean of the iterates after t₀; before that the last iterate."""
         return self.arrays["mean"]
 
-    def rate(self) -> float:
-        """Return η at this timestamp."""
+    def rate(self, t: Steps | None = None) -> Any:
+        """Return η at timestamp t, by default the present one."""
         h = self.hyper
         if h.mode == "polyak":
-            return super().rate()
+            return super().rate(t)
         base = rate_at(h.lr, 0)
-        return base / float(pow64(1.0 + h.lambd * base * self.timestamp, h.alpha))
+        t = self.timestamp if t is None else t
+        return base / pow64(1.0 + h.lambd * base * t, h.alpha)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (old, μ, η) and what the rule needs besides."""
-        del client_id, timestamp
-        h, eta = self.hyper, self.rate()
+        del staleness
+        h, eta = self.hyper, self.rate(t)
         # torch's μ lags a step: at step t it is 1/max(1, t − 1 − t₀).
-        since = self.timestamp - h.t0 + (h.mode == "polyak")
-        first = (np.float32(since > 1), np.float32(1.0 / max(1.0, since)), np.float32(eta))
+        since = t - h.t0 + (h.mode == "polyak")
+        first = (np.float32(since > 1), np.float32(1.0 / np.maximum(1.0, since)), np.float32(eta))
         if h.mode == "torch":
-            kept = np.float32(1.0 - h.lambd * float(np.float32(eta)))  # from η as torch stores it, in float32
+            kept = np.float32(1.0 - h.lambd * np.float64(np.float32(eta)))  # from η as torch stores it, in float32
             return (*first, kept, np.float32(h.l2)) if h.l2 else (*first, kept)
         if h.l2:
             return (*first, np.float32(1.0 - eta * h.l2))

@@ -36,10 +36,12 @@ from fredsim.streams import Streams
 if TYPE_CHECKING:
     from fredsim.layout import Layout
 
-__all__ = ["ElementwiseServer", "PerClient", "Rated", "Reply", "Server", "State"]
+__all__ = ["Coefficients", "ElementwiseServer", "PerClient", "Rated", "Reply", "Server", "State", "Steps"]
 
 Array = NDArray[np.float32]
 State = dict[str, Any]  # flat: named arrays and numbers
+Steps = Any  # int, or int64 (n,)
+Coefficients = tuple[Any, ...]  # np.float32, or float32 (n,), each
 
 
 def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a gradient
@@ -126,9 +128,12 @@ class Server(Configurable):
         """
         return 1
 
-    def rate(self) -> float:
-        """Return the learning rate α at this timestamp, in float64: also that of the clients' local steps."""
-        return rate_at(self.hyper.lr, self.timestamp)
+    def rate(self, t: Steps | None = None) -> Any:
+        """Return the learning rate α at timestamp t, by default the present one, in float64.
+
+        It is also that of the clients' local steps.
+        """
+        return rate_at(self.hyper.lr, self.timestamp if t is None else t)
 
     def take_state(self) -> State:
         """Return all that changes from push to push, as copies, under flat names."""
@@ -178,8 +183,11 @@ class ElementwiseServer(Server):
         """Return what arrays of the rule's state start with, where that is not 0."""
         return {}
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
-        """Return the rule's coefficients for this push, in the rule's order."""
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
+        """Return the rule's coefficients, float32, in the rule's order, for the push that makes update t + 1.
+
+        `t` and `staleness` are integers, or int64 arrays (n,) of n pushes: each coefficient is a number or (n,) then.
+        """
         raise NotImplementedError
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
@@ -203,7 +211,7 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, client_id, *self.coefficients(client_id, timestamp))
+        self._apply(grad, client_id, *self.coefficients(self.timestamp, self.timestamp - timestamp))
         return None
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fredsim.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, ElementwiseServer, Reply, State
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Reply, State, Steps
 
 __all__ = ["CollectingServer", "TreeSum"]
 
@@ -71,10 +71,10 @@ class CollectingServer(ElementwiseServer):
         self._sum = TreeSum()
         self._waiting: list[int] = []
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, c)."""
-        del client_id, timestamp
-        return np.float32(self.rate()), np.float32(self.needed)
+        del staleness
+        return np.float32(self.rate(t)), np.float32(self.needed)
 
     def collect(self, leaf: Array, client_id: int) -> Reply:
         """Add what was pushed, which is kept; step when the batch is full."""
@@ -89,7 +89,7 @@ class CollectingServer(ElementwiseServer):
 
     def step(self, total: Array, client_id: int) -> None:
         """Step by the sum of a full batch, whose last push was this client's."""
-        self._apply(total, client_id, *self.coefficients(client_id, self.timestamp))
+        self._apply(total, client_id, *self.coefficients(self.timestamp, 0))
 
     def pushes_until_release(self) -> int:
         """Return what the batch lacks."""

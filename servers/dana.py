@@ -18,7 +18,7 @@ import numpy as np
 
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, flush
-from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["DANA"]
 
@@ -44,10 +44,10 @@ class DANA(ElementwiseServer):
     rule = Rule(step, state=("v", "total"))
     per_client = ("v",)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, γ)."""
-        del client_id, timestamp
-        return np.float32(self.rate()), np.float32(self.hyper.gamma)
+        del staleness
+        return np.float32(self.rate(t)), np.float32(self.hyper.gamma)
 
     def fetch(self, client_id: int) -> Array:
         """Return θ − (αγ)·Σ_j v_j."""

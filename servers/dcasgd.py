@@ -21,7 +21,7 @@ import numpy as np
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, NonNegative, Positive
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.sparse import SparseRows
 
 __all__ = ["DCASGD"]
@@ -93,17 +93,17 @@ class DCASGD(ElementwiseServer):
         """Return the backups' start."""
         return {"backup": self.params.copy() if self.hyper.initial_backup == "params" else 0.0}
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return α and the fixed coefficients."""
-        del client_id, timestamp
-        return (np.float32(self.rate()), *self._fixed)
+        del staleness
+        return (np.float32(self.rate(t)), *self._fixed)
 
     def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
         """Apply the rule, to given rows only where the gradient is sparse. Raises ValueError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
         if isinstance(grad, SparseRows):
-            grad.apply(self, client_id, self.coefficients(client_id, timestamp))
+            grad.apply(self, client_id, self.coefficients(self.timestamp, self.timestamp - timestamp))
         else:
             super().apply_update(grad, client_id, timestamp)
 

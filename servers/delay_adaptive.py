@@ -14,7 +14,7 @@ import numpy as np
 from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["DelayAdaptive"]
 
@@ -22,7 +22,7 @@ __all__ = ["DelayAdaptive"]
 class DelayAdaptive(ElementwiseServer):
     """Asynchronous SGD whose step shrinks with delays above n."""
 
-    idea = "multiply the step by n / max(n, staleness)"
+    idea = "multiply the step by n / np.maximum(n, staleness)"
     citation = "Mishchenko et al. 2022, arXiv:2206.07638; Koloskova et al. 2022, arXiv:2206.08307"
 
     class Hyper(Rated):
@@ -32,8 +32,7 @@ class DelayAdaptive(ElementwiseServer):
 
     rule = Rule(descend)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α n / max(n, τ),); the quotient is exactly 1 up to τ = n."""
-        del client_id
         n = self.hyper.n or self.clients
-        return (np.float32(self.rate() * (n / max(n, self.timestamp - timestamp))),)
+        return (np.float32(self.rate(t) * (n / np.maximum(n, staleness))),)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, ElementwiseServer, Rated, State
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
 
 __all__ = ["EASGD"]
 
@@ -54,11 +54,15 @@ class EASGD(ElementwiseServer):
         self._answered = None
         return {}
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
-        """Return (a,), and remember whom the answer is for."""
-        del timestamp
-        self._answered = client_id
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
+        """Return (a,)."""
+        del t, staleness
         return (np.float32(self.hyper.alpha),)
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        """Move the centre, and remember whom the answer is for."""
+        self._answered = client_id
+        super().apply_update(grad, client_id, timestamp)
 
     def fetch(self, client_id: int) -> Array:
         """Return x_i − d to the client that has just pushed, the centre to any other."""

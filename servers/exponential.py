@@ -15,7 +15,7 @@ from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["ExponentialASGD"]
 
@@ -33,8 +33,7 @@ class ExponentialASGD(ElementwiseServer):
 
     rule = Rule(descend)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α exp(−κτ),)."""
-        del client_id
-        staleness = self.timestamp - timestamp
-        return (np.float32(self.rate() * exp64(-self.hyper.kappa * staleness)),)
+        staleness = staleness
+        return (np.float32(self.rate(t) * exp64(-self.hyper.kappa * staleness)),)

@@ -22,7 +22,7 @@ import numpy as np
 
 from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.rules import Rule, absolute, flush, positive_part, sqrt
-from fredsim.servers.base import Array, ElementwiseServer, Rated
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.staleness import Divisor, divisor
 
 __all__ = ["FASGD"]
@@ -97,8 +97,7 @@ class FASGD(ElementwiseServer):
         """Return v = 1 (`released`: 0)."""
         return {"v": float(self.hyper.variant != "released")}
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return the fixed coefficients and d."""
-        del client_id
-        alpha, d = np.float32(self.rate()), divisor(self._divisor, self.timestamp - timestamp)
+        alpha, d = np.float32(self.rate(t)), divisor(self._divisor, staleness)
         return (alpha, d) if self.hyper.variant == "released" else (alpha, *self._fixed, d)

@@ -18,7 +18,7 @@ from pydantic import Field
 from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["FedAsync"]
 
@@ -45,13 +45,12 @@ class FedAsync(ElementwiseServer):
 
     rule = Rule(mix)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (1−a, a)."""
-        del client_id
-        h, staleness = self.hyper, self.timestamp - timestamp
-        share = 1.0
+        del t
+        h, share = self.hyper, 1.0
         if h.rule == "polynomial":
-            share = float(pow64(staleness + 1.0, -h.a))
-        elif h.rule == "hinge" and staleness > h.b:
-            share = 1.0 / (h.a * (staleness - h.b) + 1.0)
+            share = pow64(staleness + 1.0, -h.a)
+        elif h.rule == "hinge":
+            share = 1.0 / (h.a * np.maximum(staleness - h.b, 0) + 1.0)
         return np.float32(1.0 - h.mixing * share), np.float32(h.mixing * share)

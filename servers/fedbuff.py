@@ -17,7 +17,7 @@ import numpy as np
 from fredsim.hyper import Positive, PositiveInt
 from fredsim.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Rated, Reply
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer
 
 __all__ = ["FedBuff"]
@@ -49,9 +49,9 @@ class FedBuff(CollectingServer):
         self.needed = self.hyper.buffer
         super().init(params, clients, layout)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η_g, K)."""
-        del client_id, timestamp
+        del t, staleness
         return np.float32(self.hyper.server_lr), np.float32(self.needed)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:

@@ -19,7 +19,7 @@ from pydantic import Field
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
-from fredsim.servers.base import Array, ElementwiseServer, Rated, State
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
 
 __all__ = ["GapAware"]
 
@@ -63,14 +63,14 @@ class GapAware(ElementwiseServer):
         self._largest = 0.0
         return {"held": self.params.copy()}
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, C), or (α, ρ, 1−ρ, 1−ρᵗ, α_max)."""
-        del client_id, timestamp
-        h, alpha = self.hyper, self.rate()
+        del staleness
+        h, alpha = self.hyper, self.rate(t)
         if h.c is not None:
             return np.float32(alpha), np.float32(h.c)
         self._largest = max(self._largest, alpha)
-        correction = unbiased(h.decay, self.timestamp + 1)
+        correction = unbiased(h.decay, t + 1)
         fixed = (np.float32(x) for x in (alpha, h.decay, 1 - h.decay))
         return (*fixed, correction, np.float32(self._largest))
 

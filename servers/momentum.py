@@ -17,7 +17,7 @@ import numpy as np
 
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, flush
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["Momentum"]
 
@@ -50,7 +50,7 @@ class Momentum(ElementwiseServer):
         super().__init__(**hyper)
         self.rule = Rule(nesterov if self.hyper.nesterov else heavy_ball, state=("v",))
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, γ)."""
-        del client_id, timestamp
-        return np.float32(self.rate()), np.float32(self.hyper.momentum)
+        del staleness
+        return np.float32(self.rate(t)), np.float32(self.hyper.momentum)

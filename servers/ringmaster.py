@@ -19,7 +19,7 @@ from fredsim.hyper import PositiveInt
 from fredsim.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, ElementwiseServer, Rated, Reply, State
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
 
 __all__ = ["Ringmaster"]
 
@@ -45,10 +45,10 @@ class Ringmaster(ElementwiseServer):
         # What each client computes from, the oldest first.
         self._held: OrderedDict[int, int] = OrderedDict.fromkeys(range(clients), 0)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del client_id, timestamp
-        return (np.float32(self.rate()),)
+        del staleness
+        return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply a gradient that is fresh enough; say who has fallen behind by it."""

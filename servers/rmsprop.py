@@ -15,7 +15,7 @@ import numpy as np
 
 from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
 __all__ = ["RMSProp"]
 
@@ -40,8 +40,8 @@ class RMSProp(ElementwiseServer):
 
     rule = Rule(scaled, state=("s",))
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ρ, 1−ρ, ε)."""
-        del client_id, timestamp
+        del staleness
         h = self.hyper
-        return np.float32(self.rate()), np.float32(h.decay), np.float32(1 - h.decay), np.float32(h.eps)
+        return np.float32(self.rate(t)), np.float32(h.decay), np.float32(1 - h.decay), np.float32(h.eps)

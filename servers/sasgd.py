@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import ElementwiseServer, Rated
+from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.staleness import Divisor, divisor
 
 __all__ = ["SASGD"]
@@ -39,7 +39,6 @@ class SASGD(ElementwiseServer):
 
     rule = Rule(descend)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, d)."""
-        del client_id
-        return np.float32(self.rate()), divisor(self.hyper.divisor, self.timestamp - timestamp)
+        return np.float32(self.rate(t)), divisor(self.hyper.divisor, staleness)

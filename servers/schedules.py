@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
@@ -28,10 +29,9 @@ class Constant(HyperParameters):
     name: Literal["constant"]
     base: Positive
 
-    def __call__(self, t: int) -> float:
+    def __call__(self, t: Any) -> Any:
         """Return α."""
-        del t
-        return self.base
+        return self.base + np.zeros_like(t, np.float64)
 
 
 class Step(HyperParameters):
@@ -42,9 +42,9 @@ class Step(HyperParameters):
     every: PositiveInt
     factor: Positive
 
-    def __call__(self, t: int) -> float:
+    def __call__(self, t: Any) -> Any:
         """Return α."""
-        return self.base * float(pow64(self.factor, t // self.every))
+        return self.base * pow64(self.factor, t // self.every)
 
 
 class Exponential(HyperParameters):
@@ -55,9 +55,9 @@ class Exponential(HyperParameters):
     factor: Positive
     every: PositiveInt = 1
 
-    def __call__(self, t: int) -> float:
+    def __call__(self, t: Any) -> Any:
         """Return α."""
-        return self.base * float(pow64(self.factor, t / self.every))
+        return self.base * pow64(self.factor, t / self.every)
 
 
 class Cosine(HyperParameters):
@@ -68,11 +68,11 @@ class Cosine(HyperParameters):
     steps: PositiveInt
     final: NonNegative = 0.0
 
-    def __call__(self, t: int) -> float:
+    def __call__(self, t: Any) -> Any:
         """Return α."""
-        if t >= self.steps:
-            return self.final
-        return self.final + 0.5 * (self.base - self.final) * (1.0 + float(cos64(math.pi * (t / self.steps))))
+        share = np.minimum(t / self.steps, 1.0)
+        alpha = self.final + 0.5 * (self.base - self.final) * (1.0 + cos64(math.pi * share))
+        return np.where(np.asarray(t) >= self.steps, self.final, alpha)
 
 
 class InversePower(HyperParameters):
@@ -83,9 +83,9 @@ class InversePower(HyperParameters):
     lambd: NonNegative
     power: NonNegative = 0.75
 
-    def __call__(self, t: int) -> float:
+    def __call__(self, t: Any) -> Any:
         """Return α."""
-        return self.base * float(pow64(1.0 + self.lambd * self.base * t, -self.power))
+        return self.base * pow64(1.0 + self.lambd * self.base * t, -self.power)
 
 
 class Own(BaseModel):
@@ -152,6 +152,10 @@ Rate = Annotated[
 ]
 
 
-def rate_at(rate: Any, t: int) -> float:
-    """Return α at timestamp t, in float64."""
-    return float(rate(t)) if callable(rate) else float(rate)
+def rate_at(rate: Any, t: Any) -> Any:
+    """Return α at timestamp t, in float64: a float, or for an array of timestamps an array."""
+    if np.ndim(t) == 0:
+        return float(rate(t)) if callable(rate) else float(rate)
+    if not callable(rate):
+        return np.full(np.shape(t), rate, np.float64)
+    return np.array([rate(int(one)) for one in t], np.float64) if isinstance(rate, Own) else rate(t)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fredsim.layout import Layout
 from fredsim.numerics.rules import Rule, sign
-from fredsim.servers.base import Array, Rated, Reply
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer
 
 __all__ = ["SignMajority"]
@@ -43,10 +43,10 @@ class SignMajority(CollectingServer):
         self.needed = clients
         super().init(params, clients, layout)
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del client_id, timestamp
-        return (np.float32(self.rate()),)
+        del staleness
+        return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the client's signs."""

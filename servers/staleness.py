@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,6 +11,6 @@ __all__ = ["Divisor", "divisor"]
 Divisor = Literal["max1", "plus1"]
 
 
-def divisor(kind: Divisor, staleness: int) -> np.float32:
+def divisor(kind: Divisor, staleness: Any) -> Any:
     """Return max(τ, 1), as Zhang et al. (2015), or τ + 1, as FRED's released code."""
-    return np.float32(max(staleness, 1) if kind == "max1" else staleness + 1)
+    return np.float32(np.maximum(staleness, 1) if kind == "max1" else staleness + 1)

@@ -23,7 +23,7 @@ from fredsim.numerics import ternary
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, ElementwiseServer, Rated, Reply, State
+from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
 from fredsim.servers.parameter_store import ParameterStore
 from fredsim.streams import Stream
 
@@ -55,10 +55,10 @@ class TernarySync(ElementwiseServer):
             self.store.init(f"scaler/{name}", [1], "float32")
             self.store.init(f"codes/{name}", [ternary.packed_size(view.size)], "uint8")
 
-    def coefficients(self, client_id: int, timestamp: int) -> tuple[np.float32, ...]:
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del client_id, timestamp
-        return (np.float32(self.rate()),)
+        del staleness
+        return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Keep the gradient until the round is full: its scalers must be known before any of it is quantised."""
@@ -67,7 +67,7 @@ class TernarySync(ElementwiseServer):
         if len(self._round) < self.clients:
             return Reply()
         mean = np.concatenate([self._exchange(name, at) for name, at in self._slices().items()])
-        self._apply(mean, client_id, *self.coefficients(client_id, self.timestamp))
+        self._apply(mean, client_id, *self.coefficients(self.timestamp, 0))
         released = list(self._round)
         self._round = {}
         return Reply(released)

@@ -18,7 +18,7 @@ import platformdirs
 from numba import njit
 from numba.core import caching
 
-__all__ = ["cache_folder", "generated", "kernel"]
+__all__ = ["cache_folder", "cached", "generated", "kernel"]
 
 
 def cache_folder() -> Path:
@@ -87,12 +87,16 @@ def kernel(**options):
     """Compile a function with numba.njit(**options), cached across processes. Never with fastmath."""
 
     def decorate(function):
-        dispatcher = njit(**options)(function)
-        with suppress(OSError):  # where no folder can be written, every process compiles anew
-            dispatcher._cache = KernelCache(function)
-        return dispatcher
+        return cached(njit(**options)(function), function)
 
     return decorate
+
+
+def cached(compiled, function):
+    """Let one of numba's compiled objects keep its machine code in our cache, and return it."""
+    with suppress(OSError):  # where no folder can be written, every process compiles anew
+        compiled._cache = KernelCache(function)
+    return compiled
 
 
 def generated(source: str, purpose: str) -> ModuleType:

@@ -1,11 +1,12 @@
-"""Forward and error passes of a multilayer perceptron, sample by sample, and its evaluation.
+"""Forward and error passes of a multilayer perceptron, sample by sample.
 
 The same bits as fredsim.numerics.oracle. What differs is only where zeros are skipped, how columns are grouped into
 vector registers, and which thread does what; none of that changes an order of additions.
 
-Conventions. `sizes` is int64 (layers + 1,): inputs, hidden …, classes. Parameters are one flat float32 array: W1
-(inputs, hidden) in C order, b1, W2, …; it must be followed by at least 16 readable floats, since a row's last vector
-may read beyond it. The inputs are in compressed sparse rows: `first` int64 (n + 1,), `column` int32, `value` float32.
+Conventions. `sizes` is int64 (layers + 1,): inputs, hidden …, classes. A layer's parameters are rows: one per input,
+then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row: arrays are
+followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32 and `value`
+float32 between two places of `first`.
 """
 
 from __future__ import annotations
@@ -13,155 +14,149 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.kernels.cache import kernel
 from fredsim.kernels.elementary import exp32, log32
-from fredsim.kernels.team import meet
-from fredsim.kernels.vector import broadcast, load, store, zeros16
+from fredsim.kernels.vector import item, load, store, transpose16, zeros
 
-__all__ = ["ZERO", "backward", "evaluate", "forward", "measure", "padded", "softmax_cross_entropy"]
+__all__ = ["ZERO", "backward", "combine", "largest", "padded", "softmax_cross_entropy", "turn", "upper_layers"]
 
 FLUSH = np.float32(2.0**-62)
 ZERO = np.int64(0)  # a literal 0 has a type of its own in numba, for which every function would be compiled once more
 
 
-@njit
+@njit(error_model="numpy")
 def padded(width):
     """Return `width` rounded up to whole vectors."""
     return (width + 15) // 16 * 16
 
 
-@njit
-def measure(sizes):
-    """Return where each layer's parameters begin, (layers + 1,), the padded floats a sample, and the widest layer."""
-    layers = len(sizes) - 1
-    offsets = np.zeros(layers + 1, np.int64)
-    stride = ZERO
-    widest = ZERO
-    for layer in range(layers):
-        offsets[layer + 1] = offsets[layer] + (sizes[layer] + 1) * sizes[layer + 1]
-        stride += padded(sizes[layer + 1])
-        widest = max(widest, sizes[layer + 1])
-    return offsets, stride, widest
+@njit(error_model="numpy")
+def add_rows(like, column, value, start, stop, weights, base, stride, out, at, fresh):
+    """Add to out[at :] the rows column[t] of the weights times value[t], t ascending; `fresh`: from +0."""
+    total = like
+    if not fresh:
+        total = load(like, out, at)
+    for t in range(start, stop):
+        total = total + item(value, t) * load(like, weights, base + item(column, t) * stride)
+    store(out, at, total)
 
 
-@njit
-def combine(column, value, start, stop, weights, base, width, out, at):
-    """Set out[at + j] = Σ_t value[t]·weights[base + column[t]·width + j] for j < width, t ascending from +0.
-
-    Writes whole vectors: `out` has room for padded(width) elements.
-    """
+@njit(error_model="numpy")
+def combine(column, value, start, stop, weights, base, stride, width, out, at, fresh):
+    """Add Σ_t value[t]·weights[base + column[t]·stride + j] to out[at + j] for j < padded(width), t ascending."""
     j = 0
-    while j + 48 < width:  # four registers of columns at once
-        s0, s1, s2, s3 = zeros16(), zeros16(), zeros16(), zeros16()
-        for t in range(start, stop):
-            x = broadcast(value[t])
-            row = base + column[t] * width + j
-            s0 = s0 + x * load(weights, row)
-            s1 = s1 + x * load(weights, row + 16)
-            s2 = s2 + x * load(weights, row + 32)
-            s3 = s3 + x * load(weights, row + 48)
-        store(out, at + j, s0)
-        store(out, at + j + 16, s1)
-        store(out, at + j + 32, s2)
-        store(out, at + j + 48, s3)
+    while j + 48 < width:
+        add_rows(zeros(64), column, value, start, stop, weights, base + j, stride, out, at + j, fresh)
         j += 64
     while j < width:
-        s0 = zeros16()
-        for t in range(start, stop):
-            s0 = s0 + broadcast(value[t]) * load(weights, base + column[t] * width + j)
-        store(out, at + j, s0)
+        add_rows(zeros(16), column, value, start, stop, weights, base + j, stride, out, at + j, fresh)
         j += 16
 
 
-@njit
+@njit(error_model="numpy")
 def compress(dense, at, width, column, value):
     """Write the non-zero elements of dense[at : at + width] to (column, value) and return how many there are."""
     count = 0
     for k in range(width):
-        x = dense[at + k]
+        x = item(dense, at + k)
         column[count] = k
         value[count] = x
         count += x != np.float32(0.0)  # a NaN counts: it is no zero
     return count
 
 
-@njit
-def forward(sizes, offsets, weights, first, column, value, row, activations, at, scratch_column, scratch_value):
-    """Run one sample through the network; write the hidden activations, then z of the last layer, from `at` on."""
+@njit(error_model="numpy")
+def rectify(z, at, width):
+    """Set z[at : at + width] to z > 0 ? z : +0, element by element."""
+    for j in range(at, at + width):
+        x = item(z, j)
+        z[j] = x if x > np.float32(0.0) else np.float32(0.0)
+
+
+@njit(error_model="numpy")
+def upper_layers(sizes, offsets, strides, weights, activations, at, column, value):
+    """Run one sample through the layers above the first, whose z, bias added, stands at activations[at :].
+
+    The hidden activations and the last z are written there, each padded; `offsets[l]` is where layer l's rows begin in
+    `weights`, `strides[l]` apart. `column` and `value` are scratch.
+    """
     layers = len(sizes) - 1
-    before = at
-    for layer in range(layers):
+    for layer in range(1, layers):
         inputs, width = sizes[layer], sizes[layer + 1]
-        base = offsets[layer]
-        if layer == 0:
-            combine(column, value, first[row], first[row + 1], weights, base, width, activations, at)
-        else:
-            count = compress(activations, before, inputs, scratch_column, scratch_value)
-            combine(scratch_column, scratch_value, ZERO, count, weights, base, width, activations, at)
-        bias = base + inputs * width
-        last = layer == layers - 1
+        rectify(activations, at, inputs)
+        count = compress(activations, at, inputs, column, value)
+        at += padded(inputs)
+        base, stride = offsets[layer], strides[layer]
+        combine(column, value, ZERO, count, weights, base, stride, width, activations, at, True)
+        bias = base + inputs * stride
         for j in range(width):
-            z = activations[at + j] + weights[bias + j]
-            activations[at + j] = z if last or z > np.float32(0.0) else np.float32(0.0)
-        before = at
-        at += padded(width)
+            activations[at + j] = item(activations, at + j) + item(weights, bias + j)
 
 
-@njit
+@njit(error_model="numpy")
 def largest(logits, at, classes):
     """Return the lowest index of the maximum."""
     best = 0
     for j in range(1, classes):
-        if logits[at + j] > logits[at + best]:
+        if item(logits, at + j) > item(logits, at + best):
             best = j
     return best
 
 
-@njit
-def softmax_cross_entropy(logits, at, classes, label, errors):
-    """Write p − onehot(label) to errors[at :], flushed, and return the loss."""
+@njit(error_model="numpy")
+def softmax_cross_entropy(logits, at, classes, label, errors, to):
+    """Write p − onehot(label), flushed, to errors[to :], padded with +0, and return the loss."""
     top = logits[at + largest(logits, at, classes)]
     total = np.float32(0.0)
     for j in range(classes):
-        errors[at + j] = exp32(logits[at + j] - top)
-        total = total + errors[at + j]
+        errors[to + j] = exp32(logits[at + j] - top)
+        total = total + errors[to + j]
     for j in range(classes):
-        error = errors[at + j] / total
+        error = errors[to + j] / total
         if j == label:
             error = error - np.float32(1.0)
-        errors[at + j] = np.float32(0.0) if abs(error) < FLUSH else error
+        errors[to + j] = np.float32(0.0) if abs(error) < FLUSH else error
+    for j in range(classes, padded(classes)):
+        errors[to + j] = np.float32(0.0)
     return log32(total) - (logits[at + label] - top)
 
 
-@njit
-def backward(sizes, transposed, turned, activations, errors, at, stride, scratch_column, scratch_value):
-    """Propagate one sample's last error down; errors[at :] is laid out as the activations are, `stride` long."""
-    end = at + stride
-    for layer in range(len(sizes) - 2, 0, -1):
+@njit(error_model="numpy")
+def backward(sizes, transposed, turned, activations, at, errors, places, column, value):
+    """Propagate one sample's last error down. `places[l]` is where layer l's errors stand in `errors`, padded with +0.
+
+    `activations[at :]` are what `upper_layers` left; `transposed[l]` is where layer l's weights, transposed, rows
+    padded, begin in `turned`.
+    """
+    layers = len(sizes) - 1
+    for layer in range(1, layers - 1):
+        at += padded(sizes[layer])
+    for layer in range(layers - 1, 0, -1):
         inputs, width = sizes[layer], sizes[layer + 1]
-        above = end - padded(width)
-        below = above - padded(inputs)
-        count = compress(errors, above, width, scratch_column, scratch_value)
-        combine(scratch_column, scratch_value, ZERO, count, turned, transposed[layer], inputs, errors, below)
+        stride = padded(inputs)
+        to = places[layer - 1]
+        count = compress(errors, places[layer], width, column, value)
+        combine(column, value, ZERO, count, turned, transposed[layer], stride, inputs, errors, to, True)
         for k in range(inputs):
-            if not activations[below + k] > np.float32(0.0):
-                errors[below + k] = np.float32(0.0)
-        end = above
+            if not item(activations, at + k) > np.float32(0.0):
+                errors[to + k] = np.float32(0.0)
+        for k in range(inputs, stride):
+            errors[to + k] = np.float32(0.0)
+        if layer > 1:
+            at -= padded(sizes[layer - 1])
 
 
-@kernel(nogil=True)
-def evaluate(rank, size, barrier, sizes, weights, first, column, value, labels, losses, wrong):
-    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,)."""
-    offsets, stride, widest = measure(sizes)
-    classes = sizes[-1]
-    activations = np.empty(stride, np.float32)
-    errors = np.empty(stride, np.float32)
-    scratch_column = np.empty(widest + 1, np.int32)
-    scratch_value = np.empty(widest + 1, np.float32)
-    last = stride - padded(classes)
-    n = len(labels)
-    for row in range(n * rank // size, n * (rank + 1) // size):
-        forward(sizes, offsets, weights, first, column, value, row, activations, ZERO, scratch_column, scratch_value)
-        losses[row] = softmax_cross_entropy(activations, last, classes, labels[row], errors)
-        wrong[row] = largest(activations, last, classes) != labels[row]
-    meet(size, barrier)
+@njit(error_model="numpy")
+def turn(weights, base, stride, begin, end, inputs, width, out, at):
+    """Transpose rows begin … end − 1 of a layer's weights: out[at + j·padded(inputs) + k] = weights[base + k·stride + j].
+
+    `begin` is a multiple of 16. What is written beyond the weights is arbitrary.
+    """
+    out_stride = padded(inputs)
+    k = begin
+    while k + 16 <= end:
+        for j in range(0, width, 16):
+            transpose16(weights, base + k * stride + j, stride, out, at + j * out_stride + k, out_stride)
+        k += 16
+    for last in range(k, end):
+        for j in range(width):
+            out[at + j * out_stride + last] = item(weights, base + last * stride + j)

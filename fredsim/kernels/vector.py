@@ -1,9 +1,12 @@
-"""A vector type for numba: sixteen float32 lanes, so that a loop over many arrays is sure to run in vector registers.
+"""A vector type for numba: 16, 32 or 64 float32 lanes, so that a loop over many arrays is sure to run in registers.
 
 LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type
 knows only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a
 scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
-to float32 first, as NumPy rounds it beside a float32 array.
+to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
+
+`load` and its like take a vector, `zeros(16)` say, from which they learn how many lanes are meant; arrays are
+contiguous float32, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -18,77 +21,82 @@ from numba.extending import intrinsic, lower_builtin, lower_cast, models, overlo
 
 from fredsim.numerics import rules
 
-__all__ = ["LANES", "floats", "load", "load_part", "store", "store_part", "zeros16"]
+__all__ = [
+    "LANES",
+    "all_equal_itself",
+    "floats",
+    "integers",
+    "item",
+    "load",
+    "load_part",
+    "store",
+    "store_part",
+    "transpose16",
+    "zeros",
+]
 
-LANES = 16
-FLOATS = ir.VectorType(ir.FloatType(), LANES)
-BOOLS = ir.VectorType(ir.IntType(1), LANES)
+LANES = 16  # of the narrowest vector, to which rows are padded
 INT32 = ir.IntType(32)
 
 
 class VectorType(types.Type):
-    """Sixteen float32."""
+    """So many float32."""
 
-    def __init__(self):
-        super().__init__(name="fredsim_float32x16")
+    def __init__(self, lanes):
+        super().__init__(name=f"fredsim_float32x{lanes}")
+        self.lanes = lanes
+        self.llvm = ir.VectorType(ir.FloatType(), lanes)
 
 
 class MaskType(types.Type):
-    """Sixteen truth values, the result of comparing two vectors."""
+    """So many truth values, the result of comparing two vectors."""
 
-    def __init__(self):
-        super().__init__(name="fredsim_bool1x16")
-
-
-vector = VectorType()
-mask = MaskType()
+    def __init__(self, lanes):
+        super().__init__(name=f"fredsim_bool1x{lanes}")
+        self.llvm = ir.VectorType(ir.IntType(1), lanes)
 
 
-@register_model(VectorType)
-class VectorModel(models.PrimitiveModel):
+class _Model(models.PrimitiveModel):
     """A vector is one LLVM value."""
 
     def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, FLOATS)
+        super().__init__(dmm, fe_type, fe_type.llvm)
 
 
-@register_model(MaskType)
-class MaskModel(models.PrimitiveModel):
-    """A mask is one LLVM value."""
-
-    def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, BOOLS)
+register_model(VectorType)(_Model)
+register_model(MaskType)(_Model)
 
 
-def _splat(builder, value):
-    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, INT32(0))
-    zeros = ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES)
+def _splat(builder, value, lanes):
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, INT32(0))
+    zeros = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zeros)
 
 
-def _below(builder, count):
+def _below(builder, count, lanes):
     """Return the mask of the lanes whose index is below `count`."""
-    lanes = ir.Constant(ir.VectorType(INT32, LANES), list(range(LANES)))
-    return builder.icmp_signed("<", lanes, _splat(builder, builder.trunc(count, INT32)))
+    index = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", index, _splat(builder, builder.trunc(count, INT32), lanes))
 
 
-@lower_cast(types.Number, vector)
+@lower_cast(types.Number, VectorType)
 def _cast(context, builder, fromty, toty, value):
-    return _splat(builder, context.cast(builder, value, fromty, types.float32))
+    return _splat(builder, context.cast(builder, value, fromty, types.float32), toty.lanes)
 
 
-def _register(function, arity, emit, result=vector):
+def _register(function, arity, emit, result=lambda vector: vector):
     """Let `function` take vectors, or vectors and numbers, and be `emit(builder, *values)`."""
 
     @infer_global(function)
     class Template(AbstractTemplate):
         def generic(self, args, kws):
-            fitting = len(args) == arity and all(isinstance(a, VectorType | types.Number) for a in args)
-            if fitting and any(isinstance(a, VectorType) for a in args):
-                return signature(result, *[vector] * arity)
+            vectors = [a for a in args if isinstance(a, VectorType)]
+            fitting = len(args) == arity and all(a in vectors or isinstance(a, types.Number) for a in args)
+            if fitting and vectors:
+                return signature(result(vectors[0]), *vectors[:1] * arity)
             return None
 
-    @lower_builtin(function, *[vector] * arity)
+    @lower_builtin(function, *[VectorType] * arity)
     def lower(context, builder, sig, args):
         return emit(builder, *args)
 
@@ -100,31 +108,36 @@ _register(operator.truediv, 2, lambda b, x, y: b.fdiv(x, y))
 _register(operator.neg, 1, lambda b, x: b.fneg(x))
 for _symbol, _operator in {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
                            "==": operator.eq}.items():  # fmt: skip
-    _register(_operator, 2, lambda b, x, y, symbol=_symbol: b.fcmp_ordered(symbol, x, y), mask)
-_register(operator.ne, 2, lambda b, x, y: b.fcmp_unordered("!=", x, y), mask)
+    _register(
+        _operator,
+        2,
+        lambda b, x, y, symbol=_symbol: b.fcmp_ordered(symbol, x, y),
+        lambda vector: MaskType(vector.lanes),
+    )
+_register(operator.ne, 2, lambda b, x, y: b.fcmp_unordered("!=", x, y), lambda vector: MaskType(vector.lanes))
 
 
-def _call(name, result, *arguments):
-    def emit(builder, *values):
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
-        return builder.call(function, values)
-
-    return emit
+def _call(builder, name, result, *values):
+    function_type = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
 
 
 @intrinsic
 def _sqrt(typingctx, x):
-    return vector(vector), lambda context, builder, sig, args: _call("llvm.sqrt.v16f32", FLOATS, FLOATS)(builder, *args)
+    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.sqrt.v{x.lanes}f32", x.llvm, *args)
 
 
 @intrinsic
 def _absolute(typingctx, x):
-    return vector(vector), lambda context, builder, sig, args: _call("llvm.fabs.v16f32", FLOATS, FLOATS)(builder, *args)
+    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.fabs.v{x.lanes}f32", x.llvm, *args)
 
 
 @intrinsic
 def _where(typingctx, condition, x, y):
-    return vector(mask, vector, vector), lambda context, builder, sig, args: builder.select(*args)
+    vector = x if isinstance(x, VectorType) else y
+    if not isinstance(vector, VectorType):  # numbers on both sides: as many as the condition's lanes
+        vector = VectorType(condition.llvm.count)
+    return vector(condition, vector, vector), lambda context, builder, sig, args: builder.select(*args)
 
 
 @overload(rules.sqrt)
@@ -142,20 +155,11 @@ def _overload_where(condition, x, y):
     return (lambda condition, x, y: _where(condition, x, y)) if isinstance(condition, MaskType) else None
 
 
-@intrinsic
-def zeros16(typingctx):
-    """Return sixteen +0."""
-    return vector(), lambda context, builder, sig, args: ir.Constant(FLOATS, [0.0] * LANES)
-
-
-@intrinsic
-def broadcast(typingctx, x):
-    """Return `x`, rounded to float32, in every lane."""
-
-    def generate(context, builder, sig, args):
-        return _splat(builder, context.cast(builder, args[0], sig.args[0], types.float32))
-
-    return vector(x), generate
+@intrinsic(prefer_literal=True)
+def zeros(typingctx, lanes):
+    """Return so many +0; `lanes` is a constant."""
+    vector = VectorType(lanes.literal_value)
+    return vector(lanes), lambda context, builder, sig, args: ir.Constant(vector.llvm, [0.0] * vector.lanes)
 
 
 @intrinsic
@@ -164,50 +168,50 @@ def all_equal_itself(typingctx, x):
 
     def generate(context, builder, sig, args):
         ordered = builder.fcmp_ordered("==", args[0], args[0])
-        bits = builder.bitcast(ordered, ir.IntType(LANES))
-        return builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 2**LANES - 1))
+        bits = builder.bitcast(ordered, ir.IntType(x.lanes))
+        return builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 2**x.lanes - 1))
 
-    return types.boolean(vector), generate
+    return types.boolean(x), generate
 
 
-def _address(context, builder, array_type, array, index, element=FLOATS):
+def _address(context, builder, array_type, array, index, element):
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
 
 
 @intrinsic
-def load(typingctx, array, index):
-    """Return array[index : index + 16] of a contiguous float32 array; nothing is checked."""
+def load(typingctx, like, array, index):
+    """Return array[index :] in all lanes."""
 
     def generate(context, builder, sig, args):
-        value = builder.load(_address(context, builder, sig.args[0], *args))
+        value = builder.load(_address(context, builder, array, *args[1:], like.llvm))
         value.align = 4
         return value
 
-    return vector(array, types.intp), generate
+    return like(like, array, types.intp), generate
 
 
 @intrinsic
 def store(typingctx, array, index, value):
-    """Set array[index : index + 16]; nothing is checked."""
+    """Set array[index :] to all lanes."""
 
     def generate(context, builder, sig, args):
-        builder.store(args[2], _address(context, builder, sig.args[0], *args[:2])).align = 4
+        builder.store(args[2], _address(context, builder, array, *args[:2], value.llvm)).align = 4
         return context.get_dummy_value()
 
-    return types.none(array, types.intp, vector), generate
+    return types.none(array, types.intp, value), generate
 
 
 @intrinsic
-def load_part(typingctx, array, index, count):
+def load_part(typingctx, like, array, index, count):
     """Return array[index : index + count] in the first lanes, +0 in the others; the others are not read."""
 
     def generate(context, builder, sig, args):
-        pointer = _address(context, builder, sig.args[0], *args[:2])
-        emit = _call("llvm.masked.load.v16f32.p0", FLOATS, pointer.type, INT32, BOOLS, FLOATS)
-        return emit(builder, pointer, INT32(4), _below(builder, args[2]), ir.Constant(FLOATS, [0.0] * LANES))
+        pointer = _address(context, builder, array, *args[1:3], like.llvm)
+        mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
+        return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, pointer, INT32(4), mask, zero)
 
-    return vector(array, types.intp, types.intp), generate
+    return like(like, array, types.intp, types.intp), generate
 
 
 @intrinsic
@@ -215,30 +219,80 @@ def store_part(typingctx, array, index, value, count):
     """Set array[index : index + count] from the first lanes; nothing else is touched."""
 
     def generate(context, builder, sig, args):
-        pointer = _address(context, builder, sig.args[0], *args[:2])
-        emit = _call("llvm.masked.store.v16f32.p0", ir.VoidType(), FLOATS, pointer.type, INT32, BOOLS)
-        emit(builder, args[2], pointer, INT32(4), _below(builder, args[3]))
+        pointer = _address(context, builder, array, *args[:2], value.llvm)
+        mask = _below(builder, args[3], value.lanes)
+        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], pointer, INT32(4), mask)
         return context.get_dummy_value()
 
-    return types.none(array, types.intp, vector, types.intp), generate
+    return types.none(array, types.intp, value, types.intp), generate
 
 
 @intrinsic
-def floats(typingctx, address, count):
-    """Return the float32 array of `count` elements at a memory address, which the caller keeps alive."""
-    array_type = types.Array(types.float32, 1, "C")
+def item(typingctx, array, index):
+    """Return array[index] of a contiguous array of any type: no test for negative indices."""
 
     def generate(context, builder, sig, args):
-        array = context.make_array(array_type)(context, builder)
-        size = context.get_constant(types.intp, 4)
-        context.populate_array(
-            array,
-            data=builder.inttoptr(args[0], array.data.type),
-            shape=[args[1]],
-            strides=[size],
-            itemsize=size,
-            meminfo=None,
-        )
-        return array._getvalue()
+        data = context.make_array(array)(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]]))
 
-    return array_type(types.intp, types.intp), generate
+    return array.dtype(array, types.intp), generate
+
+
+def _at_address(element):
+    """Return an intrinsic that views memory at an address as an array of `element`."""
+    array_type = types.Array(element, 1, "C")
+
+    def view(typingctx, address, count):
+        def generate(context, builder, sig, args):
+            array = context.make_array(array_type)(context, builder)
+            size = context.get_constant(types.intp, element.bitwidth // 8)
+            context.populate_array(
+                array,
+                data=builder.inttoptr(args[0], array.data.type),
+                shape=[args[1]],
+                strides=[size],
+                itemsize=size,
+                meminfo=None,
+            )
+            return array._getvalue()
+
+        return array_type(types.intp, types.intp), generate
+
+    return intrinsic(view)
+
+
+#: floats(address, count), integers(address, count): the array at a memory address, which the caller keeps alive.
+floats = _at_address(types.float32)
+integers = _at_address(types.int64)
+
+
+@intrinsic
+def transpose16(typingctx, source, index, stride, out, at, out_stride):
+    """Set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
+
+    def generate(context, builder, sig, args):
+        like = VectorType(16)
+
+        def row(array_type, array, index, stride, i):
+            place = builder.add(index, builder.mul(stride, ir.Constant(index.type, i)))
+            return _address(context, builder, array_type, array, place, like.llvm)
+
+        rows = []
+        for i in range(16):
+            value = builder.load(row(source, *args[:3], i))
+            value.align = 4
+            rows.append(value)
+        for half in (8, 4, 2, 1):  # exchange the off-diagonal halves of blocks of 2·half
+            low = [lane if not lane & half else lane - half + 16 for lane in range(16)]
+            high = [lane + half if not lane & half else lane + 16 for lane in range(16)]
+            masks = [ir.Constant(ir.VectorType(INT32, 16), lanes) for lanes in (low, high)]
+            for i in range(16):
+                if not i & half:
+                    pair = rows[i], rows[i + half]
+                    rows[i], rows[i + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+        for i, value in enumerate(rows):
+            builder.store(value, row(out, *args[3:], i)).align = 4
+        return context.get_dummy_value()
+
+    integer = types.intp
+    return types.none(source, integer, integer, out, integer, integer), generate

@@ -66,11 +66,13 @@ class Rule:
     """An elementwise rule: its function, and how the arguments divide into state, gradient and coefficients.
 
     The function's arguments are the parameter, one per name of `state`, the gradient, then the coefficients. It must be
-    a module's plain function, since backends compile it from its source text.
+    a module's plain function, since backends compile it from its source text. `zero_keeps` declares that a gradient of
+    +0 leaves a finite parameter as it is, whatever state and coefficients a run can have; most pixels of an image are 0.
     """
 
     function: Callable[..., Any]
     state: tuple[str, ...] = ()
+    zero_keeps: bool = False
     coefficients: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
