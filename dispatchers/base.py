@@ -7,11 +7,16 @@ never on a clock, so that the order can be drawn ahead.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
 from fredsim.streams import Streams
 
 __all__ = ["Dispatcher"]
+
+Integers = NDArray[np.int64]
 
 
 class Dispatcher(Configurable):
@@ -26,6 +31,10 @@ class Dispatcher(Configurable):
     def choose(self, step: int) -> int:
         """Return the client whose gradient arrives at iteration `step`; each step is asked for once, in order."""
         raise NotImplementedError
+
+    def order(self, count: int) -> Integers:
+        """Return what `choose` would at steps 0 … count − 1 if nobody were ever held, int64 (count,); asked for once."""
+        return np.array([self.choose(step) for step in range(count)], np.int64)
 
     def hold(self, client: int) -> None:
         """Take the client, which is eligible, out of the choice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.streams import Streams
 
@@ -33,6 +33,10 @@ class RoundRobin(Dispatcher):
             following = self._eligible.find(before % self._eligible.total)
         self._last = following
         return following
+
+    def order(self, count: int) -> Integers:
+        """Count."""
+        return np.arange(count) % self._clients
 
     def hold(self, client: int) -> None:
         """Take the client out of the choice."""

@@ -6,9 +6,10 @@ import csv
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field, field_validator
 
-from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters
 from fredsim.streams import Streams
@@ -58,6 +59,10 @@ class Scripted(Dispatcher):
             if client not in self._held:
                 return client
         raise everybody_held(step)
+
+    def order(self, count: int) -> Integers:
+        """Repeat the order."""
+        return np.resize(np.array(self._order, np.int64), count)
 
     def hold(self, client: int) -> None:
         """Take the client out of the choice."""

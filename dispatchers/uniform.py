@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.streams import Stream, Streams
 
@@ -44,6 +44,10 @@ class Uniform(Dispatcher):
         else:
             k = product >> 32
         return k if self._eligible is None else self._eligible.find(k)
+
+    def order(self, count: int) -> Integers:
+        """Draw all at once."""
+        return self._streams.below(self._clients, Stream.DISPATCH, 0, np.arange(count))
 
     def hold(self, client: int) -> None:
         """Take the client out of the choice."""

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
+from fredsim.dispatchers.base import Dispatcher
 from fredsim.dispatchers.gates import Budget, Statistics
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
-from fredsim.servers.base import Server
+from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Stream, Streams
 
@@ -91,6 +92,7 @@ class AdaptedServer(Adapted):
         self.cancels = bool(getattr(server, "cancels", False))
         self.pushes: Work = getattr(server, "pushes", "gradient")
         self.averages = hasattr(server, "averaged_params")
+        self.unforeseen: str = getattr(server, "unforeseen", "the server sees whole gradients")
         self._layout = layout
         self._mean = operations.mean
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
@@ -110,6 +112,12 @@ class AdaptedServer(Adapted):
         """The parameters to evaluate: averaged ones where the server averages."""
         params: Array = self._inner.averaged_params if self.averages else self._inner.params
         return params
+
+    @property
+    def elementwise(self) -> ElementwiseServer:
+        """The server itself, whose updates are known ahead but for the rule."""
+        server: ElementwiseServer = self._inner
+        return server
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
@@ -202,6 +210,12 @@ class AdaptedDispatcher(Adapted):
                 f"iteration {step}", "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}"
             )
         return int(client)
+
+    def order(self, count: int) -> NDArray[np.int64]:
+        """Return the clients of the first `count` iterations, where none is ever held."""
+        if isinstance(self._inner, Dispatcher):
+            return self._inner.order(count)
+        return np.array([self.choose(step) for step in range(count)], np.int64)
 
 
 class AdaptedGate(Adapted):

@@ -27,7 +27,7 @@ from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation import Diverged, Interval, Length, Outcome, Simulation
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, make_simulation
 from fredsim.streams import Streams
 
 __all__ = ["Observer", "Silent", "claim", "execute", "finished"]
@@ -250,7 +250,7 @@ class _Simulate:
                 self._observer.row(row)
 
             recorder = Recorder(on_row)
-            simulation = Simulation(
+            parts = Parts(
                 model=prepared.model,
                 params=prepared.model.initial(streams),
                 engine=self._engine,
@@ -261,12 +261,14 @@ class _Simulate:
                 streams=streams,
                 clients=experiment.clients.count,
                 window=experiment.window,
+                path=experiment.path,
+                backend=experiment.backend,
                 interval=self._interval(),
                 recorder=recorder,
                 progress=self._observer.advance,
                 stop=stop,
             )
-            return simulation.run(length), recorder
+            return make_simulation(parts).run(length), recorder
 
     def _interval(self) -> Interval:
         evaluation = self._prepared.experiment.evaluation

@@ -20,6 +20,7 @@ from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, explain
 from fredsim.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.outbox import DroppedPush
+from fredsim.paths import Path
 from fredsim.protocol import check, make_protocol
 from fredsim.registry import Kind, build, resolve_hyper
 from fredsim.sampling import Sampling
@@ -129,6 +130,7 @@ class Experiment(HyperParameters):
     backend: Backend = "numba"
     threads: PositiveInt | None = None
     window: PositiveInt | None = None
+    path: Path = "auto"
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
@@ -141,7 +143,7 @@ class Experiment(HyperParameters):
     @property
     def digest(self) -> str:
         """The SHA-256 of what determines the bits: all but the name and how the run is computed."""
-        data = {k: v for k, v in self.plain().items() if k not in {"name", "backend", "threads", "window"}}
+        data = {k: v for k, v in self.plain().items() if k not in {"name", "backend", "threads", "window", "path"}}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

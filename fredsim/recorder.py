@@ -70,6 +70,18 @@ class Recorder:
         self.potential_pushes += 1
         self.pushes += size > 0
         self.bytes_pushed += size
+        self._losses.append(losses[None])
+
+    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], pushed: int, fetched: int) -> None:
+        """Count n events at once, staleness (n,) and losses (n, µ), of `pushed` and `fetched` bytes each."""
+        n = len(staleness)
+        self.potential_pushes += n
+        self.pushes += n
+        self.bytes_pushed += n * pushed
+        self.potential_fetches += n
+        self.fetches += n
+        self.bytes_fetched += n * fetched
+        self._staleness.extend(staleness.tolist())
         self._losses.append(losses)
 
     def apply(self, staleness: int) -> None:
@@ -113,7 +125,7 @@ class Recorder:
         """Return the mean of the minibatches' mean losses, both by the contract's tree in float64."""
         if not self._losses:
             return None
-        samples = np.stack(self._losses, axis=1).astype(np.float64)
+        samples = np.concatenate(self._losses).T.astype(np.float64)
         return mean64(tree_sum(samples) / np.float64(len(samples)))
 
 

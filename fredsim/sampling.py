@@ -16,7 +16,9 @@ Sampling = Literal["sequential", "iid", "shuffled"]
 
 
 class Sampler(Protocol):
-    """Gives minibatches."""
+    """Gives minibatches of `batch_size` samples."""
+
+    batch_size: int
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return the samples (B, µ) of B gradients by iteration of arrival, client and that client's own count."""
@@ -28,6 +30,7 @@ class Sequential:
 
     def __init__(self, samples: int, batch_size: int) -> None:
         self._batches = samples // batch_size
+        self.batch_size = batch_size
         self._within = np.arange(batch_size, dtype=np.int64)
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
@@ -41,6 +44,7 @@ class Shuffled:
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         self._batches = samples // batch_size
+        self.batch_size = batch_size
         self._within = np.arange(batch_size, dtype=np.int64)
         self._samples = samples
         self._streams = streams
@@ -72,6 +76,7 @@ class Iid:
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         self._samples = samples
+        self.batch_size = batch_size
         self._within = np.arange(batch_size, dtype=np.int64)
         self._streams = streams
 

@@ -19,23 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedDispatcher, AdaptedServer, Pushed
-from fredsim.backends import Engine
+from fredsim.backends import Backend, Engine
 from fredsim.clients import Holdings, SnapshotHoldings
 from fredsim.errors import ConfigError
+from fredsim.foresight import foresee
 from fredsim.models import Mlp
 from fredsim.outbox import Message, Outbox
+from fredsim.paths import Path, choose_path
 from fredsim.protocol import Protocol, check
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
 from fredsim.streams import Streams
 
-__all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
+__all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation", "make_simulation"]
 
 Array = NDArray[np.float32]
 Status = Literal["finished", "diverged", "interrupted"]
 
 #: The gradients of one window should fit the last level of cache together.
 WINDOW_BYTES = 16 * 2**20
+#: Seconds between two looks at whether to stop.
+SLICE = 0.2
 
 
 @dataclass(frozen=True)
@@ -83,57 +87,53 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
         self.iteration = iteration
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of; dispatcher, gates and compressor are started already."""
+
+    model: Mlp
+    params: Array
+    engine: Engine
+    server: Any
+    dispatcher: Any
+    protocol: Protocol
+    sampler: Sampler
+    streams: Streams
+    clients: int
+    window: int | None
+    path: Path
+    backend: Backend
+    interval: Interval
+    recorder: Recorder
+    progress: Callable[[int, int], None]
+    stop: Callable[[], bool]
+
+
+def make_simulation(parts: Parts) -> Simulation:
+    """Start the server and return a run's simulation, by the path that it can take.
+
+    Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
+    """
+    server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
+    check(parts.protocol, server)
+    choice = choose_path(parts.path, parts.backend, server, parts.protocol)
+    simulation = WorkInHand if choice.path == "hand" else Snapshots
+    return simulation(parts, server)
+
+
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
-    def __init__(
-        self,
-        *,
-        model: Mlp,
-        params: Array,
-        engine: Engine,
-        server: Any,
-        dispatcher: Any,
-        protocol: Protocol,
-        sampler: Sampler,
-        streams: Streams,
-        clients: int,
-        window: int | None,
-        interval: Interval,
-        recorder: Recorder,
-        progress: Callable[[int, int], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        """Wire the parts and start the server; dispatcher, gates and compressor are started already.
-
-        Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
-        """
-        self._layout = model.layout
-        self._engine = engine
-        self._server = AdaptedServer(server, params, clients, model.layout, engine, streams)
-        self._dispatcher = AdaptedDispatcher(dispatcher, clients)
-        self._protocol = protocol
-        check(protocol, self._server)
-        self._sampler = sampler
-        self._recorder = recorder
-        self._interval = interval
-        self._progress = progress
-        self._stop = stop
-        tensors = [math.prod(shape) for _, shape in model.layout.tensors]
-        self._holdings: Holdings = SnapshotHoldings(
-            engine, params, clients, wait=protocol.wait, pushes=self._server.pushes, tensors=tensors
-        )
-        self._outbox = Outbox(protocol.dropped_push, tensors)
-        self._numbers = np.zeros(clients, np.int64)  # how many works each client has begun
-        self._order: deque[int] = deque()  # choices drawn ahead
-        self._drawn = 0
-        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
-        gated = protocol.push_gate is not None or protocol.fetch_gate is not None
-        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or self._server.pushes != "gradient"
-        certain = not self._server.cancels and not (self._server.holds and gated) and not self._steps_alone
-        room = WINDOW_BYTES // (4 * len(params))
-        self._window = (window or max(1, min(clients, room))) if certain else 1
+    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
+        self._parts = parts
+        self._server = server
+        self._layout = parts.model.layout
+        self._engine = parts.engine
+        self._dispatcher = AdaptedDispatcher(parts.dispatcher, parts.clients)
+        self._protocol = parts.protocol
+        self._sampler = parts.sampler
+        self._recorder = parts.recorder
+        self._interval = parts.interval
         self.iteration = 0
         self._seconds_evaluation = 0.0
 
@@ -143,11 +143,11 @@ class Simulation:
         self._record()
         status: Status = "finished"
         while not self._over(length):
-            if self._stop():
+            if self._parts.stop():
                 status = "interrupted"
                 break
-            self._advance(self._limit(length))
-            self._progress(self.iteration, self._server.timestamp)
+            self._advance(length)
+            self._parts.progress(self.iteration, self._server.timestamp)
         if self._recorder.rows[-1].iteration != self.iteration:
             self._record()
         seconds = time.perf_counter() - begin - self._seconds_evaluation
@@ -160,6 +160,40 @@ class Simulation:
             return True
         return length.updates is not None and self._server.timestamp >= length.updates
 
+    def _advance(self, length: Length) -> None:
+        """Let some events happen, none beyond the run's length."""
+        raise NotImplementedError
+
+    def _record(self) -> None:
+        begin = time.perf_counter()
+        validation = self._engine.evaluate(self._server.result, "validation")
+        self._seconds_evaluation += time.perf_counter() - begin
+        digest = self._layout.digest(self._server.params)
+        self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
+
+
+class Snapshots(Simulation):
+    """Clients hold the parameters they fetched: for any server, gate and compressor."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
+        super().__init__(parts, server)
+        tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
+        self._holdings: Holdings = SnapshotHoldings(
+            parts.engine, parts.params, parts.clients, wait=parts.protocol.wait, pushes=server.pushes, tensors=tensors
+        )
+        self._outbox = Outbox(parts.protocol.dropped_push, tensors)
+        self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
+        self._order: deque[int] = deque()  # choices drawn ahead
+        self._drawn = 0
+        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
+        protocol = parts.protocol
+        gated = protocol.push_gate is not None or protocol.fetch_gate is not None
+        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
+        certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
+        room = WINDOW_BYTES // (4 * len(parts.params))
+        self._window = (parts.window or max(1, min(parts.clients, room))) if certain else 1
+
     def _limit(self, length: Length) -> int:
         """Return how many events are sure to be part of the run: an event makes at most one update."""
         limits = [self._window]
@@ -169,9 +203,9 @@ class Simulation:
             limits.append(length.updates - self._server.timestamp)
         return min(limits)
 
-    def _advance(self, limit: int) -> None:
-        """Compute the work of up to `limit` arrivals together, then let them arrive one by one."""
-        clients = self._next_clients(limit)
+    def _advance(self, length: Length) -> None:
+        """Compute the work of the next few arrivals together, then let them arrive one by one."""
+        clients = self._next_clients(self._limit(length))
         steps = self._protocol.local_steps
         within = np.arange(steps)
         iterations = (np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within).reshape(-1)
@@ -268,9 +302,80 @@ class Simulation:
             self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
         return True
 
+
+class WorkInHand(Simulation):
+    """Clients hold the work they have in hand: all that the events depend on is known before the first."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
+        super().__init__(parts, server)
+        self._machine: Any = None
+        self._many = 64  # events at once: what takes a fraction of a second
+
+    def _prepare(self, length: Length) -> None:
+        """Foresee all events, and begin the work that clients start from the initial parameters."""
+        events = min(limit for limit in (length.iterations, length.updates) if limit is not None)
+        self._foresight = seen = foresee(self._dispatcher.order(events), wait=self._protocol.wait)
+        server = self._server.elementwise
+        arrays = [server.arrays[name] for name in server.rule.state]
+        self._machine = self._engine.work_in_hand(
+            self._parts.sampler.batch_size, server.update, server.params, arrays, seen.slots, self._parts.window
+        )
+        self._staleness = seen.staleness
+        first = np.flatnonzero(seen.source < 0)
+        nobody = np.full(1024, -1, np.int64)
+        for begin in range(0, len(first), len(nobody)):
+            targets = first[begin : begin + len(nobody)]
+            none = nobody[: len(targets)]
+            self._machine.advance(
+                none, seen.slot[targets], none, self._rows(targets), np.zeros((len(targets), 1), np.float32)
+            )
+
+    def _rows(self, events: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
+        seen, some = self._foresight, events >= 0
+        result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
+        chosen = events[some]
+        result[some] = self._sampler.rows(chosen, seen.clients[chosen], seen.number[chosen])
+        return result
+
+    def _advance(self, length: Length) -> None:
+        """Let events happen up to the next row, or as many as take a fraction of a second."""
+        if self._machine is None:
+            self._prepare(length)
+        began = time.perf_counter()
+        seen, begin = self._foresight, self.iteration
+        end = min(len(seen), begin + self._many, begin + self._interval.every - begin % self._interval.every)
+        targets = seen.target[begin:end]
+        server = self._server.elementwise
+        t, staleness = np.arange(begin, end), self._staleness[begin:end]
+        coefficients = np.stack(np.broadcast_arrays(*server.coefficients(t, staleness), t)[:-1], axis=1).astype(
+            np.float32
+        )
+        losses, happened = self._machine.advance(
+            seen.slot[begin:end],
+            np.where(targets >= 0, seen.slot[begin:end], -1),
+            seen.source[begin:end] - begin,
+            self._rows(targets),
+            coefficients,
+        )
+        if happened < end - begin:
+            raise Diverged(begin + happened)
+        size = server.params.nbytes
+        self._recorder.events(
+            staleness, losses, self._server.bytes_of("pushed", size), self._server.bytes_of("fetched", size)
+        )
+        self.iteration = server.timestamp = self._server.timestamp = end
+        took = time.perf_counter() - began
+        if took < SLICE / 2:
+            self._many *= 2
+        elif took > SLICE and self._many > 1:
+            self._many //= 2
+        if end % self._interval.every == 0:
+            self._record()
+
     def _record(self) -> None:
-        begin = time.perf_counter()
-        validation = self._engine.evaluate(self._server.result, "validation")
-        self._seconds_evaluation += time.perf_counter() - begin
-        digest = self._layout.digest(self._server.params)
-        self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
+        """Record a row of the server's own arrays."""
+        if self._machine is not None:
+            server = self._server.elementwise
+            self._machine.give(server.params, [server.arrays[name] for name in server.rule.state])
+        super()._record()

@@ -78,6 +78,7 @@ class Server(Configurable):
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
             those steps took it.
         finite: whether every parameter was finite after the last update.
+        unforeseen: why its updates are not known ahead.
 
     """
 
@@ -90,6 +91,7 @@ class Server(Configurable):
     cancels: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
+    unforeseen: str = "the server sees whole gradients"
 
     #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
@@ -189,6 +191,20 @@ class ElementwiseServer(Server):
         `t` and `staleness` are integers, or int64 arrays (n,) of n pushes: each coefficient is a number or (n,) then.
         """
         raise NotImplementedError
+
+    @property
+    def unforeseen(self) -> str:
+        """Why an update is not known ahead, before its gradient is, but for the rule; empty where it is."""
+        own = type(self)
+        if own.apply_update is not ElementwiseServer.apply_update or own._apply is not ElementwiseServer._apply:
+            return f"{own.__name__} does more with a push than apply a rule to it"
+        if own.fetch is not Server.fetch:
+            return f"{own.__name__} hands out more than its parameters"
+        if self.per_client:
+            return f"{own.__name__} keeps arrays for each client"
+        if getattr(self.hyper, "weight_decay", 0.0):
+            return "weights decay before each step"
+        return "" if self.pushes == "gradient" else f"clients push {self.pushes}"
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and compile the rule."""

@@ -82,9 +82,11 @@ class NumbaEngine:
             np.zeros((batches, self._turned), np.float32),
         )
 
-    def work_in_hand(self, mu: int, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int) -> WorkInHand:
+    def work_in_hand(
+        self, mu: int, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, window: int | None
+    ) -> WorkInHand:
         """Return a machine for events whose minibatches are known when clients fetch."""
-        return WorkInHand(self._team, self.model.sizes, self._dataset.train, mu, rule, params, arrays, slots)
+        return WorkInHand(self._team, self.model.sizes, self._dataset.train, mu, rule, params, arrays, slots, window)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel; sums follow the contract's tree whatever the threads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,11 @@ class WorkInHand:
         params: Array,
         arrays: Sequence[Array],
         slots: int,
+        window: int | None,
     ) -> None:
-        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each; `slots` works can be in hand."""
+        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each; `slots` works can be in hand,
+        and `window` events, as many as fit the cache by default, are taken together.
+        """
         self._team, self._data = team, sparse(split)
         self._sizes = np.array(sizes, np.int64)
         self._mu = mu
@@ -58,7 +61,7 @@ class WorkInHand:
         step = int(rows[0]) * self._kernel.LEAVES
         turned = int((widths[:-1] * widths[1:]).sum())
         each = 4 * (blocks * step + mu * int(widths[0]) + upper + turned)
-        self.room = max(1, min(64, WINDOW_BYTES // each))
+        self.room = window or max(1, min(64, WINDOW_BYTES // each))
         width = int(self._bounds[-1] // threads) or 16
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * width * (1 + len(arrays)))))
         self._cuts = cuts(split, self._chunk)
@@ -78,7 +81,9 @@ class WorkInHand:
         self._held_rows = np.zeros((slots, mu), np.int32)
         self._held_losses = np.zeros((slots, mu), np.float32)
         self._held_errors = np.zeros((slots, samples * int(widths.sum())), np.float32)
-        self._held_activations = np.zeros((slots, blocks * self._kernel.LEAVES * int((sizes[1:-1] + 1).sum())), np.float32)
+        self._held_activations = np.zeros(
+            (slots, blocks * self._kernel.LEAVES * int((sizes[1:-1] + 1).sum())), np.float32
+        )
         self._factors = np.zeros(self.room * blocks * step, np.float32)
         self._active = np.zeros(self.room * blocks * int(rows[0]), np.uint8)
         self._z = np.zeros(self.room * mu * int(widths[0]) + 64, np.float32)

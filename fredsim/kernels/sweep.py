@@ -281,9 +281,7 @@ def window_end(source, s, n, room):
 
 
 @njit(error_model="numpy")
-def prepare(
-    rank, size, s, e, blocks, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
-):
+def prepare(rank, size, s, e, blocks, inputs, first, column, value, arriving, source, rows, held_rows, factors, active):
     """Lay out the inputs of the works that arrive in a window, block by block; threads divide the blocks."""
     tasks = (e - s) * blocks
     for task in range(tasks * rank // size, tasks * (rank + 1) // size):

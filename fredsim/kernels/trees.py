@@ -130,7 +130,9 @@ def columns(like, factors, x, step, rows, lists, found, merges, errors, d, strid
 
 
 @njit(error_model="numpy")
-def gradient_rows(factors, x, step, rows, lists, found, merges, errors, d, stride, width, mu, nodes, out, at, out_stride):
+def gradient_rows(
+    factors, x, step, rows, lists, found, merges, errors, d, stride, width, mu, nodes, out, at, out_stride
+):
     """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
 
     The factors of the first begin at `x`, the errors of sample m at `d` + m·`stride`; row k's blocks are listed between

@@ -85,7 +85,7 @@ class CompiledRule:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        callback = CFunc(_function(rule), (types.boolean(*[types.int64] * 5)), {}, {"error_model": "numpy"})
+        callback = CFunc(_function(rule), ((types.int64,) * 5, types.boolean), {}, {"error_model": "numpy"})
         cached(callback, callback._pyfunc)
         callback.compile()
         self.address: int = callback.address
