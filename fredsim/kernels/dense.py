@@ -4,9 +4,9 @@ The same bits as fredsim.numerics.oracle. What differs is only where zeros are s
 vector registers, and which thread does what; none of that changes an order of additions.
 
 Conventions. `sizes` is int64 (layers + 1,): inputs, hidden …, classes. A layer's parameters are rows: one per input,
-then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row: arrays are
-followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32 and `value`
-float32 between two places of `first`.
+then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row: what is
+pointed to is followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32 and
+`value` float32 between two places of `first`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from fredsim.kernels.elementary import exp32, log32
-from fredsim.kernels.vector import item, load, store, transpose16, zeros
+from fredsim.kernels.vector import item, load, put, store, transpose16, zeros
 
 __all__ = ["ZERO", "backward", "combine", "largest", "padded", "softmax_cross_entropy", "turn", "upper_layers"]
 
@@ -58,8 +58,8 @@ def compress(dense, at, width, column, value):
     count = 0
     for k in range(width):
         x = item(dense, at + k)
-        column[count] = k
-        value[count] = x
+        put(column, count, k)
+        put(value, count, x)
         count += x != np.float32(0.0)  # a NaN counts: it is no zero
     return count
 
@@ -69,27 +69,26 @@ def rectify(z, at, width):
     """Set z[at : at + width] to z > 0 ? z : +0, element by element."""
     for j in range(at, at + width):
         x = item(z, j)
-        z[j] = x if x > np.float32(0.0) else np.float32(0.0)
+        put(z, j, x if x > np.float32(0.0) else np.float32(0.0))
 
 
 @njit(error_model="numpy")
-def upper_layers(sizes, offsets, strides, weights, activations, at, column, value):
+def upper_layers(layers, sizes, offsets, strides, weights, activations, at, column, value):
     """Run one sample through the layers above the first, whose z, bias added, stands at activations[at :].
 
     The hidden activations and the last z are written there, each padded; `offsets[l]` is where layer l's rows begin in
     `weights`, `strides[l]` apart. `column` and `value` are scratch.
     """
-    layers = len(sizes) - 1
     for layer in range(1, layers):
-        inputs, width = sizes[layer], sizes[layer + 1]
+        inputs, width = item(sizes, layer), item(sizes, layer + 1)
         rectify(activations, at, inputs)
         count = compress(activations, at, inputs, column, value)
         at += padded(inputs)
-        base, stride = offsets[layer], strides[layer]
+        base, stride = item(offsets, layer), item(strides, layer)
         combine(column, value, ZERO, count, weights, base, stride, width, activations, at, True)
         bias = base + inputs * stride
         for j in range(width):
-            activations[at + j] = item(activations, at + j) + item(weights, bias + j)
+            put(activations, at + j, item(activations, at + j) + item(weights, bias + j))
 
 
 @njit(error_model="numpy")
@@ -105,44 +104,44 @@ def largest(logits, at, classes):
 @njit(error_model="numpy")
 def softmax_cross_entropy(logits, at, classes, label, errors, to):
     """Write p − onehot(label), flushed, to errors[to :], padded with +0, and return the loss."""
-    top = logits[at + largest(logits, at, classes)]
+    top = item(logits, at + largest(logits, at, classes))
     total = np.float32(0.0)
     for j in range(classes):
-        errors[to + j] = exp32(logits[at + j] - top)
-        total = total + errors[to + j]
+        e = exp32(item(logits, at + j) - top)
+        put(errors, to + j, e)
+        total = total + e
     for j in range(classes):
-        error = errors[to + j] / total
+        error = item(errors, to + j) / total
         if j == label:
             error = error - np.float32(1.0)
-        errors[to + j] = np.float32(0.0) if abs(error) < FLUSH else error
+        put(errors, to + j, np.float32(0.0) if abs(error) < FLUSH else error)
     for j in range(classes, padded(classes)):
-        errors[to + j] = np.float32(0.0)
-    return log32(total) - (logits[at + label] - top)
+        put(errors, to + j, np.float32(0.0))
+    return log32(total) - (item(logits, at + label) - top)
 
 
 @njit(error_model="numpy")
-def backward(sizes, transposed, turned, activations, at, errors, places, column, value):
-    """Propagate one sample's last error down. `places[l]` is where layer l's errors stand in `errors`, padded with +0.
+def backward(layers, sizes, transposed, turned, activations, at, errors, places, m, column, value):
+    """Propagate sample m's last error down. Layer l's errors stand sample by sample at errors[places[l]], padded with +0.
 
     `activations[at :]` are what `upper_layers` left; `transposed[l]` is where layer l's weights, transposed, rows
     padded, begin in `turned`.
     """
-    layers = len(sizes) - 1
     for layer in range(1, layers - 1):
-        at += padded(sizes[layer])
+        at += padded(item(sizes, layer))
     for layer in range(layers - 1, 0, -1):
-        inputs, width = sizes[layer], sizes[layer + 1]
+        inputs, width = item(sizes, layer), item(sizes, layer + 1)
         stride = padded(inputs)
-        to = places[layer - 1]
-        count = compress(errors, places[layer], width, column, value)
-        combine(column, value, ZERO, count, turned, transposed[layer], stride, inputs, errors, to, True)
+        to = item(places, layer - 1) + m * stride
+        count = compress(errors, item(places, layer) + m * padded(width), width, column, value)
+        combine(column, value, ZERO, count, turned, item(transposed, layer), stride, inputs, errors, to, True)
         for k in range(inputs):
             if not item(activations, at + k) > np.float32(0.0):
-                errors[to + k] = np.float32(0.0)
+                put(errors, to + k, np.float32(0.0))
         for k in range(inputs, stride):
-            errors[to + k] = np.float32(0.0)
+            put(errors, to + k, np.float32(0.0))
         if layer > 1:
-            at -= padded(sizes[layer - 1])
+            at -= padded(item(sizes, layer - 1))
 
 
 @njit(error_model="numpy")
@@ -159,4 +158,4 @@ def turn(weights, base, stride, begin, end, inputs, width, out, at):
         k += 16
     for last in range(k, end):
         for j in range(width):
-            out[at + j * out_stride + last] = item(weights, base + last * stride + j)
+            put(out, at + j * out_stride + last, item(weights, base + last * stride + j))

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, combine, largest, padded, softmax_cross_entropy, upper_layers
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import item
+from fredsim.kernels.vector import item, pointer, put, shift
 
-__all__ = ["evaluate"]
+__all__ = ["TOGETHER", "evaluate"]
 
-TOGETHER = 64  # samples that go through a chunk of rows while it is in the first level of cache
+TOGETHER = 32  # samples that go through a chunk of rows while it is in the first level of cache
 
 
 @kernel(nogil=True, error_model="numpy")
 def evaluate(
-    rank, size, barrier, sizes, offsets, strides, weights, first, column, value, labels, cuts, losses, wrong
+    rank, size, barrier, sizes_, offsets_, strides_, weights_, first_, column_, value_, labels, cuts_, losses, wrong,
+    columns_, values_, floats_,
 ):  # fmt: skip
-    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,)."""
-    layers = len(sizes) - 1
-    inputs, width, classes = sizes[0], sizes[1], sizes[layers]
-    long = strides.sum()
-    widest = sizes[1:].max()
-    z = np.zeros(TOGETHER * long + 64, np.float32)
-    errors = np.empty(padded(classes), np.float32)
-    scratch_column = np.empty(widest + 1, np.int32)
-    scratch_value = np.empty(widest + 1, np.float32)
+    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,).
+
+    The weights' rows are padded. Scratch for each thread comes last: `floats_` for the activations of TOGETHER samples
+    and one error.
+    """
+    layers = len(sizes_) - 1
+    chunks = cuts_.shape[1] - 1
+    sizes, offsets, strides, weights = pointer(sizes_), pointer(offsets_), pointer(strides_), pointer(weights_)
+    first, column, value, cuts = pointer(first_), pointer(column_), pointer(value_), pointer(cuts_)
+    scratch_column = shift(pointer(columns_), rank * columns_.shape[1])
+    scratch_value = shift(pointer(values_), rank * values_.shape[1])
+    z = shift(pointer(floats_), rank * floats_.shape[1])
+    inputs, width, classes = item(sizes, 0), item(sizes, 1), item(sizes, layers)
+    stride = padded(width)
+    long = ZERO
+    for layer in range(layers):
+        long += padded(item(sizes, layer + 1))
     n = len(labels)
-    begin, end = n * rank // size, n * (rank + 1) // size
-    for block in range(begin, end, TOGETHER):
-        stop = min(block + TOGETHER, end)
-        for c in range(cuts.shape[1] - 1):
+    for block in range(n * rank // size, n * (rank + 1) // size, TOGETHER):
+        stop = min(block + TOGETHER, n * (rank + 1) // size)
+        for c in range(chunks):
             for row in range(block, stop):
-                low, high = first[row] + cuts[row, c], first[row] + cuts[row, c + 1]
-                combine(column, value, low, high, weights, ZERO, strides[0], width, z, (row - block) * long, c == 0)
+                cut = row * (chunks + 1) + c
+                low, high = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
+                combine(column, value, low, high, weights, ZERO, stride, width, z, (row - block) * long, c == 0)
         for row in range(block, stop):
             at = (row - block) * long
             for j in range(width):
-                z[at + j] = item(z, at + j) + item(weights, inputs * strides[0] + j)
-            upper_layers(sizes, offsets, strides, weights, z, at, scratch_column, scratch_value)
+                put(z, at + j, item(z, at + j) + item(weights, inputs * stride + j))
+            upper_layers(layers, sizes, offsets, strides, weights, z, at, scratch_column, scratch_value)
             last = at + long - padded(classes)
-            losses[row] = softmax_cross_entropy(z, last, classes, labels[row], errors, ZERO)
+            losses[row] = softmax_cross_entropy(z, last, classes, labels[row], z, TOGETHER * long)
             wrong[row] = largest(z, last, classes) != labels[row]
     meet(size, barrier)

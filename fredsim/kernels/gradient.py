@@ -7,66 +7,64 @@ at the memory address `held[b]`.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn, upper_layers
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import LEAVES, finish_lists, gradient_rows, lay_out, list_blocks
-from fredsim.kernels.vector import floats, item, load, load_part, store, store_part, zeros
+from fredsim.kernels.trees import LEAVES, gradient_rows, keep_activations, lay_out, list_blocks
+from fredsim.kernels.vector import floats, item, load, load_part, pointer, put, shift, store, store_part, zeros
 
 __all__ = ["gradients"]
 
 
 @kernel(nogil=True, error_model="numpy")
 def gradients(
-    rank, size, barrier, sizes, held, out, first, column, value, labels, cuts, chunk, rows,
-    factors, active, z, errors, activations, losses, turned,
+    rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, held, out,
+    first_, column_, value_, labels, cuts_, chunk, rows_, factors_, active_, z_, errors_, activations_, losses, turned_,
+    integers_, columns_, values_, floats_,
 ):  # fmt: skip
     """Write each minibatch's mean gradient to the float32 array at address out[b], its samples' losses to losses[b].
 
-    The rest is work space, for each of B minibatches: the blocks of fredsim.kernels.trees, hidden activations sample by
-    sample and in blocks, errors, and the weights above the first layer transposed.
+    After the data, work space for each minibatch: its inputs in blocks, hidden activations sample by sample, errors,
+    activations in blocks, and the weights above the first layer transposed; then scratch for each thread.
     """
-    layers = len(sizes) - 1
-    batches, mu = rows.shape
-    inputs = sizes[0]
+    layers = len(sizes_) - 1
+    batches, mu = rows_.shape
+    chunks = cuts_.shape[1] - 1
     blocks = (mu + LEAVES - 1) // LEAVES
-    widest = sizes[1:].max()
-    offsets = np.zeros(layers + 1, np.int64)  # where a layer's parameters begin
-    places = np.zeros(layers + 1, np.int64)  # its errors, for all samples
-    inside = np.zeros(layers + 1, np.int64)  # what leaves it, in blocks
-    transposed = np.zeros(layers + 1, np.int64)  # its transposed weights; the first has none
+    sizes, strides, offsets, places = pointer(sizes_), pointer(strides_), pointer(offsets_), pointer(places_)
+    inside, transposed = pointer(inside_), pointer(transposed_)
+    full_lists, full_found, full_merges = pointer(full_[0]), pointer(full_[1]), pointer(full_[2])
+    first, column, value, cuts, rows = pointer(first_), pointer(column_), pointer(value_), pointer(cuts_), pointer(rows_)
+    factors, active, z = pointer(factors_), pointer(active_), pointer(z_)
+    lists = shift(pointer(integers_), rank * integers_.shape[1])
+    found = shift(lists, chunk + 2)
+    merges = shift(found, (chunk + 1) * blocks + 1)
+    open_blocks = shift(merges, (chunk + 1) * blocks + 1)
+    scratch_column = shift(pointer(columns_), rank * columns_.shape[1])
+    scratch_value = shift(pointer(values_), rank * values_.shape[1])
+    nodes = shift(pointer(floats_), rank * floats_.shape[1])
+    some = shift(nodes, 64 * 65)
+    inputs, width = item(sizes, 0), item(sizes, 1)
     long = ZERO  # what one sample's activations take
     for layer in range(layers):
-        width = sizes[layer + 1]
-        offsets[layer + 1] = offsets[layer] + (sizes[layer] + 1) * width
-        places[layer + 1] = places[layer] + blocks * LEAVES * padded(width)
-        inside[layer + 1] = inside[layer] + blocks * (width + 1) * LEAVES
-        long += padded(width)
-        if layer > 0:
-            transposed[layer + 1] = transposed[layer] + padded(sizes[layer]) * padded(width)
-    parameters = offsets[layers]
-    strides = sizes[1:].copy()
-    at_sample = np.empty(layers, np.int64)
-    scratch_column = np.empty(widest + 1, np.int32)
-    scratch_value = np.empty(widest + 1, np.float32)
+        long += padded(item(sizes, layer + 1))
 
     # Inputs in blocks; weights above the first layer transposed, so that errors are propagated along rows.
     tasks = batches * blocks
     begin, end = tasks * rank // size, tasks * (rank + 1) // size
     for task in range(begin, end):
-        lay_out(first, column, value, rows[task // blocks], task % blocks, inputs, factors, active, task)
+        samples = shift(rows, task // blocks * mu)
+        at, mark = task * (inputs + 1) * LEAVES, task * (inputs + 1)
+        lay_out(first, column, value, samples, mu, task % blocks, inputs, factors, at, active, mark)
     for b in range(batches):
-        weights = floats(held[b], parameters)
+        weights, turned = floats(held[b]), shift(pointer(turned_), b * turned_.shape[1])
         for layer in range(1, layers):
-            start = padded(sizes[layer] * rank // size)
-            stop = min(padded(sizes[layer] * (rank + 1) // size), sizes[layer])
-            turn(
-                weights, offsets[layer], sizes[layer + 1], start, stop, sizes[layer], sizes[layer + 1], turned[b],
-                transposed[layer],
-            )  # fmt: skip
+            below, here = item(sizes, layer), item(sizes, layer + 1)
+            start = padded(below * rank // size)
+            stop = min(padded(below * (rank + 1) // size), below)
+            turn(weights, item(offsets, layer), here, start, stop, below, here, turned, item(transposed, layer))
     meet(size, barrier)
 
     # Forward and error passes. Threads divide the blocks of samples; those of one minibatch go through a chunk of rows
@@ -75,69 +73,56 @@ def gradients(
     while task < end:
         b = task // blocks
         following = min(end, (b + 1) * blocks)
-        weights = floats(held[b], parameters)
+        weights, turned = floats(held[b]), shift(pointer(turned_), b * turned_.shape[1])
+        errors = shift(pointer(errors_), b * errors_.shape[1])
+        activations = shift(pointer(activations_), b * activations_.shape[1])
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
-        for c in range(cuts.shape[1] - 1):
+        for c in range(chunks):
             for m in range(m0, m1):
-                row = rows[b, m]
-                start, stop = first[row] + cuts[row, c], first[row] + cuts[row, c + 1]
-                at = (b * mu + m) * long
-                combine(column, value, start, stop, weights, ZERO, sizes[1], sizes[1], z, at, c == 0)
+                row = item(rows, b * mu + m)
+                cut = row * (chunks + 1) + c
+                start, stop = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
+                combine(column, value, start, stop, weights, ZERO, width, width, z, (b * mu + m) * long, c == 0)
         for m in range(m0, m1):
             at = (b * mu + m) * long
-            for j in range(sizes[1]):
-                z[at + j] = item(z, at + j) + item(weights, inputs * sizes[1] + j)
-            upper_layers(sizes, offsets, strides, weights, z, at, scratch_column, scratch_value)
-            for layer in range(layers):
-                at_sample[layer] = places[layer] + m * padded(sizes[layer + 1])
-            last = at + long - padded(sizes[layers])
-            label = labels[rows[b, m]]
-            losses[b, m] = softmax_cross_entropy(z, last, sizes[layers], label, errors[b], at_sample[layers - 1])
-            backward(sizes, transposed, turned[b], z, at, errors[b], at_sample, scratch_column, scratch_value)
-            for layer in range(layers - 1):
-                width = sizes[layer + 1]
-                keep = inside[layer] + m // LEAVES * (width + 1) * LEAVES + m % LEAVES
-                for k in range(width):
-                    activations[b, keep + k * LEAVES] = item(z, at + k)
-                activations[b, keep + width * LEAVES] = np.float32(1.0)
-                at += padded(width)
+            for j in range(width):
+                put(z, at + j, item(z, at + j) + item(weights, inputs * width + j))
+            upper_layers(layers, sizes, offsets, strides, weights, z, at, scratch_column, scratch_value)
+            last = at + long - padded(item(sizes, layers))
+            classes = item(sizes, layers)
+            to = item(places, layers - 1) + m * padded(classes)
+            losses[b, m] = softmax_cross_entropy(z, last, classes, labels[item(rows, b * mu + m)], errors, to)
+            backward(layers, sizes, transposed, turned, z, at, errors, places, m, scratch_column, scratch_value)
+            keep_activations(layers, sizes, inside, z, at, activations, m)
         task = following
     meet(size, barrier)
 
     # Weight gradients, row by row. Threads divide the rows of every layer.
-    lists = np.zeros(chunk + 2, np.int64)
-    found = np.zeros((chunk + 1) * blocks + 1, np.int64)
-    merges = np.zeros((chunk + 1) * blocks + 1, np.int64)
-    open_blocks = np.empty(65, np.int64)
-    nodes = np.empty(64 * 65, np.float32)
-    some = np.empty(chunk * widest + 64, np.float32)
     for b in range(batches):
-        gradient = floats(out[b], parameters)
+        gradient = floats(out[b])
+        errors = shift(pointer(errors_), b * errors_.shape[1])
+        activations = shift(pointer(activations_), b * activations_.shape[1])
         for layer in range(layers):
-            tall, width = sizes[layer] + 1, sizes[layer + 1]
+            tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
+            d, stride, step = item(places, layer), padded(here), tall * LEAVES
             for begin in range(tall * rank // size, tall * (rank + 1) // size, chunk):
                 end = min(begin + chunk, tall * (rank + 1) // size)
-                for k in range(begin, end):
-                    at = lists[k - begin]
-                    if layer == 0:
-                        at = list_blocks(active, b * blocks * tall, tall, blocks, k, at, found, merges, open_blocks)
-                    else:
-                        for block in range(blocks):
-                            found[at + block] = block
-                        finish_lists(found, at, at + blocks, merges, open_blocks)
-                        at += blocks
-                    lists[k - begin + 1] = at
                 if layer == 0:
+                    put(lists, 0, ZERO)
+                    for k in range(begin, end):
+                        at = item(lists, k - begin)
+                        at = list_blocks(active, b * blocks * tall, tall, blocks, k, found, merges, at, open_blocks)
+                        put(lists, k - begin + 1, at)
                     gradient_rows(
-                        factors, b * blocks * tall * LEAVES + begin * LEAVES, tall * LEAVES, end - begin, lists, found,
-                        merges, errors[b], places[0], padded(width), width, mu, nodes, some, ZERO, width,
+                        factors, b * blocks * step + begin * LEAVES, step, end - begin, lists, found, merges,
+                        errors, d, stride, here, mu, nodes, some, ZERO, here,
                     )  # fmt: skip
                 else:
                     gradient_rows(
-                        activations[b], inside[layer - 1] + begin * LEAVES, tall * LEAVES, end - begin, lists, found,
-                        merges, errors[b], places[layer], padded(width), width, mu, nodes, some, ZERO, width,
+                        activations, item(inside, layer - 1) + begin * LEAVES, step, end - begin, full_lists, full_found,
+                        full_merges, errors, d, stride, here, mu, nodes, some, ZERO, here,
                     )  # fmt: skip
-                copy(some, (end - begin) * width, gradient, offsets[layer] + begin * width)
+                copy(some, (end - begin) * here, gradient, item(offsets, layer) + begin * here)
     meet(size, barrier)
 
 

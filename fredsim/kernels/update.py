@@ -23,7 +23,7 @@ __all__ = ["CompiledRule", "compile_rule"]
 TEMPLATE = '''
 from numba import njit
 
-from fredsim.kernels.vector import all_equal_itself, floats, integers, load, load_part, store, store_part, zeros
+from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, store, store_part, zeros
 from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 
 
@@ -45,10 +45,10 @@ def update(table, at, gradient, count, coefficients):
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
     of `count` elements, or 0 where all of them are +0.
     """
-    arrays = integers(table, {arrays})
-    numbers = floats(coefficients, {coefficients})
-    old_theta = floats(arrays[0] + 4 * at, count)
-    new_theta = floats(arrays[1] + 4 * at, count)
+    arrays = integers(table)
+    numbers = floats(coefficients)
+    old_theta = floats(item(arrays, 0) + 4 * at)
+    new_theta = floats(item(arrays, 1) + 4 * at)
     {views}
     {numbers}
     sums = zeros(16)
@@ -66,7 +66,7 @@ def update(table, at, gradient, count, coefficients):
             {call}
             {quiet_part_stores}
     else:
-        g = floats(gradient, count)
+        g = floats(gradient)
         while i + 16 <= count:
             {loads}
             {call}
@@ -143,10 +143,8 @@ def _function(rule: Rule):
         positive_part=inspect.getsource(rules.positive_part),
         sign=inspect.getsource(rules.sign),
         rule=textwrap.dedent(inspect.getsource(function)),
-        arrays=2 + len(state),
-        coefficients=max(1, len(rule.coefficients)),
-        views=lines(*(f"{n} = floats(arrays[{i}] + 4 * at, count)" for i, n in enumerate(state, 2)), depth=4),
-        numbers=lines(*(f"{name} = numbers[{i}]" for i, name in enumerate(rule.coefficients)), depth=4),
+        views=lines(*(f"{n} = floats(item(arrays, {i}) + 4 * at)" for i, n in enumerate(state, 2)), depth=4),
+        numbers=lines(*(f"{name} = item(numbers, {i})" for i, name in enumerate(rule.coefficients)), depth=4),
         quiet_theta="v_theta = zeros(16)" if rule.zero_keeps else "pass",
         quiet_loads=lines(*loads(touched, part=False)),
         quiet_part_loads=lines(*loads(touched, part=True)),

@@ -5,8 +5,8 @@ knows only what the numerics contract allows: + − × ÷ √, comparisons and s
 scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
 to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
 
-`load` and its like take a vector, `zeros(16)` say, from which they learn how many lanes are meant; arrays are
-contiguous float32, and nothing is checked.
+Kernels work on plain pointers: numba passes an array as seven values and counts references to it. Nothing is checked.
+`load` and its like take a vector, `zeros(16)` say, from which they learn how many lanes are meant.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from fredsim.numerics import rules
 
 __all__ = [
     "LANES",
+    "address_of",
     "all_equal_itself",
     "floats",
     "integers",
     "item",
     "load",
     "load_part",
+    "pointer",
+    "put",
+    "shift",
     "store",
     "store_part",
     "transpose16",
@@ -174,96 +178,116 @@ def all_equal_itself(typingctx, x):
     return types.boolean(x), generate
 
 
-def _address(context, builder, array_type, array, index, element):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
+def _place(builder, pointer, index, element=None):
+    """Return the address `index` elements behind a pointer, as that of `element`, an LLVM type."""
+    place = builder.gep(pointer, [index])
+    return place if element is None else builder.bitcast(place, element.as_pointer())
 
 
 @intrinsic
-def load(typingctx, like, array, index):
-    """Return array[index :] in all lanes."""
+def pointer(typingctx, array):
+    """Return a pointer to the first element of a contiguous array, which the caller keeps alive."""
 
     def generate(context, builder, sig, args):
-        value = builder.load(_address(context, builder, array, *args[1:], like.llvm))
-        value.align = 4
-        return value
+        return context.make_array(array)(context, builder, args[0]).data
 
-    return like(like, array, types.intp), generate
-
-
-@intrinsic
-def store(typingctx, array, index, value):
-    """Set array[index :] to all lanes."""
-
-    def generate(context, builder, sig, args):
-        builder.store(args[2], _address(context, builder, array, *args[:2], value.llvm)).align = 4
-        return context.get_dummy_value()
-
-    return types.none(array, types.intp, value), generate
-
-
-@intrinsic
-def load_part(typingctx, like, array, index, count):
-    """Return array[index : index + count] in the first lanes, +0 in the others; the others are not read."""
-
-    def generate(context, builder, sig, args):
-        pointer = _address(context, builder, array, *args[1:3], like.llvm)
-        mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
-        return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, pointer, INT32(4), mask, zero)
-
-    return like(like, array, types.intp, types.intp), generate
-
-
-@intrinsic
-def store_part(typingctx, array, index, value, count):
-    """Set array[index : index + count] from the first lanes; nothing else is touched."""
-
-    def generate(context, builder, sig, args):
-        pointer = _address(context, builder, array, *args[:2], value.llvm)
-        mask = _below(builder, args[3], value.lanes)
-        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], pointer, INT32(4), mask)
-        return context.get_dummy_value()
-
-    return types.none(array, types.intp, value, types.intp), generate
-
-
-@intrinsic
-def item(typingctx, array, index):
-    """Return array[index] of a contiguous array of any type: no test for negative indices."""
-
-    def generate(context, builder, sig, args):
-        data = context.make_array(array)(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]]))
-
-    return array.dtype(array, types.intp), generate
+    return types.CPointer(array.dtype)(array), generate
 
 
 def _at_address(element):
-    """Return an intrinsic that views memory at an address as an array of `element`."""
-    array_type = types.Array(element, 1, "C")
-
-    def view(typingctx, address, count):
+    def view(typingctx, address):
         def generate(context, builder, sig, args):
-            array = context.make_array(array_type)(context, builder)
-            size = context.get_constant(types.intp, element.bitwidth // 8)
-            context.populate_array(
-                array,
-                data=builder.inttoptr(args[0], array.data.type),
-                shape=[args[1]],
-                strides=[size],
-                itemsize=size,
-                meminfo=None,
-            )
-            return array._getvalue()
+            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
 
-        return array_type(types.intp, types.intp), generate
+        return types.CPointer(element)(types.intp), generate
 
     return intrinsic(view)
 
 
-#: floats(address, count), integers(address, count): the array at a memory address, which the caller keeps alive.
+#: floats(address), integers(address): a pointer to float32 or int64 at a memory address.
 floats = _at_address(types.float32)
 integers = _at_address(types.int64)
+
+
+@intrinsic
+def address_of(typingctx, pointer, index):
+    """Return the memory address of pointer[index]."""
+
+    def generate(context, builder, sig, args):
+        return builder.ptrtoint(_place(builder, *args), ir.IntType(64))
+
+    return types.int64(pointer, types.intp), generate
+
+
+@intrinsic
+def shift(typingctx, pointer, count):
+    """Return the pointer `count` elements on."""
+    return pointer(pointer, types.intp), lambda context, builder, sig, args: _place(builder, *args)
+
+
+@intrinsic
+def item(typingctx, pointer, index):
+    """Return pointer[index]."""
+    return pointer.dtype(pointer, types.intp), lambda context, builder, sig, args: builder.load(_place(builder, *args))
+
+
+@intrinsic
+def put(typingctx, pointer, index, value):
+    """Set pointer[index]."""
+
+    def generate(context, builder, sig, args):
+        builder.store(args[2], _place(builder, *args[:2]))
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, pointer.dtype), generate
+
+
+@intrinsic
+def load(typingctx, like, pointer, index):
+    """Return pointer[index :] in all lanes."""
+
+    def generate(context, builder, sig, args):
+        value = builder.load(_place(builder, *args[1:], like.llvm))
+        value.align = 4
+        return value
+
+    return like(like, pointer, types.intp), generate
+
+
+@intrinsic
+def store(typingctx, pointer, index, value):
+    """Set pointer[index :] to all lanes."""
+
+    def generate(context, builder, sig, args):
+        builder.store(args[2], _place(builder, *args[:2], value.llvm)).align = 4
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, value), generate
+
+
+@intrinsic
+def load_part(typingctx, like, pointer, index, count):
+    """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
+
+    def generate(context, builder, sig, args):
+        place = _place(builder, *args[1:3], like.llvm)
+        mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
+        return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
+
+    return like(like, pointer, types.intp, types.intp), generate
+
+
+@intrinsic
+def store_part(typingctx, pointer, index, value, count):
+    """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
+
+    def generate(context, builder, sig, args):
+        place = _place(builder, *args[:2], value.llvm)
+        mask = _below(builder, args[3], value.lanes)
+        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], place, INT32(4), mask)
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, value, types.intp), generate
 
 
 @intrinsic
@@ -273,13 +297,13 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
     def generate(context, builder, sig, args):
         like = VectorType(16)
 
-        def row(array_type, array, index, stride, i):
-            place = builder.add(index, builder.mul(stride, ir.Constant(index.type, i)))
-            return _address(context, builder, array_type, array, place, like.llvm)
+        def row(pointer, begin, stride, i):
+            place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
+            return _place(builder, pointer, place, like.llvm)
 
         rows = []
         for i in range(16):
-            value = builder.load(row(source, *args[:3], i))
+            value = builder.load(row(*args[:3], i))
             value.align = 4
             rows.append(value)
         for half in (8, 4, 2, 1):  # exchange the off-diagonal halves of blocks of 2·half
@@ -291,7 +315,7 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
                     pair = rows[i], rows[i + half]
                     rows[i], rows[i + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
         for i, value in enumerate(rows):
-            builder.store(value, row(out, *args[3:], i)).align = 4
+            builder.store(value, row(*args[3:], i)).align = 4
         return context.get_dummy_value()
 
     integer = types.intp
