@@ -37,7 +37,7 @@ class AdaGrad(ElementwiseServer):
 
         eps: Positive = 1e-10
 
-    rule = Rule(scaled, state=("s",))
+    rule = Rule(scaled, state=("s",), zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ε)."""

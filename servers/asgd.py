@@ -32,7 +32,7 @@ class ASGD(ElementwiseServer):
     citation = "Bengio et al. 2003, A neural probabilistic language model, JMLR 3:1137-1155"
 
     Hyper = Rated
-    rule = Rule(descend)
+    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""

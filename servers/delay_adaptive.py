@@ -30,7 +30,7 @@ class DelayAdaptive(ElementwiseServer):
 
         n: PositiveInt | None = None
 
-    rule = Rule(descend)
+    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α n / max(n, τ),); the quotient is exactly 1 up to τ = n."""

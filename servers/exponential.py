@@ -31,7 +31,7 @@ class ExponentialASGD(ElementwiseServer):
 
         kappa: NonNegative
 
-    rule = Rule(descend)
+    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α exp(−κτ),)."""

@@ -60,9 +60,9 @@ def as_released(theta: Any, v: Any, g: Any, alpha: Any, d: Any) -> Any:
 
 
 RULES = {
-    "std": Rule(standard_deviation, state=("n", "b", "v")),
-    "printed": Rule(as_printed, state=("n", "b", "v")),
-    "released": Rule(as_released, state=("v",)),
+    "std": Rule(standard_deviation, state=("n", "b", "v"), zero_keeps=True),
+    "printed": Rule(as_printed, state=("n", "b", "v"), zero_keeps=True),
+    "released": Rule(as_released, state=("v",), zero_keeps=True),
 }
 
 

@@ -36,7 +36,7 @@ class Ringmaster(ElementwiseServer):
         threshold: PositiveInt
         stop: bool = False
 
-    rule = Rule(descend)
+    rule = Rule(descend, zero_keeps=True)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters; every client holds timestamp 0."""

@@ -38,7 +38,7 @@ class RMSProp(ElementwiseServer):
         decay: Fraction = 0.99
         eps: Positive = 1e-8
 
-    rule = Rule(scaled, state=("s",))
+    rule = Rule(scaled, state=("s",), zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ρ, 1−ρ, ε)."""

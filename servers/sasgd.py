@@ -37,7 +37,7 @@ class SASGD(ElementwiseServer):
 
         divisor: Divisor = "max1"
 
-    rule = Rule(descend)
+    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, d)."""

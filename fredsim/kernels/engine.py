@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.evaluation import TOGETHER, evaluate
-from fredsim.kernels.inhand import CHUNK_BYTES, WorkInHand
+from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import mean64
 from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, default_threads
@@ -24,6 +24,8 @@ __all__ = ["NumbaEngine"]
 
 Array = NDArray[np.float32]
 
+#: The rows of a chunk should stay in the first level of cache.
+CHUNK_BYTES = 24 * 2**10
 ALONE = 20_000  # multiply-adds below which waking the other threads costs more than they bring
 
 

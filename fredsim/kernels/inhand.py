@@ -22,9 +22,8 @@ Integers = NDArray[np.int64]
 
 #: What one window keeps beside the parameters should stay in the second level of cache.
 WINDOW_BYTES = 2**19
-#: A strip of rows, its state and all, should stay in the first.
-import os
-CHUNK_BYTES = int(os.environ.get('CB','24')) * 2**10
+#: How many stretches the first layer's rows are swept in. Fewer cost less for each event, more keep a stretch closer.
+CHUNKS = 4
 
 
 class WorkInHand:
@@ -51,8 +50,7 @@ class WorkInHand:
         threads = team.size
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(threads + 1) // threads)
-        widest = int(np.diff(self._bounds).max())
-        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * widest * (1 + len(arrays)))))
+        self._chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
         self._cuts = cuts(split, self._chunk)
         self._shape = shape = Shape(sizes, mu, self._kernel, self._chunk)
         # The first layer's rows lie in strips; the others' are padded, and follow each other.
@@ -75,6 +73,8 @@ class WorkInHand:
             inside[...] = outside
 
         self._room = room
+        #: Cycles of each thread: gradient and update, forward and error passes, laying out inputs, waiting.
+        self.cycles = np.zeros((threads, 4), np.int64)
         self._held = (
             np.zeros((slots, mu), np.int32),
             np.zeros((slots, mu), np.float32),
@@ -111,7 +111,7 @@ class WorkInHand:
             self._kernel.advance, shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed,
             shape.full, self._mu, self._chunk, self._room, self._bounds, self._rule.address, visit, self._tables,
             self._version, data.first, data.column, data.value, data.labels, self._cuts, arriving, target, source, rows,
-            coefficients, losses, *self._held, *self._space, bad, *self._scratch,
+            coefficients, losses, *self._held, *self._space, bad, self.cycles, *self._scratch,
         )  # fmt: skip
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
         return losses, int(bad.min())

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn, upper_layers
-from fredsim.kernels.team import meet
+from fredsim.kernels.team import cycles, meet
 from fredsim.kernels.trees import LEAVES, ONE_BLOCK, gradient_rows, keep_activations, lay_out, list_blocks
 from fredsim.kernels.vector import address_of, floats, item, load, pointer, put, shift, store, zeros
 
@@ -54,7 +54,7 @@ def advance(
     rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, mu, chunk, room, bounds_,
     rule, visit, tables_, version, first_, column_, value_, labels, cuts_, arriving_, target_, source_, rows_,
     coefficients_, losses_, held_rows_, held_losses_, held_errors_, held_activations_, factors_, active_, z_, turned_,
-    bad, integers_, columns_, values_, floats_,
+    bad, cycles_, integers_, columns_, values_, floats_,
 ):  # fmt: skip
     """Process events 0 … n − 1, as far as all parameters stay finite: bad[rank] is the first event where they do not.
 
@@ -104,10 +104,15 @@ def advance(
     below = address_of(tables, versions * arrays)
     theta = floats(item(tables, versions * arrays))
 
+    spent = shift(pointer(cycles_), rank * cycles_.shape[1])
+
     s = ZERO
     e = window_end(source, s, n, room)
+    clock = cycles()
     prepare(rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active)
+    clock = charge(spent, 2, clock)
     meet(size, barrier)
+    clock = charge(spent, 3, clock)
     while s < n:
         # The first layer, by columns.
         for c in range(chunks if width > 0 else 0):
@@ -148,6 +153,7 @@ def advance(
                             finite = call_rule(rule, below, at, ZERO, count, coefficients + i * numbers)
                         if not finite:
                             bad[rank] = min(bad[rank], i)
+                    clock = charge(spent, 0, clock)
                 if item(target, i) >= 0:
                     for m in range(mu):
                         row = item(rows, i * mu + m)
@@ -159,6 +165,7 @@ def advance(
                             for j in range(0, width, 16):
                                 bias = load(zeros(16), theta, strip + inputs * width + j)
                                 store(z, at + j, load(zeros(16), z, at + j) + bias)
+                    clock = charge(spent, 1, clock)
 
         # The other layers, by rows, a new version each event.
         current = version
@@ -185,6 +192,7 @@ def advance(
                 if rank == 0:
                     for m in range(mu):
                         put(losses, i * mu + m, item(held_losses, slot * mu + m))
+            clock = charge(spent, 0, clock)
             current = following
             if item(target, i) >= 0:
                 weights, turned = floats(item(tables, current * arrays)), shift(pointer(turned_), (i - s) * turned_.shape[1])
@@ -196,7 +204,9 @@ def advance(
                         weights, item(offsets, layer), padded(there), begin, end, here, there, turned,
                         item(transposed, layer),
                     )  # fmt: skip
+        clock = charge(spent, 1, clock)
         meet(size, barrier)
+        clock = charge(spent, 3, clock)
         stop_here = False
         for other in range(size):
             stop_here |= bad[other] < n
@@ -233,12 +243,23 @@ def advance(
             current = (current + 1) % versions if item(arriving, done) >= 0 else current
             done += 1
         version = current
+        clock = charge(spent, 1, clock)
         s, e = e, window_end(source, e, n, room)
         prepare(
             rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
         )
+        clock = charge(spent, 2, clock)
         meet(size, barrier)
+        clock = charge(spent, 3, clock)
     meet(size, barrier)
+
+
+@njit(error_model="numpy")
+def charge(spent, what, since):
+    """Count the cycles since `since` as spent on `what`; return the clock."""
+    now = cycles()
+    put(spent, what, item(spent, what) + now - since)
+    return now
 
 
 @njit(error_model="numpy")

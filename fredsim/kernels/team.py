@@ -19,7 +19,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["Team", "default_threads", "meet"]
+__all__ = ["Team", "cycles", "default_threads", "meet"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
@@ -69,6 +69,17 @@ def _give_way(typingctx):
         return context.get_dummy_value()
 
     return types.none(), generate
+
+
+@intrinsic
+def cycles(typingctx):
+    """Return the processor's cycle counter."""
+
+    def generate(context, builder, sig, args):
+        function = ir.FunctionType(INT64, [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.readcyclecounter"), [])
+
+    return types.int64(), generate
 
 
 @njit
