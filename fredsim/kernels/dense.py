@@ -16,8 +16,9 @@ from numba import njit
 
 from fredsim.kernels.elementary import exp32, log32
 from fredsim.kernels.vector import item, load, put, store, transpose16, zeros
+from fredsim.numerics.rules import where
 
-__all__ = ["ZERO", "backward", "combine", "largest", "padded", "softmax_cross_entropy", "turn", "upper_layers"]
+__all__ = ["ZERO", "backward", "combine", "largest", "padded", "softmax_cross_entropy", "turn"]
 
 FLUSH = np.float32(2.0**-62)
 ZERO = np.int64(0)  # a literal 0 has a type of its own in numba, for which every function would be compiled once more
@@ -53,45 +54,6 @@ def combine(column, value, start, stop, weights, base, stride, width, out, at, f
 
 
 @njit(error_model="numpy")
-def compress(dense, at, width, column, value):
-    """Write the non-zero elements of dense[at : at + width] to (column, value) and return how many there are."""
-    count = 0
-    for k in range(width):
-        x = item(dense, at + k)
-        put(column, count, k)
-        put(value, count, x)
-        count += x != np.float32(0.0)  # a NaN counts: it is no zero
-    return count
-
-
-@njit(error_model="numpy")
-def rectify(z, at, width):
-    """Set z[at : at + width] to z > 0 ? z : +0, element by element."""
-    for j in range(at, at + width):
-        x = item(z, j)
-        put(z, j, x if x > np.float32(0.0) else np.float32(0.0))
-
-
-@njit(error_model="numpy")
-def upper_layers(layers, sizes, offsets, strides, weights, activations, at, column, value):
-    """Run one sample through the layers above the first, whose z, bias added, stands at activations[at :].
-
-    The hidden activations and the last z are written there, each padded; `offsets[l]` is where layer l's rows begin in
-    `weights`, `strides[l]` apart. `column` and `value` are scratch.
-    """
-    for layer in range(1, layers):
-        inputs, width = item(sizes, layer), item(sizes, layer + 1)
-        rectify(activations, at, inputs)
-        count = compress(activations, at, inputs, column, value)
-        at += padded(inputs)
-        base, stride = item(offsets, layer), item(strides, layer)
-        combine(column, value, ZERO, count, weights, base, stride, width, activations, at, True)
-        bias = base + inputs * stride
-        for j in range(width):
-            put(activations, at + j, item(activations, at + j) + item(weights, bias + j))
-
-
-@njit(error_model="numpy")
 def largest(logits, at, classes):
     """Return the lowest index of the maximum."""
     best = 0
@@ -121,25 +83,36 @@ def softmax_cross_entropy(logits, at, classes, label, errors, to):
 
 
 @njit(error_model="numpy")
-def backward(layers, sizes, transposed, turned, activations, at, errors, places, m, column, value):
+def propagate(like, errors, d, width, turned, base, stride, activations, at, out):
+    """Write some columns of a lower layer's error, +0 where its activation is not positive."""
+    total = like
+    for j in range(width):
+        total = total + item(errors, d + j) * load(like, turned, base + j * stride)
+    store(errors, out, where(load(like, activations, at) > 0.0, total, 0.0))
+
+
+@njit(error_model="numpy")
+def backward(layers, sizes, transposed, turned, activations, at, errors, places, m):
     """Propagate sample m's last error down. Layer l's errors stand sample by sample at errors[places[l]], padded with +0.
 
-    `activations[at :]` are what `upper_layers` left; `transposed[l]` is where layer l's weights, transposed, rows
-    padded, begin in `turned`.
+    `activations[at :]` are the sample's of all layers, each padded; `transposed[l]` is where layer l's weights,
+    transposed, rows padded, begin in `turned`.
     """
     for layer in range(1, layers - 1):
         at += padded(item(sizes, layer))
     for layer in range(layers - 1, 0, -1):
         inputs, width = item(sizes, layer), item(sizes, layer + 1)
-        stride = padded(inputs)
-        to = item(places, layer - 1) + m * stride
-        count = compress(errors, item(places, layer) + m * padded(width), width, column, value)
-        combine(column, value, ZERO, count, turned, item(transposed, layer), stride, inputs, errors, to, True)
-        for k in range(inputs):
-            if not item(activations, at + k) > np.float32(0.0):
-                put(errors, to + k, np.float32(0.0))
-        for k in range(inputs, stride):
-            put(errors, to + k, np.float32(0.0))
+        stride, base = padded(inputs), item(transposed, layer)
+        d, out = item(places, layer) + m * padded(width), item(places, layer - 1) + m * stride
+        k = ZERO
+        while k + 48 < stride:
+            propagate(zeros(64), errors, d, width, turned, base + k, stride, activations, at + k, out + k)
+            k += 64
+        while k < stride:
+            propagate(zeros(16), errors, d, width, turned, base + k, stride, activations, at + k, out + k)
+            k += 16
+        for j in range(inputs, stride):
+            put(errors, out + j, np.float32(0.0))
         if layer > 1:
             at -= padded(item(sizes, layer - 1))
 

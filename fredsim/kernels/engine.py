@@ -12,7 +12,7 @@ from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.evaluation import TOGETHER, evaluate
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import mean64
-from fredsim.kernels.shape import MARGIN, Shape
+from fredsim.kernels.shape import MARGIN, Shape, aligned
 from fredsim.kernels.team import Team, default_threads
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, address, compile_rule
@@ -41,15 +41,15 @@ class NumbaEngine:
         strides = -(-self._sizes[1:] // 16) * 16  # of each layer's rows, padded
         self._padded = np.concatenate([[0], np.cumsum((self._sizes[:-1] + 1) * strides)]), strides
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(strides[0]))))
+        self._inside = np.concatenate([[0], np.cumsum(TOGETHER * (self._sizes[1:-1] + 1))])
         self._scratch = (
-            np.zeros((self.threads, int(strides.max()) + MARGIN), np.int32),
-            np.zeros((self.threads, int(strides.max()) + MARGIN), np.float32),
-            np.zeros((self.threads, (TOGETHER + 1) * int(strides.sum()) + MARGIN), np.float32),
+            aligned(self.threads, TOGETHER * int((self._sizes[1:-1] + 1).sum())),
+            aligned(self.threads, (TOGETHER + 1) * int(strides.sum()) + MARGIN),
         )
         self._together = (-1, 0)
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         empty = Split(dataset.train.x[:0], dataset.train.y[:0])
-        self._evaluate(np.zeros(model.layout.size, np.float32), empty)
+        self._evaluate(aligned(model.layout.size), empty)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
@@ -74,22 +74,20 @@ class NumbaEngine:
         self._gradients = module.gradients
         self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
         self._flat = shape.offsets(shape.sizes[1:])
-        self._grads = np.empty((batches, self.model.layout.size), np.float32)
-        self._losses = np.empty((batches, mu), np.float32)
+        self._grads = aligned(batches, self.model.layout.size)
+        self._losses = aligned(batches, mu)
         inputs = int(shape.sizes[0]) + 1
         threads, chunk = self.threads, self._chunk
         self._room = (
-            np.empty(batches * shape.samples * inputs, np.float32),  # the inputs in blocks
+            aligned(batches * shape.samples * inputs),  # the inputs in blocks
             np.empty(batches * shape.blocks * inputs, np.uint8),  # and which are not 0
-            np.zeros(batches * mu * shape.floats + MARGIN, np.float32),
-            np.zeros((batches, int(shape.places[-1]) + MARGIN), np.float32),  # of samples beyond the minibatch: 0
-            np.zeros((batches, int(shape.inside[-1])), np.float32),
+            aligned(batches * shape.samples * shape.floats + MARGIN),
+            aligned(batches, int(shape.places[-1]) + MARGIN),  # of samples beyond the minibatch: 0
+            aligned(batches, int(shape.inside[-1])),
             self._losses,
-            np.zeros((batches, int(shape.transposed[-1]) + MARGIN), np.float32),
+            aligned(batches, int(shape.transposed[-1]) + MARGIN),
             np.zeros((threads, chunk + 4 + 2 * (chunk + 1) * shape.blocks + MARGIN + 1), np.int64),
-            np.zeros((threads, shape.widest + MARGIN), np.int32),
-            np.zeros((threads, shape.widest + MARGIN), np.float32),
-            np.zeros((threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN), np.float32),
+            aligned(threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN),
         )
 
     def work_in_hand(
@@ -108,17 +106,17 @@ class NumbaEngine:
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.bool_]]:
         data, (offsets, strides) = sparse(split), self._padded
-        weights = np.zeros(offsets[-1] + MARGIN, np.float32)
+        weights = aligned(offsets[-1] + MARGIN)
         at = 0
         for inputs, width, offset, stride in zip(self._sizes, self._sizes[1:], offsets, strides, strict=False):
             rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
             rows[:, :width] = params[at : at + (inputs + 1) * width].reshape(-1, width)
             at += (inputs + 1) * width
-        losses = np.empty(len(split), np.float32)
+        losses = aligned(len(split))
         wrong = np.empty(len(split), np.bool_)
         self._team.run(
             evaluate, self._sizes, offsets, strides, weights, data.first, data.column, data.value, data.labels,
-            cuts(split, self._chunk), losses, wrong, *self._scratch,
+            cuts(split, self._chunk), losses, wrong, self._inside, *self._scratch,
         )  # fmt: skip
         return losses, wrong
 

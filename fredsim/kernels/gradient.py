@@ -10,9 +10,9 @@ from __future__ import annotations
 from numba import njit
 
 from fredsim.kernels.cache import kernel
-from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn, upper_layers
+from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import LEAVES, gradient_rows, keep_activations, lay_out, list_blocks
+from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, list_blocks, upper_layers
 from fredsim.kernels.vector import floats, item, load, load_part, pointer, put, shift, store, store_part, zeros
 
 __all__ = ["gradients"]
@@ -22,7 +22,7 @@ __all__ = ["gradients"]
 def gradients(
     rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, held, out,
     first_, column_, value_, labels, cuts_, chunk, rows_, factors_, active_, z_, errors_, activations_, losses, turned_,
-    integers_, columns_, values_, floats_,
+    integers_, floats_,
 ):  # fmt: skip
     """Write each minibatch's mean gradient to the float32 array at address out[b], its samples' losses to losses[b].
 
@@ -42,8 +42,6 @@ def gradients(
     found = shift(lists, chunk + 2)
     merges = shift(found, (chunk + 1) * blocks + 1)
     open_blocks = shift(merges, (chunk + 1) * blocks + 1)
-    scratch_column = shift(pointer(columns_), rank * columns_.shape[1])
-    scratch_value = shift(pointer(values_), rank * values_.shape[1])
     nodes = shift(pointer(floats_), rank * floats_.shape[1])
     some = shift(nodes, 64 * 65)
     inputs, width = item(sizes, 0), item(sizes, 1)
@@ -82,18 +80,21 @@ def gradients(
                 row = item(rows, b * mu + m)
                 cut = row * (chunks + 1) + c
                 start, stop = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-                combine(column, value, start, stop, weights, ZERO, width, width, z, (b * mu + m) * long, c == 0)
+                combine(column, value, start, stop, weights, ZERO, width, width, z, (b * blocks * LEAVES + m) * long, c == 0)
         for m in range(m0, m1):
-            at = (b * mu + m) * long
+            at = (b * blocks * LEAVES + m) * long
             for j in range(width):
                 put(z, at + j, item(z, at + j) + item(weights, inputs * width + j))
-            upper_layers(layers, sizes, offsets, strides, weights, z, at, scratch_column, scratch_value)
-            last = at + long - padded(item(sizes, layers))
-            classes = item(sizes, layers)
-            to = item(places, layers - 1) + m * padded(classes)
+        for block in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
+            samples = min(LEAVES, mu - block * LEAVES)
+            here = shift(z, (b * blocks + block) * LEAVES * long)
+            upper_layers(layers, sizes, offsets, strides, weights, here, long, samples, activations, inside, block)
+        classes = item(sizes, layers)
+        for m in range(m0, m1):
+            at = (b * blocks * LEAVES + m) * long
+            last, to = at + long - padded(classes), item(places, layers - 1) + m * padded(classes)
             losses[b, m] = softmax_cross_entropy(z, last, classes, labels[item(rows, b * mu + m)], errors, to)
-            backward(layers, sizes, transposed, turned, z, at, errors, places, m, scratch_column, scratch_value)
-            keep_activations(layers, sizes, inside, z, at, activations, m)
+            backward(layers, sizes, transposed, turned, z, at, errors, places, m)
         task = following
     meet(size, barrier)
 

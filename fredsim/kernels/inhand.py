@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.datasets import Split
 from fredsim.kernels.data import cuts, sparse
-from fredsim.kernels.shape import MARGIN, Shape
+from fredsim.kernels.shape import MARGIN, Shape, aligned
 from fredsim.kernels.team import Team
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, address
@@ -50,7 +50,7 @@ class WorkInHand:
         threads = team.size
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(threads + 1) // threads)
-        self._chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
+        import os; self._chunk = int(os.environ.get("CC", -(-(int(sizes[0]) + 1) // CHUNKS)))
         self._cuts = cuts(split, self._chunk)
         self._shape = shape = Shape(sizes, mu, self._kernel, self._chunk)
         # The first layer's rows lie in strips; the others' are padded, and follow each other.
@@ -60,9 +60,9 @@ class WorkInHand:
         room = window or int(max(1, min(64, WINDOW_BYTES // each)))
 
         below = tall * int(shape.widths[0])
-        self._below = [np.zeros(below + MARGIN, np.float32) for _ in range(1 + len(arrays))]
-        self._versions = [np.zeros(upper + MARGIN, np.float32) for _ in range(room + 1)]
-        self._states = [np.zeros(upper + MARGIN, np.float32) for _ in arrays]
+        self._below = [aligned(below + MARGIN) for _ in range(1 + len(arrays))]
+        self._versions = [aligned(upper + MARGIN) for _ in range(room + 1)]
+        self._states = [aligned(upper + MARGIN) for _ in arrays]
         self._tables = np.empty((room + 2, 2 + len(arrays)), np.int64)
         for v, theta in enumerate(self._versions):
             following = self._versions[(v + 1) % len(self._versions)]
@@ -77,22 +77,20 @@ class WorkInHand:
         self.cycles = np.zeros((threads, 4), np.int64)
         self._held = (
             np.zeros((slots, mu), np.int32),
-            np.zeros((slots, mu), np.float32),
-            np.zeros((slots, int(shape.places[-1]) + MARGIN), np.float32),
-            np.zeros((slots, int(shape.inside[-1])), np.float32),
+            aligned(slots, mu),
+            aligned(slots, int(shape.places[-1]) + MARGIN),
+            aligned(slots, int(shape.inside[-1])),
         )
         self._space = (
-            np.zeros(room * tall * shape.samples, np.float32),
+            aligned(room * tall * shape.samples),
             np.zeros(room * tall * shape.blocks, np.uint8),
-            np.zeros(room * mu * int(shape.widths[0]) + MARGIN, np.float32),
-            np.zeros((room, int(shape.transposed[-1]) + MARGIN), np.float32),
+            aligned(room * mu * int(shape.widths[0]) + MARGIN),
+            aligned(room, int(shape.transposed[-1]) + MARGIN),
         )
-        floats = MARGIN * 66 + shape.floats + self._chunk * int(shape.widths.max()) + 2 * MARGIN
+        floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + self._chunk * int(shape.widths.max()) + 2 * MARGIN
         self._scratch = (
             np.zeros((threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64),
-            np.zeros((threads, shape.widest + MARGIN), np.int32),
-            np.zeros((threads, shape.widest + MARGIN), np.float32),
-            np.zeros((threads, floats), np.float32),
+            aligned(threads, floats),
         )
 
     def advance(
@@ -103,7 +101,7 @@ class WorkInHand:
         Returns the losses (n, µ) of what arrived, and the first event after which a parameter is not finite, else n.
         """
         n = len(arriving)
-        losses = np.empty((n, self._mu), np.float32)
+        losses = aligned(n, self._mu)
         bad = np.full(self._team.size, n, np.int64)
         data, shape = self._data, self._shape
         visit = bool(self._states) or not self._rule.rule.zero_keeps

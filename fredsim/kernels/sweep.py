@@ -17,9 +17,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from fredsim.kernels.cache import kernel
-from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn, upper_layers
+from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.team import cycles, meet
-from fredsim.kernels.trees import LEAVES, ONE_BLOCK, gradient_rows, keep_activations, lay_out, list_blocks
+from fredsim.kernels.trees import LEAVES, ONE_BLOCK, gradient_rows, lay_out, list_blocks, upper_layers
 from fredsim.kernels.vector import address_of, floats, item, load, pointer, put, shift, store, zeros
 
 __all__ = ["advance"]
@@ -54,7 +54,7 @@ def advance(
     rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, mu, chunk, room, bounds_,
     rule, visit, tables_, version, first_, column_, value_, labels, cuts_, arriving_, target_, source_, rows_,
     coefficients_, losses_, held_rows_, held_losses_, held_errors_, held_activations_, factors_, active_, z_, turned_,
-    bad, cycles_, integers_, columns_, values_, floats_,
+    bad, cycles_, integers_, floats_,
 ):  # fmt: skip
     """Process events 0 … n − 1, as far as all parameters stay finite: bad[rank] is the first event where they do not.
 
@@ -87,14 +87,12 @@ def advance(
     found = shift(lists, chunk + 2)
     merges = shift(found, (chunk + 1) * blocks + 1)
     open_blocks = shift(merges, (chunk + 1) * blocks + 1)
-    scratch_column = shift(pointer(columns_), rank * columns_.shape[1])
-    scratch_value = shift(pointer(values_), rank * values_.shape[1])
     nodes = shift(pointer(floats_), rank * floats_.shape[1])
     hidden = shift(nodes, 64 * 65)
     long = ZERO
     for layer in range(layers):
         long += padded(item(sizes, layer + 1))
-    gradient = shift(hidden, long + 64)
+    gradient = shift(hidden, LEAVES * long + 64)
 
     inputs, classes = item(sizes, 0), item(sizes, layers)
     stride, tall = padded(item(sizes, 1)), inputs + 1
@@ -226,19 +224,22 @@ def advance(
                 weights, turned = floats(item(tables, current * arrays)), shift(pointer(turned_), (i - s) * turned_.shape[1])
                 errors = shift(held_errors, slot * held_errors_.shape[1])
                 activations = shift(held_activations, slot * held_activations_.shape[1])
-                for m in range(b * LEAVES, min((b + 1) * LEAVES, mu)):
-                    row = item(rows, i * mu + m)
+                samples = min(LEAVES, mu - b * LEAVES)
+                for m in range(samples):
+                    at = ((i - s) * mu + b * LEAVES + m) * stride
                     for j in range(0, stride, 16):
-                        store(hidden, j, load(zeros(16), z, ((i - s) * mu + m) * stride + j))
-                    upper_layers(layers, sizes, offsets, strides, weights, hidden, ZERO, scratch_column, scratch_value)
-                    last, to = long - padded(classes), item(places, layers - 1) + m * padded(classes)
+                        store(hidden, m * long + j, load(zeros(16), z, at + j))
+                upper_layers(
+                    layers, sizes, offsets, strides, weights, hidden, long, samples, activations, inside, b
+                )
+                for m in range(b * LEAVES, b * LEAVES + samples):
+                    row = item(rows, i * mu + m)
+                    at = (m - b * LEAVES) * long
+                    last, to = at + long - padded(classes), item(places, layers - 1) + m * padded(classes)
                     loss = softmax_cross_entropy(hidden, last, classes, labels[row], errors, to)
                     put(held_losses, slot * mu + m, loss)
-                    backward(
-                        layers, sizes, transposed, turned, hidden, ZERO, errors, places, m, scratch_column, scratch_value
-                    )
-                    keep_activations(layers, sizes, inside, hidden, ZERO, activations, m)
                     put(held_rows, slot * mu + m, row)
+                    backward(layers, sizes, transposed, turned, hidden, at, errors, places, m)
         while done < e:
             current = (current + 1) % versions if item(arriving, done) >= 0 else current
             done += 1

@@ -20,8 +20,9 @@ from numba import njit
 from fredsim.kernels.cache import generated
 from fredsim.kernels.dense import ZERO, padded
 from fredsim.kernels.vector import item, load, put, store, zeros
+from fredsim.numerics.rules import where
 
-__all__ = ["LEAVES", "ONE_BLOCK", "gradient_rows", "keep_activations", "lay_out", "list_blocks", "specialised"]
+__all__ = ["LEAVES", "ONE_BLOCK", "gradient_rows", "lay_out", "list_blocks", "specialised", "upper_layers"]
 
 LEAVES = 8  # samples of a block: 1, 4 or 8
 ONE_BLOCK = False  # whether the minibatch is a single block
@@ -59,15 +60,63 @@ def lay_out(first, column, value, samples, mu, block, inputs, factors, at, activ
 
 
 @njit(error_model="numpy")
-def keep_activations(layers, sizes, inside, z, at, activations, m):
-    """Put sample m's hidden activations, which stand at z[at :], into its block."""
-    for layer in range(1, layers):
-        width = item(sizes, layer)
-        keep = item(inside, layer - 1) + m // LEAVES * (width + 1) * LEAVES + m % LEAVES
+def enter(z, at, long, width, samples, activations, keep):
+    """Rectify a block's z, `long` apart from sample to sample, and lay them out as what enters the next layer."""
+    for i in range(samples):
+        for j in range(at + i * long, at + i * long + padded(width), 16):
+            x = load(zeros(16), z, j)
+            store(z, j, where(x > 0.0, x, 0.0))
         for k in range(width):
-            put(activations, keep + k * LEAVES, item(z, at + k))
-        put(activations, keep + width * LEAVES, np.float32(1.0))
-        at += padded(width)
+            put(activations, keep + k * LEAVES + i, item(z, at + i * long + k))
+        put(activations, keep + width * LEAVES + i, np.float32(1.0))
+
+
+@njit(error_model="numpy")
+def leave(like, factors, x, rows, weights, base, stride, out, at, long):
+    """Write some columns of z of a block's samples: the sums over rows, the bias last, ascending from +0."""
+    s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
+    for k in range(rows):
+        w = load(like, weights, base + k * stride)
+        p = x + k * LEAVES
+        s0 = s0 + item(factors, p) * w
+        if LEAVES > 1:
+            s1 = s1 + item(factors, p + 1) * w
+            s2 = s2 + item(factors, p + 2) * w
+            s3 = s3 + item(factors, p + 3) * w
+        if LEAVES > 4:
+            s4 = s4 + item(factors, p + 4) * w
+            s5 = s5 + item(factors, p + 5) * w
+            s6 = s6 + item(factors, p + 6) * w
+            s7 = s7 + item(factors, p + 7) * w
+    store(out, at, s0)
+    if LEAVES > 1:
+        store(out, at + long, s1)
+        store(out, at + 2 * long, s2)
+        store(out, at + 3 * long, s3)
+    if LEAVES > 4:
+        store(out, at + 4 * long, s4)
+        store(out, at + 5 * long, s5)
+        store(out, at + 6 * long, s6)
+        store(out, at + 7 * long, s7)
+
+
+@njit(error_model="numpy")
+def upper_layers(layers, sizes, offsets, strides, weights, z, long, samples, activations, inside, b):
+    """Run block b's samples through the layers above the first, whose z, bias added, stand at the start of z.
+
+    A sample's activations, `long` floats, are those of all layers, each padded. What enters layer l is also laid out in
+    blocks from activations[inside[l − 1]] on. `offsets[l]` is where layer l's rows begin in `weights`, `strides[l]`
+    apart. A zero activation's products are not left out here: they are zeros, and adding them changes nothing.
+    """
+    at = ZERO
+    for layer in range(1, layers):
+        inputs, width = item(sizes, layer), item(sizes, layer + 1)
+        keep = item(inside, layer - 1) + b * (inputs + 1) * LEAVES
+        enter(z, at, long, inputs, samples, activations, keep)
+        at += padded(inputs)
+        base, stride = item(offsets, layer), item(strides, layer)
+        for j in range(0, width, 16):
+            leave(zeros(16), activations, keep, inputs + 1, weights, base + j, stride, z, at + j, long)
 
 
 @njit(error_model="numpy")
