@@ -50,7 +50,7 @@ class WorkInHand:
         threads = team.size
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(threads + 1) // threads)
-        import os; self._chunk = int(os.environ.get("CC", -(-(int(sizes[0]) + 1) // CHUNKS)))
+        self._chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
         self._cuts = cuts(split, self._chunk)
         self._shape = shape = Shape(sizes, mu, self._kernel, self._chunk)
         # The first layer's rows lie in strips; the others' are padded, and follow each other.

@@ -209,10 +209,16 @@ def gradient_rows(
                 store(out, at + k * out_stride + j, mean(total, mu))
     else:
         j = padded(width)
-        while j % 64:
+        if j % 32:
             j -= 16
             columns(
                 zeros(16), factors, x, step, rows, lists, found, merges, errors, d + j, stride, mu, nodes,
+                out, at + j, out_stride,
+            )  # fmt: skip
+        if j % 64:
+            j -= 32
+            columns(
+                zeros(32), factors, x, step, rows, lists, found, merges, errors, d + j, stride, mu, nodes,
                 out, at + j, out_stride,
             )  # fmt: skip
         while j:
