@@ -36,8 +36,8 @@ __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation", "make_simu
 Array = NDArray[np.float32]
 Status = Literal["finished", "diverged", "interrupted"]
 
-#: The gradients of one window should fit the last level of cache together.
-WINDOW_BYTES = 16 * 2**20
+#: The gradients of one window should not drive each other out of the cache.
+WINDOW_BYTES = 4 * 2**20
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
 

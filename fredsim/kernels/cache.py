@@ -1,4 +1,4 @@
-"""`kernel`: numba's njit with a cache that many processes may share.
+"""Compiled C functions, in a cache that many processes may share.
 
 numba's own `cache=True` looks at nothing but the file of the function itself, so a change in a module that a kernel is
 built from would go unseen, and it numbers its data files, so that two processes compiling different signatures at once
@@ -11,14 +11,16 @@ import hashlib
 import os
 import sys
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
 import platformdirs
-from numba import njit
+from numba import types
 from numba.core import caching
+from numba.core.ccallback import CFunc
 
-__all__ = ["cache_folder", "cached", "generated", "kernel"]
+__all__ = ["Compiled", "cache_folder", "generated", "kernel"]
 
 
 def cache_folder() -> Path:
@@ -83,20 +85,40 @@ class KernelCache(caching.Cache):
         self._cache_file.__class__ = _Files
 
 
-def kernel(**options):
-    """Compile a function with numba.njit(**options), cached across processes. Never with fastmath."""
+class Compiled:
+    """A function of 64-bit integers, compiled to a plain C function when it is first asked for.
 
-    def decorate(function):
-        return cached(njit(**options)(function), function)
+    A call costs a microsecond, whatever it is given, and lets other Python threads run; kernels call it by `address`.
+    """
 
-    return decorate
+    def __init__(self, function, result=types.void):
+        self._function = function
+        self._result = result
+
+    @cached_property
+    def _callback(self):
+        count = self._function.__code__.co_argcount
+        options = {"error_model": "numpy"}  # as C divides; never fastmath
+        callback = CFunc(self._function, ((types.int64,) * count, self._result), {}, options)
+        with suppress(OSError):  # where no folder can be written, every process compiles anew
+            callback._cache = KernelCache(self._function)
+        callback.compile()
+        return callback
+
+    @property
+    def address(self):
+        """The address of the machine code."""
+        return self._callback.address
+
+    @cached_property
+    def call(self):
+        """The function, to be called from Python."""
+        return self._callback.ctypes
 
 
-def cached(compiled, function):
-    """Let one of numba's compiled objects keep its machine code in our cache, and return it."""
-    with suppress(OSError):  # where no folder can be written, every process compiles anew
-        compiled._cache = KernelCache(function)
-    return compiled
+def kernel(function):
+    """Make a kernel of a team: (rank, size, barrier, arguments), the last two addresses of int64 arrays."""
+    return Compiled(function)
 
 
 def generated(source: str, purpose: str) -> ModuleType:

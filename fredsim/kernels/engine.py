@@ -11,11 +11,11 @@ from fredsim.datasets import Dataset, Split
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.evaluation import TOGETHER, evaluate
 from fredsim.kernels.inhand import WorkInHand
-from fredsim.kernels.reductions import mean64
+from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.kernels.shape import MARGIN, Shape, aligned
-from fredsim.kernels.team import Team, default_threads
+from fredsim.kernels.team import Team, address, default_threads, pack
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import CompiledRule, address, compile_rule
+from fredsim.kernels.update import CompiledRule, compile_rule
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.rules import Rule
@@ -57,14 +57,11 @@ class NumbaEngine:
         if batches > self._together[0] or mu != self._together[1]:
             self._make_room(batches, mu)
         held_at = np.array([address(array) for array in held], np.int64)
-        out_at = address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64)
-        data, shape = sparse(self._dataset.train), self._shape
+        rows = np.ascontiguousarray(rows, np.int64)
+        arguments = self._arguments
+        arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
         run = self._team.run if batches * mu * self.model.layout.size > ALONE else self._team.alone
-        run(
-            self._gradients, shape.sizes, shape.sizes[1:], self._flat, shape.places, shape.inside, shape.transposed,
-            shape.full, held_at, out_at, data.first, data.column, data.value, data.labels,
-            cuts(self._dataset.train, self._chunk), self._chunk, rows, *self._room,
-        )  # fmt: skip
+        run(self._gradients, arguments)
         return self._grads[:batches], self._losses[:batches]
 
     def _make_room(self, batches: int, mu: int) -> None:
@@ -76,19 +73,24 @@ class NumbaEngine:
         self._flat = shape.offsets(shape.sizes[1:])
         self._grads = aligned(batches, self.model.layout.size)
         self._losses = aligned(batches, mu)
-        inputs = int(shape.sizes[0]) + 1
-        threads, chunk = self.threads, self._chunk
+        inputs, threads, chunk = int(shape.sizes[0]) + 1, self.threads, self._chunk
+        data, pieces = sparse(self._dataset.train), cuts(self._dataset.train, chunk)
+        integers = np.zeros((threads, chunk + 4 + 2 * (chunk + 1) * shape.blocks + MARGIN + 1), np.int64)
+        floats = aligned(threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN)
+        out = address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64)
         self._room = (
+            len(shape.sizes) - 1, mu, batches, chunk, pieces.shape[1] - 1,
+            shape.sizes, shape.sizes[1:], self._flat, shape.places, shape.inside, shape.transposed, *shape.full,
+            data.first, data.column, data.value, data.labels, pieces, 0, out, 0, self._losses,
             aligned(batches * shape.samples * inputs),  # the inputs in blocks
             np.empty(batches * shape.blocks * inputs, np.uint8),  # and which are not 0
             aligned(batches * shape.samples * shape.floats + MARGIN),
-            aligned(batches, int(shape.places[-1]) + MARGIN),  # of samples beyond the minibatch: 0
+            aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
             aligned(batches, int(shape.inside[-1])),
-            self._losses,
-            aligned(batches, int(shape.transposed[-1]) + MARGIN),
-            np.zeros((threads, chunk + 4 + 2 * (chunk + 1) * shape.blocks + MARGIN + 1), np.int64),
-            aligned(threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN),
-        )
+            aligned(batches, int(shape.transposed[-1])),
+            integers, integers.shape[1], floats, floats.shape[1],
+        )  # fmt: skip
+        self._arguments = pack(*self._room)
 
     def work_in_hand(
         self, mu: int, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, window: int | None
@@ -104,7 +106,7 @@ class NumbaEngine:
         losses, wrong = self._evaluate(params, split)
         return oracle.mean64(losses), float(np.count_nonzero(wrong) / len(split))
 
-    def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.bool_]]:
+    def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
         data, (offsets, strides) = sparse(split), self._padded
         weights = aligned(offsets[-1] + MARGIN)
         at = 0
@@ -112,11 +114,17 @@ class NumbaEngine:
             rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
             rows[:, :width] = params[at : at + (inputs + 1) * width].reshape(-1, width)
             at += (inputs + 1) * width
-        losses = aligned(len(split))
-        wrong = np.empty(len(split), np.bool_)
+        losses = np.empty(len(split), np.float32)
+        wrong = np.empty(len(split), np.uint8)
+        pieces = cuts(split, self._chunk)
+        blocks, floats = self._scratch
         self._team.run(
-            evaluate, self._sizes, offsets, strides, weights, data.first, data.column, data.value, data.labels,
-            cuts(split, self._chunk), losses, wrong, self._inside, *self._scratch,
+            evaluate,
+            pack(
+                len(self._sizes) - 1, len(split), pieces.shape[1] - 1, self._sizes, strides, offsets, self._inside,
+                weights, data.first, data.column, data.value, data.labels, pieces, losses, wrong,
+                blocks, blocks.shape[1], floats, floats.shape[1],
+            ),
         )  # fmt: skip
         return losses, wrong
 
@@ -126,7 +134,11 @@ class NumbaEngine:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        return float(mean64(array))
+        sums, result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
+        room = np.empty((self.threads, 2 * BLOCK))
+        run = self._team.run if len(array) > ALONE else self._team.alone
+        run(mean64, pack(array, len(array), sums, room, result))
+        return float(result[0])
 
     def close(self) -> None:
         """End the threads."""

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, combine, largest, padded, softmax_cross_entropy
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import LEAVES, upper_layers
-from fredsim.kernels.vector import item, pointer, put, shift
+from fredsim.kernels.vector import floats, integers, item, octets, put, shift, shorts
 
 __all__ = ["TOGETHER", "evaluate"]
 
 TOGETHER = 32  # samples that go through a chunk of rows while it is in the first level of cache
 
 
-@kernel(nogil=True, error_model="numpy")
-def evaluate(
-    rank, size, barrier, sizes_, offsets_, strides_, weights_, first_, column_, value_, labels, cuts_, losses, wrong,
-    inside_, blocks_, floats_,
-):  # fmt: skip
-    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,).
+@kernel
+def evaluate(rank, size, barrier, arguments):
+    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,), uint8.
 
-    The weights' rows are padded. Scratch for each thread comes last: what enters the upper layers in blocks, and the activations
-    of TOGETHER samples and one error.
+    The arguments stand below, in their order. The weights' rows are padded. Scratch for each thread comes last: what
+    enters the upper layers in blocks, and the activations of TOGETHER samples and one error.
     """
-    layers = len(sizes_) - 1
-    chunks = cuts_.shape[1] - 1
-    sizes, offsets, strides, weights = pointer(sizes_), pointer(offsets_), pointer(strides_), pointer(weights_)
-    first, column, value, cuts = pointer(first_), pointer(column_), pointer(value_), pointer(cuts_)
-    inside, activations = pointer(inside_), shift(pointer(blocks_), rank * blocks_.shape[1])
-    z = shift(pointer(floats_), rank * floats_.shape[1])
+    a = integers(arguments)
+    layers, n, chunks = item(a, 0), item(a, 1), item(a, 2)
+    sizes, strides, offsets, inside = (
+        integers(item(a, 3)), integers(item(a, 4)), integers(item(a, 5)), integers(item(a, 6)),
+    )  # fmt: skip
+    weights, first, column, value = floats(item(a, 7)), integers(item(a, 8)), shorts(item(a, 9)), floats(item(a, 10))
+    labels, cuts, losses, wrong = integers(item(a, 11)), shorts(item(a, 12)), floats(item(a, 13)), octets(item(a, 14))
+    activations, z = shift(floats(item(a, 15)), rank * item(a, 16)), shift(floats(item(a, 17)), rank * item(a, 18))
     inputs, width, classes = item(sizes, 0), item(sizes, 1), item(sizes, layers)
     stride = padded(width)
     long = ZERO
     for layer in range(layers):
         long += padded(item(sizes, layer + 1))
-    n = len(labels)
     for block in range(n * rank // size, n * (rank + 1) // size, TOGETHER):
         stop = min(block + TOGETHER, n * (rank + 1) // size)
         for c in range(chunks):
@@ -51,6 +51,7 @@ def evaluate(
             upper_layers(layers, sizes, offsets, strides, weights, here, long, samples, activations, inside, b)
         for row in range(block, stop):
             last = (row - block) * long + long - padded(classes)
-            losses[row] = softmax_cross_entropy(z, last, classes, labels[row], z, TOGETHER * long)
-            wrong[row] = largest(z, last, classes) != labels[row]
+            label = item(labels, row)
+            put(losses, row, softmax_cross_entropy(z, last, classes, label, z, TOGETHER * long))
+            put(wrong, row, np.uint8(largest(z, last, classes) != label))
     meet(size, barrier)

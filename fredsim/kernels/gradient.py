@@ -13,36 +13,47 @@ from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, list_blocks, upper_layers
-from fredsim.kernels.vector import floats, item, load, load_part, pointer, put, shift, store, store_part, zeros
+from fredsim.kernels.vector import (
+    floats,
+    integers,
+    item,
+    load,
+    load_part,
+    octets,
+    put,
+    shift,
+    shorts,
+    store,
+    store_part,
+    zeros,
+)
 
 __all__ = ["gradients"]
 
 
-@kernel(nogil=True, error_model="numpy")
-def gradients(
-    rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, held, out,
-    first_, column_, value_, labels, cuts_, chunk, rows_, factors_, active_, z_, errors_, activations_, losses, turned_,
-    integers_, floats_,
-):  # fmt: skip
-    """Write each minibatch's mean gradient to the float32 array at address out[b], its samples' losses to losses[b].
+@kernel
+def gradients(rank, size, barrier, arguments):
+    """Write each minibatch's mean gradient to the float32 array at address out[b], its samples' losses to losses (B, µ).
 
-    After the data, work space for each minibatch: its inputs in blocks, hidden activations sample by sample, errors,
-    activations in blocks, and the weights above the first layer transposed; then scratch for each thread.
+    The arguments stand below, in their order. After the data, work space for each minibatch: its inputs in blocks,
+    hidden activations sample by sample, errors, activations in blocks, and the weights above the first layer
+    transposed; then scratch for each thread.
     """
-    layers = len(sizes_) - 1
-    batches, mu = rows_.shape
-    chunks = cuts_.shape[1] - 1
+    a = integers(arguments)
+    layers, mu, batches, chunk, chunks = item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4)
+    sizes, strides, offsets = integers(item(a, 5)), integers(item(a, 6)), integers(item(a, 7))
+    places, inside, transposed = integers(item(a, 8)), integers(item(a, 9)), integers(item(a, 10))
+    full_lists, full_found, full_merges = integers(item(a, 11)), integers(item(a, 12)), integers(item(a, 13))
+    first, column, value = integers(item(a, 14)), shorts(item(a, 15)), floats(item(a, 16))
+    labels, cuts = integers(item(a, 17)), shorts(item(a, 18))
+    held, out, rows, losses = integers(item(a, 19)), integers(item(a, 20)), integers(item(a, 21)), floats(item(a, 22))
+    factors, active, z = floats(item(a, 23)), octets(item(a, 24)), floats(item(a, 25))
+    all_errors, all_activations, all_turned = floats(item(a, 26)), floats(item(a, 27)), floats(item(a, 28))
+    lists, nodes = shift(integers(item(a, 29)), rank * item(a, 30)), shift(floats(item(a, 31)), rank * item(a, 32))
     blocks = (mu + LEAVES - 1) // LEAVES
-    sizes, strides, offsets, places = pointer(sizes_), pointer(strides_), pointer(offsets_), pointer(places_)
-    inside, transposed = pointer(inside_), pointer(transposed_)
-    full_lists, full_found, full_merges = pointer(full_[0]), pointer(full_[1]), pointer(full_[2])
-    first, column, value, cuts, rows = pointer(first_), pointer(column_), pointer(value_), pointer(cuts_), pointer(rows_)
-    factors, active, z = pointer(factors_), pointer(active_), pointer(z_)
-    lists = shift(pointer(integers_), rank * integers_.shape[1])
     found = shift(lists, chunk + 2)
     merges = shift(found, (chunk + 1) * blocks + 1)
     open_blocks = shift(merges, (chunk + 1) * blocks + 1)
-    nodes = shift(pointer(floats_), rank * floats_.shape[1])
     some = shift(nodes, 64 * 65)
     inputs, width = item(sizes, 0), item(sizes, 1)
     long = ZERO  # what one sample's activations take
@@ -57,7 +68,7 @@ def gradients(
         at, mark = task * (inputs + 1) * LEAVES, task * (inputs + 1)
         lay_out(first, column, value, samples, mu, task % blocks, inputs, factors, at, active, mark)
     for b in range(batches):
-        weights, turned = floats(held[b]), shift(pointer(turned_), b * turned_.shape[1])
+        weights, turned = floats(item(held, b)), shift(all_turned, b * item(transposed, layers))
         for layer in range(1, layers):
             below, here = item(sizes, layer), item(sizes, layer + 1)
             start = padded(below * rank // size)
@@ -71,9 +82,9 @@ def gradients(
     while task < end:
         b = task // blocks
         following = min(end, (b + 1) * blocks)
-        weights, turned = floats(held[b]), shift(pointer(turned_), b * turned_.shape[1])
-        errors = shift(pointer(errors_), b * errors_.shape[1])
-        activations = shift(pointer(activations_), b * activations_.shape[1])
+        weights, turned = floats(item(held, b)), shift(all_turned, b * item(transposed, layers))
+        errors = shift(all_errors, b * item(places, layers))
+        activations = shift(all_activations, b * item(inside, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
         for c in range(chunks):
             for m in range(m0, m1):
@@ -93,16 +104,17 @@ def gradients(
         for m in range(m0, m1):
             at = (b * blocks * LEAVES + m) * long
             last, to = at + long - padded(classes), item(places, layers - 1) + m * padded(classes)
-            losses[b, m] = softmax_cross_entropy(z, last, classes, labels[item(rows, b * mu + m)], errors, to)
+            label = item(labels, item(rows, b * mu + m))
+            put(losses, b * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
             backward(layers, sizes, transposed, turned, z, at, errors, places, m)
         task = following
     meet(size, barrier)
 
     # Weight gradients, row by row. Threads divide the rows of every layer.
     for b in range(batches):
-        gradient = floats(out[b])
-        errors = shift(pointer(errors_), b * errors_.shape[1])
-        activations = shift(pointer(activations_), b * activations_.shape[1])
+        gradient = floats(item(out, b))
+        errors = shift(all_errors, b * item(places, layers))
+        activations = shift(all_activations, b * item(inside, layers - 1))
         for layer in range(layers):
             tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
             d, stride, step = item(places, layer), padded(here), tall * LEAVES

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fredsim.datasets import Split
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.shape import MARGIN, Shape, aligned
-from fredsim.kernels.team import Team
+from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import CompiledRule, address
+from fredsim.kernels.update import CompiledRule
 
 __all__ = ["WorkInHand"]
 
@@ -78,20 +78,27 @@ class WorkInHand:
         self._held = (
             np.zeros((slots, mu), np.int32),
             aligned(slots, mu),
-            aligned(slots, int(shape.places[-1]) + MARGIN),
+            aligned(slots, int(shape.places[-1])),
             aligned(slots, int(shape.inside[-1])),
         )
         self._space = (
             aligned(room * tall * shape.samples),
             np.zeros(room * tall * shape.blocks, np.uint8),
             aligned(room * mu * int(shape.widths[0]) + MARGIN),
-            aligned(room, int(shape.transposed[-1]) + MARGIN),
+            aligned(room, int(shape.transposed[-1])),
         )
+        data, chunks = self._data, self._cuts.shape[1] - 1
+        visit = bool(arrays) or not rule.rule.zero_keeps
+        self._numbers = len(sizes) - 1, mu, room, room + 1
+        self._settings = self._chunk, chunks, rule.address, int(visit), 2 + len(arrays)
+        self._arrays = (
+            shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.full,
+            self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,
+        )  # fmt: skip
         floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + self._chunk * int(shape.widths.max()) + 2 * MARGIN
-        self._scratch = (
-            np.zeros((threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64),
-            aligned(threads, floats),
-        )
+        integers = np.zeros((threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64)
+        scratch = aligned(threads, floats)
+        self._scratch = integers, integers.shape[1], scratch, scratch.shape[1]
 
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array
@@ -103,13 +110,13 @@ class WorkInHand:
         n = len(arriving)
         losses = aligned(n, self._mu)
         bad = np.full(self._team.size, n, np.int64)
-        data, shape = self._data, self._shape
-        visit = bool(self._states) or not self._rule.rule.zero_keeps
         self._team.run(
-            self._kernel.advance, shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed,
-            shape.full, self._mu, self._chunk, self._room, self._bounds, self._rule.address, visit, self._tables,
-            self._version, data.first, data.column, data.value, data.labels, self._cuts, arriving, target, source, rows,
-            coefficients, losses, *self._held, *self._space, bad, self.cycles, *self._scratch,
+            self._kernel.advance,
+            pack(
+                *self._numbers[:2], n, *self._numbers[2:], self._version, *self._settings, coefficients.strides[0], *self._arrays,
+                arriving, target, source, rows, coefficients, losses, *self._held, *self._space, bad, self.cycles,
+                *self._scratch,
+            ),
         )  # fmt: skip
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
         return losses, int(bad.min())

@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.vector import doubles, floats, integers, item, put, shift
 
-__all__ = ["mean64"]
+__all__ = ["BLOCK", "mean64"]
 
 BLOCK = 1024
 
 
-@kernel(nogil=True)
-def mean64(array):
-    """Return the mean of a contiguous float32 array (n,): fredsim.numerics.oracle.mean64."""
-    n = len(array)
+@kernel
+def mean64(rank, size, barrier, arguments):
+    """Write the mean of float32 (n,) to result[0]: fredsim.numerics.oracle.mean64.
+
+    Arguments: the array, n, room for the blocks' sums, float64, room for 2·BLOCK float64 a thread, and the result.
+    """
+    a = integers(arguments)
+    array, n, sums = floats(item(a, 0)), item(a, 1), doubles(item(a, 2))
+    room, result = shift(doubles(item(a, 3)), 2 * BLOCK * rank), doubles(item(a, 4))
+    sum_blocks(rank, size, array, n, sums, room)
+    meet(size, barrier)
+    if rank == 0:
+        put(result, 0, finish(n, sums))
+    meet(size, barrier)
+
+
+@njit(error_model="numpy")
+def sum_blocks(rank, size, array, n, sums, room):
+    """Sum this thread's blocks."""
     blocks = (n + BLOCK - 1) // BLOCK
-    sums = np.empty(max(blocks, 1), np.float64)
-    sums[0] = 0.0
-    leaves = np.empty(BLOCK, np.float64)
-    for block in range(blocks):
-        begin = block * BLOCK
-        count = min(BLOCK, n - begin)
-        for i in range(count):
-            leaves[i] = np.float64(array[begin + i])
-        sums[block] = fold(leaves, count)
-    return (fold(sums, blocks) + 0.0) / np.float64(n)
+    other = shift(room, BLOCK)
+    for block in range(blocks * rank // size, blocks * (rank + 1) // size):
+        here = shift(array, block * BLOCK)
+        count = min(BLOCK, n - block * BLOCK)
+        half = count // 2
+        for i in range(half):
+            put(room, i, np.float64(item(here, 2 * i)) + np.float64(item(here, 2 * i + 1)))
+        if count % 2:
+            put(room, half, np.float64(item(here, count - 1)))
+        put(sums, block, fold(room, other, (count + 1) // 2))
 
 
-@kernel()
-def fold(leaves, count):
-    """Add pairs in place until one is left; an odd one passes up unchanged."""
+@njit(error_model="numpy")
+def finish(n, sums):
+    """Return the mean from the blocks' sums."""
+    blocks = (n + BLOCK - 1) // BLOCK
+    count = blocks
     while count > 1:
         half = count // 2
         for i in range(half):
-            leaves[i] = leaves[2 * i] + leaves[2 * i + 1]
+            put(sums, i, item(sums, 2 * i) + item(sums, 2 * i + 1))
         if count % 2:
-            leaves[half] = leaves[count - 1]
-            half += 1
-        count = half
-    return leaves[0]
+            put(sums, half, item(sums, count - 1))
+        count = (count + 1) // 2
+    total = item(sums, 0) if blocks > 0 else 0.0
+    return (total + 0.0) / np.float64(n)
+
+
+@njit(error_model="numpy")
+def fold(leaves, other, count):
+    """Add pairs until one is left, from one array to the other; an odd one passes up unchanged."""
+    while count > 1:
+        half = count // 2
+        for i in range(half):
+            put(other, i, item(leaves, 2 * i) + item(leaves, 2 * i + 1))
+        if count % 2:
+            put(other, half, item(leaves, count - 1))
+        leaves, other = other, leaves
+        count = (count + 1) // 2
+    return item(leaves, 0)

@@ -20,7 +20,7 @@ from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.team import cycles, meet
 from fredsim.kernels.trees import LEAVES, ONE_BLOCK, gradient_rows, lay_out, list_blocks, upper_layers
-from fredsim.kernels.vector import address_of, floats, item, load, pointer, put, shift, store, zeros
+from fredsim.kernels.vector import address_of, floats, integers, item, load, octets, put, shift, shorts, store, zeros
 
 __all__ = ["advance"]
 
@@ -49,16 +49,11 @@ def apply_rows(
     return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients)
 
 
-@kernel(nogil=True, error_model="numpy")
-def advance(
-    rank, size, barrier, sizes_, strides_, offsets_, places_, inside_, transposed_, full_, mu, chunk, room, bounds_,
-    rule, visit, tables_, version, first_, column_, value_, labels, cuts_, arriving_, target_, source_, rows_,
-    coefficients_, losses_, held_rows_, held_losses_, held_errors_, held_activations_, factors_, active_, z_, turned_,
-    bad, cycles_, integers_, floats_,
-):  # fmt: skip
+@kernel
+def advance(rank, size, barrier, arguments):
     """Process events 0 … n − 1, as far as all parameters stay finite: bad[rank] is the first event where they do not.
 
-    Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these events),
+    The arguments stand below, in their order. Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these events),
     which the rule applies with coefficients[i]; after it the forward and error pass of the samples rows[i] (µ,) is done
     and put in slot target[i]. Either slot may be −1: nothing arrives, or the client is never seen again.
 
@@ -68,26 +63,27 @@ def advance(
     each `chunk` of columns begins in a sample's inputs. `room`: how many events a window has room for. `visit`: whether
     rows without any gradient are passed to the rule.
     """
-    layers = len(sizes_) - 1
-    n = len(arriving_)
-    versions = len(tables_) - 1
-    chunks = cuts_.shape[1] - 1
+    a = integers(arguments)
+    layers, mu, n, room, versions, version = item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5)
+    chunk, chunks, rule, visit, arrays, numbers = item(a, 6), item(a, 7), item(a, 8), item(a, 9), item(a, 10), item(a, 11)
+    sizes, strides, offsets = integers(item(a, 12)), integers(item(a, 13)), integers(item(a, 14))
+    places, inside, transposed = integers(item(a, 15)), integers(item(a, 16)), integers(item(a, 17))
+    full_lists, full_found, full_merges = integers(item(a, 18)), integers(item(a, 19)), integers(item(a, 20))
+    bounds, tables = integers(item(a, 21)), integers(item(a, 22))
+    first, column, value = integers(item(a, 23)), shorts(item(a, 24)), floats(item(a, 25))
+    labels, cuts = integers(item(a, 26)), shorts(item(a, 27))
+    arriving, target, source = integers(item(a, 28)), integers(item(a, 29)), integers(item(a, 30))
+    rows, coefficients, losses = shorts(item(a, 31)), item(a, 32), floats(item(a, 33))
+    held_rows, held_losses = shorts(item(a, 34)), floats(item(a, 35))
+    held_errors, held_activations = floats(item(a, 36)), floats(item(a, 37))
+    factors, active, z, all_turned = floats(item(a, 38)), octets(item(a, 39)), floats(item(a, 40)), floats(item(a, 41))
+    bad, spent = integers(item(a, 42)), shift(integers(item(a, 43)), 4 * rank)
+    lists, nodes = shift(integers(item(a, 44)), rank * item(a, 45)), shift(floats(item(a, 46)), rank * item(a, 47))
+    each_errors, each_activations = item(places, layers), item(inside, layers - 1)
     blocks = (mu + LEAVES - 1) // LEAVES
-    sizes, strides, offsets, places = pointer(sizes_), pointer(strides_), pointer(offsets_), pointer(places_)
-    inside, transposed, tables = pointer(inside_), pointer(transposed_), pointer(tables_)
-    full_lists, full_found, full_merges = pointer(full_[0]), pointer(full_[1]), pointer(full_[2])
-    first, column, value, cuts = pointer(first_), pointer(column_), pointer(value_), pointer(cuts_)
-    arriving, target, source, rows = pointer(arriving_), pointer(target_), pointer(source_), pointer(rows_)
-    held_rows, held_errors, held_activations = pointer(held_rows_), pointer(held_errors_), pointer(held_activations_)
-    losses, held_losses = pointer(losses_), pointer(held_losses_)
-    factors, active, z = pointer(factors_), pointer(active_), pointer(z_)
-    coefficients = address_of(pointer(coefficients_), ZERO)
-    arrays, numbers = tables_.shape[1], 4 * coefficients_.shape[1]
-    lists = shift(pointer(integers_), rank * integers_.shape[1])
     found = shift(lists, chunk + 2)
     merges = shift(found, (chunk + 1) * blocks + 1)
     open_blocks = shift(merges, (chunk + 1) * blocks + 1)
-    nodes = shift(pointer(floats_), rank * floats_.shape[1])
     hidden = shift(nodes, 64 * 65)
     long = ZERO
     for layer in range(layers):
@@ -96,13 +92,12 @@ def advance(
 
     inputs, classes = item(sizes, 0), item(sizes, layers)
     stride, tall = padded(item(sizes, 1)), inputs + 1
-    low = item(pointer(bounds_), rank)
-    width = item(pointer(bounds_), rank + 1) - low
+    low = item(bounds, rank)
+    width = item(bounds, rank + 1) - low
     strip = tall * low
     below = address_of(tables, versions * arrays)
     theta = floats(item(tables, versions * arrays))
 
-    spent = shift(pointer(cycles_), rank * cycles_.shape[1])
 
     s = ZERO
     e = window_end(source, s, n, room)
@@ -144,13 +139,13 @@ def advance(
                             finite = apply_rows(
                                 rule, below, strip + start * width, width, coefficients + i * numbers, factors,
                                 mark * LEAVES + start * LEAVES, tall * LEAVES, k - start, lists, found, merges,
-                                shift(held_errors, slot * held_errors_.shape[1]), low, stride, mu, nodes, gradient,
+                                shift(held_errors, slot * each_errors), low, stride, mu, nodes, gradient,
                             )  # fmt: skip
                         elif visit:
                             at, count = strip + start * width, (k - start) * width
                             finite = call_rule(rule, below, at, ZERO, count, coefficients + i * numbers)
                         if not finite:
-                            bad[rank] = min(bad[rank], i)
+                            put(bad, rank, min(item(bad, rank), i))
                     clock = charge(spent, 0, clock)
                 if item(target, i) >= 0:
                     for m in range(mu):
@@ -180,20 +175,20 @@ def advance(
                     for k in range(begin, end, chunk):
                         finite &= apply_rows(
                             rule, address_of(tables, current * arrays), item(offsets, layer) + k * there, there,
-                            coefficients + i * numbers, shift(held_activations, slot * held_activations_.shape[1]),
+                            coefficients + i * numbers, shift(held_activations, slot * each_activations),
                             item(inside, layer - 1) + k * LEAVES, here * LEAVES, min(chunk, end - k),
-                            full_lists, full_found, full_merges, shift(held_errors, slot * held_errors_.shape[1]),
+                            full_lists, full_found, full_merges, shift(held_errors, slot * each_errors),
                             item(places, layer), there, mu, nodes, gradient,
                         )  # fmt: skip
                     if not finite:
-                        bad[rank] = min(bad[rank], i)
+                        put(bad, rank, min(item(bad, rank), i))
                 if rank == 0:
                     for m in range(mu):
                         put(losses, i * mu + m, item(held_losses, slot * mu + m))
             clock = charge(spent, 0, clock)
             current = following
             if item(target, i) >= 0:
-                weights, turned = floats(item(tables, current * arrays)), shift(pointer(turned_), (i - s) * turned_.shape[1])
+                weights, turned = floats(item(tables, current * arrays)), shift(all_turned, (i - s) * item(transposed, layers))
                 for layer in range(1, layers):
                     here, there = item(sizes, layer), item(sizes, layer + 1)
                     begin = padded((here + 1) * rank // size)
@@ -207,7 +202,7 @@ def advance(
         clock = charge(spent, 3, clock)
         stop_here = False
         for other in range(size):
-            stop_here |= bad[other] < n
+            stop_here |= item(bad, other) < n
         if stop_here:
             break
 
@@ -221,9 +216,9 @@ def advance(
                 done += 1
             slot = item(target, i)
             if slot >= 0:
-                weights, turned = floats(item(tables, current * arrays)), shift(pointer(turned_), (i - s) * turned_.shape[1])
-                errors = shift(held_errors, slot * held_errors_.shape[1])
-                activations = shift(held_activations, slot * held_activations_.shape[1])
+                weights, turned = floats(item(tables, current * arrays)), shift(all_turned, (i - s) * item(transposed, layers))
+                errors = shift(held_errors, slot * each_errors)
+                activations = shift(held_activations, slot * each_activations)
                 samples = min(LEAVES, mu - b * LEAVES)
                 for m in range(samples):
                     at = ((i - s) * mu + b * LEAVES + m) * stride
@@ -236,7 +231,7 @@ def advance(
                     row = item(rows, i * mu + m)
                     at = (m - b * LEAVES) * long
                     last, to = at + long - padded(classes), item(places, layers - 1) + m * padded(classes)
-                    loss = softmax_cross_entropy(hidden, last, classes, labels[row], errors, to)
+                    loss = softmax_cross_entropy(hidden, last, classes, item(labels, row), errors, to)
                     put(held_losses, slot * mu + m, loss)
                     put(held_rows, slot * mu + m, row)
                     backward(layers, sizes, transposed, turned, hidden, at, errors, places, m)

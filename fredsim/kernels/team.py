@@ -1,7 +1,6 @@
 """A few threads that run one compiled kernel together, and the barrier at which they meet inside it.
 
-A kernel of a team is a nogil function whose first arguments are (rank, size, barrier); it divides its work by rank. The
-calling thread is rank 0. The others sleep between calls and spin, briefly, inside one: a barrier costs well under a
+A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0. The others sleep between calls and spin, briefly, inside one: a barrier costs well under a
 microsecond where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
 """
 
@@ -18,11 +17,28 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-__all__ = ["Team", "cycles", "default_threads", "meet"]
+from fredsim.kernels.cache import Compiled
+from fredsim.kernels.vector import integers
+
+__all__ = ["Team", "address", "cycles", "default_threads", "meet", "pack"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
+
+
+Argument = int | NDArray[Any]
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return the memory address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def pack(*arguments: Argument) -> NDArray[np.int64]:
+    """Return what a kernel takes: integers, and addresses of arrays, which the caller keeps alive."""
+    return np.array([address(a) if isinstance(a, np.ndarray) else a for a in arguments], np.int64)
 
 
 def default_threads() -> int:
@@ -30,34 +46,29 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _pointer(context, builder, sig, args):
-    data = context.make_array(sig.args[0])(context, builder, args[0]).data
-    return builder.gep(data, [args[1]])
+@intrinsic
+def _fetch_add(typingctx, pointer, index, value):
+    def generate(context, builder, sig, args):
+        return builder.atomic_rmw("add", builder.gep(args[0], [args[1]]), args[2], "seq_cst")
+
+    return types.int64(pointer, types.intp, types.int64), generate
 
 
 @intrinsic
-def _fetch_add(typingctx, array, index, value):
+def _atomic_load(typingctx, pointer, index):
     def generate(context, builder, sig, args):
-        return builder.atomic_rmw("add", _pointer(context, builder, sig, args), args[2], "seq_cst")
+        return builder.load_atomic(builder.gep(*args[:1], [args[1]]), "seq_cst", 8)
 
-    return types.int64(array, types.intp, types.int64), generate
+    return types.int64(pointer, types.intp), generate
 
 
 @intrinsic
-def _atomic_load(typingctx, array, index):
+def _atomic_store(typingctx, pointer, index, value):
     def generate(context, builder, sig, args):
-        return builder.load_atomic(_pointer(context, builder, sig, args), "seq_cst", 8)
-
-    return types.int64(array, types.intp), generate
-
-
-@intrinsic
-def _atomic_store(typingctx, array, index, value):
-    def generate(context, builder, sig, args):
-        builder.store_atomic(args[2], _pointer(context, builder, sig, args), "seq_cst", 8)
+        builder.store_atomic(args[2], builder.gep(args[0], [args[1]]), "seq_cst", 8)
         return context.get_dummy_value()
 
-    return types.none(array, types.intp, types.int64), generate
+    return types.none(pointer, types.intp, types.int64), generate
 
 
 @intrinsic
@@ -84,15 +95,16 @@ def cycles(typingctx):
 
 @njit
 def meet(size, barrier):
-    """Wait until all `size` threads have come here. `barrier` is int64 (16,): arrivals at 0, rounds at 8."""
+    """Wait until all `size` threads have come here. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
     if size > 1:
-        turn = _atomic_load(barrier, 8)
-        if _fetch_add(barrier, 0, 1) == size - 1:
-            _atomic_store(barrier, 0, 0)
-            _fetch_add(barrier, 8, 1)
+        counts = integers(barrier)
+        turn = _atomic_load(counts, 8)
+        if _fetch_add(counts, 0, 1) == size - 1:
+            _atomic_store(counts, 0, 0)
+            _fetch_add(counts, 8, 1)
         else:
             spins = 0
-            while _atomic_load(barrier, 8) == turn:
+            while _atomic_load(counts, 8) == turn:
                 spins += 1
                 if spins > SPINS:
                     _give_way()
@@ -104,8 +116,8 @@ class Team:
     def __init__(self, threads: int) -> None:
         self.size = threads
         self._barrier = np.zeros(16, np.int64)
-        self._kernel: Callable[..., Any] | None = None
-        self._arguments: tuple[Any, ...] = ()
+        self._call: Callable[..., Any] | None = None
+        self._arguments = np.empty(0, np.int64)
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._threads = [
             threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
@@ -114,20 +126,20 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def run(self, kernel: Callable[..., Any], *arguments: Any) -> None:
-        """Call kernel(rank, size, barrier, *arguments) on every thread; the kernel must end with `meet`."""
-        self._kernel, self._arguments = kernel, arguments
+    def run(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
+        """Call the kernel with packed arguments on every thread; it must end with `meet`."""
+        self._call, self._arguments = kernel.call, arguments
         for start in self._starts:
             start.release()
-        kernel(0, self.size, self._barrier, *arguments)
+        self._call(0, self.size, address(self._barrier), address(arguments))
 
-    def alone(self, kernel: Callable[..., Any], *arguments: Any) -> None:
+    def alone(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
         """Call the kernel on the calling thread only, as a team of one."""
-        kernel(0, 1, self._barrier, *arguments)
+        kernel.call(0, 1, address(self._barrier), address(arguments))
 
     def close(self) -> None:
         """End the threads."""
-        self._kernel = None
+        self._call = None
         for start in self._starts:
             start.release()
         for thread in self._threads:
@@ -143,6 +155,6 @@ class Team:
     def _work(self, rank: int) -> None:
         while True:
             self._starts[rank - 1].acquire()
-            if self._kernel is None:
+            if self._call is None:
                 return
-            self._kernel(rank, self.size, self._barrier, *self._arguments)
+            self._call(rank, self.size, address(self._barrier), address(self._arguments))

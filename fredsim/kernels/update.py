@@ -11,10 +11,9 @@ import textwrap
 
 import numpy as np
 from numba import types
-from numba.core.ccallback import CFunc
-from numpy.typing import NDArray
 
-from fredsim.kernels.cache import cached, generated
+from fredsim.kernels.cache import Compiled, generated
+from fredsim.kernels.team import address
 from fredsim.numerics import rules
 from fredsim.numerics.rules import Rule
 
@@ -85,11 +84,9 @@ class CompiledRule:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        callback = CFunc(_function(rule), ((types.int64,) * 5, types.boolean), {}, {"error_model": "numpy"})
-        cached(callback, callback._pyfunc)
-        callback.compile()
-        self.address: int = callback.address
-        self._call = callback.ctypes
+        compiled = Compiled(_function(rule), types.boolean)
+        self.address: int = compiled.address
+        self._call = compiled.call
 
     def __call__(self, *arguments: object) -> bool:
         """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
@@ -100,11 +97,6 @@ class CompiledRule:
         numbers = np.array(coefficients, np.float32)
         gradient = addresses[-1] + 4 * begin
         return bool(self._call(address(table), begin, gradient, end - begin, address(numbers)))
-
-
-def address(array: NDArray[np.generic]) -> int:
-    """Return the memory address of an array's first element."""
-    return array.ctypes.data
 
 
 @functools.cache

@@ -25,14 +25,16 @@ __all__ = [
     "LANES",
     "address_of",
     "all_equal_itself",
+    "doubles",
     "floats",
     "integers",
     "item",
     "load",
     "load_part",
-    "pointer",
+    "octets",
     "put",
     "shift",
+    "shorts",
     "store",
     "store_part",
     "transpose16",
@@ -184,16 +186,6 @@ def _place(builder, pointer, index, element=None):
     return place if element is None else builder.bitcast(place, element.as_pointer())
 
 
-@intrinsic
-def pointer(typingctx, array):
-    """Return a pointer to the first element of a contiguous array, which the caller keeps alive."""
-
-    def generate(context, builder, sig, args):
-        return context.make_array(array)(context, builder, args[0]).data
-
-    return types.CPointer(array.dtype)(array), generate
-
-
 def _at_address(element):
     def view(typingctx, address):
         def generate(context, builder, sig, args):
@@ -204,9 +196,12 @@ def _at_address(element):
     return intrinsic(view)
 
 
-#: floats(address), integers(address): a pointer to float32 or int64 at a memory address.
+#: A pointer at a memory address: to float32, float64, int64, int32, uint8.
+doubles = _at_address(types.float64)
 floats = _at_address(types.float32)
 integers = _at_address(types.int64)
+shorts = _at_address(types.int32)
+octets = _at_address(types.uint8)
 
 
 @intrinsic

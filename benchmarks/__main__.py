@@ -1,0 +1,103 @@
+"""fredsim's speed: against its peers, against the machine and against itself.
+
+    python -m benchmarks [--only TABLE,...] [--servers NAME,...] [--cells λxµ,...] [--rounds N] [--iterations N]
+                         [--threads N] [--peer-threads N] [--quick] [-o FILE]
+
+from the root of the repository; PyTorch and JAX come with `pip install fredsim[bench]`. Tables: contest (against a
+PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
+(outside the kernels).
+
+The whole process, with every side in it, is bound to as many processors as fredsim has threads. The peers have as many
+threads: PyTorch by set_num_threads, XLA by the processors that are allowed when it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from benchmarks import jax_loop
+from benchmarks.cells import CELLS, FIGURE_1, HYPER, USUAL, Cell
+from benchmarks.contest import contest, own_server
+from benchmarks.evaluation import evaluation
+from benchmarks.own import gates, overhead
+from benchmarks.scale import scale
+from benchmarks.tables import Table, heading, markdown, say, show
+from fredsim.errors import FredsimError
+
+TABLES = ("contest", "plain", "gates", "scale", "evaluation", "overhead")
+QUICK = 200  # iterations
+
+
+def chosen(given: str, known: tuple[str, ...], what: str) -> list[str]:
+    """Return the names in a comma-separated list; all that are known where it is empty."""
+    names = given.split(",") if given else list(known)
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"unknown {what} '{name}' (known: {', '.join(known)})")
+    return names
+
+
+def sizes(given: str) -> list[tuple[int, int]]:
+    """Return the cells (λ, µ) of a comma-separated list such as 128x1,32x4."""
+    try:
+        pairs = [tuple(map(int, pair.split("x"))) for pair in given.split(",")]
+    except ValueError:
+        pairs = [()]
+    if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):
+        raise typer.BadParameter(f"'{given}' must be cells such as 128x1,32x4: clients, x, minibatch")
+    return [(clients, batch_size) for clients, batch_size in pairs]
+
+
+def run(
+    only: Annotated[str, typer.Option(help=f"Tables, by commas: {', '.join(TABLES)}.")] = "",
+    servers: Annotated[str, typer.Option(help=f"Servers, by commas: {', '.join(HYPER)}.")] = "",
+    cells: Annotated[str, typer.Option(help="Cells λxµ, by commas.")] = ",".join(f"{c}x{b}" for c, b in CELLS),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations a round; 10 λ where that is more.")] = USUAL,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of fredsim.")] = 2,
+    peer_threads: Annotated[int, typer.Option(min=0, help="Threads of PyTorch and JAX; 0: as many.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures mean nothing.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the tables as Markdown.")] = None,
+) -> None:
+    """Time fredsim against its peers and against itself."""
+    names, pairs = chosen(only, TABLES, "table"), sizes(cells)
+    figure_1: tuple[tuple[int, int], ...] = FIGURE_1
+    if quick:
+        iterations, rounds, pairs, figure_1 = QUICK, 2, [(32, 4)], ((32, 4),)
+    measured = [Cell(server, *pair) for pair in pairs for server in chosen(servers, tuple(HYPER), "server")]
+    peers = peer_threads or threads
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    jax_loop.open_pool(peers)
+    torch.set_num_threads(peers)
+    make: dict[str, Callable[[], Table]] = {
+        "contest": lambda: contest(measured, iterations, rounds, threads),
+        "plain": lambda: own_server(iterations, rounds, threads, figure_1),
+        "gates": lambda: gates(iterations, rounds, threads),
+        "scale": lambda: scale(rounds, threads, 20 if quick else 1),
+        "evaluation": lambda: evaluation(rounds, threads),
+        "overhead": lambda: overhead(measured, iterations, rounds, threads),
+    }
+    head = list(heading(threads, peers, quick))
+    for line in head:
+        say(line)
+    tables = []
+    for name in names:
+        tables.append(make[name]())
+        show(tables[-1])
+        if output is not None:
+            output.write_text(markdown(head, tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(run)
+    except FredsimError as error:
+        sys.exit(f"error: {error}")

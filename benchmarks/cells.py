@@ -1,0 +1,115 @@
+"""What is measured: a server in a cell (λ clients, minibatches of µ), and fredsim's side of it.
+
+Every side trains 784-200-10 on MNIST from the same initial parameters, with the same order of clients and minibatches.
+Nothing here imports a peer: the subprocesses of benchmarks.scale would count its memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fredsim
+from fredsim import datasets
+from fredsim.dispatchers import DISPATCHERS
+from fredsim.models import Mlp
+from fredsim.results import Result
+from fredsim.streams import Streams
+
+__all__ = ["CELLS", "FIGURE_1", "HYPER", "LEAST", "USUAL", "Cell", "plan", "simulate"]
+
+Array = NDArray[np.float32]
+
+SEED = 0
+HIDDEN = 200
+FIGURE_1 = ((128, 1), (32, 4), (16, 8), (4, 32))  # (λ, µ) of Odena 2016, arXiv:1601.04033
+CELLS = (*FIGURE_1, (250, 128), (1000, 128))
+HYPER: dict[str, dict[str, Any]] = {
+    "asgd": {"lr": 0.005},
+    "sasgd": {"lr": 0.04, "divisor": "plus1"},
+    "fasgd": {"lr": 0.005, "gamma": 0.9, "beta": 0.9, "eps": 1e-4, "variant": "std", "divisor": "max1"},
+}
+
+LEAST = 3000  # about here FASGD's averages of quiet pixels turn subnormal where nobody flushes them
+USUAL = 6000  # half of a round lies behind that point
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One server in one cell; `data` with its usual split."""
+
+    server: str  # its rule, a key of HYPER
+    clients: int
+    batch_size: int
+    data: str = "mnist"
+
+    @property
+    def label(self) -> str:
+        """The server and (λ, µ)."""
+        return f"{self.server} ({self.clients}, {self.batch_size})"
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The server's hyper-parameters."""
+        return HYPER[self.server]
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The first columns of a row."""
+        return self.server, str(self.clients), str(self.batch_size)
+
+    def iterations(self, least: int) -> int:
+        """Return `least`, or 10 λ where that is more: every client comes again."""
+        return max(least, 10 * self.clients)
+
+    def dataset(self) -> datasets.Dataset:
+        """Return the data, the very object that fredsim's runs use."""
+        return datasets.load_dataset(self.data, *datasets.USUAL[self.data], datasets.data_root())
+
+    def model(self) -> Mlp:
+        """Return the model."""
+        dataset = self.dataset()
+        return Mlp((dataset.inputs, HIDDEN, dataset.classes), "he")
+
+    def start(self) -> dict[str, Array]:
+        """Return the initial parameters W1, b1, W2, b2."""
+        model = self.model()
+        return model.layout.split(model.initial(Streams(SEED)))
+
+
+@lru_cache(maxsize=1)
+def plan(clients: int, iterations: int) -> list[int]:
+    """Return the order of clients, drawn ahead for the peers; fredsim draws it within its time."""
+    dispatcher = DISPATCHERS["uniform"]()
+    dispatcher.init(clients, Streams(SEED))
+    return [dispatcher.choose(iteration) for iteration in range(iterations)]
+
+
+def simulate(cell: Cell, iterations: int, threads: int, **changes: Any) -> tuple[dict[str, Any], Array]:
+    """Run fredsim, evaluating at both ends; return the run's summary and its final parameters (P,).
+
+    `changes` replace top-level keys of the experiment.
+    """
+    experiment = {
+        "seed": SEED,
+        "iterations": iterations,
+        "data": {"name": cell.data},
+        "model": {"hidden": [HIDDEN], "init": "he"},
+        "clients": {"count": cell.clients, "batch_size": cell.batch_size, "sampling": "sequential"},
+        "dispatcher": {"name": "uniform"},
+        "server": {"name": cell.server, **cell.hyper},
+        "evaluation": {"every": iterations + 1},
+        "threads": threads,
+    } | changes
+    with tempfile.TemporaryDirectory() as folder:
+        result = fredsim.run(experiment, out=folder)
+        assert isinstance(result, Result)
+        if result.summary["status"] != "finished":
+            raise SystemExit(f"{cell.label}: fredsim's run ended as {result.summary['status']}")
+        params = np.concatenate([result.params[name].reshape(-1) for name in cell.start()])
+        return result.summary, params

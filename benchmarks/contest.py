@@ -1,0 +1,129 @@
+"""fredsim against what one would write instead: a plain PyTorch loop, and a simulation compiled by JAX.
+
+Nothing is timed before all sides agree. Then their rounds alternate. fredsim's time is `seconds` of the run's summary:
+its dispatcher, losses, staleness and digests are in it, which the peers spare themselves; compilation, loading and
+evaluation are in nobody's. What a cell used is freed before the next begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import jax_loop, torch_loop
+from benchmarks.cells import FIGURE_1, Cell, simulate
+from benchmarks.floor import floor, work
+from benchmarks.rates import measure
+from benchmarks.rounds import Rounds, alternate, in_brief
+from benchmarks.tables import Table, say
+
+__all__ = ["CHECKED", "agreement", "contest", "own_server"]
+
+CHECKED = 200  # iterations after which the parameters must agree
+TOLERANCE = 1e-3  # of max|Δθ| / max|θ|; the order of summation differs
+
+Array = NDArray[np.float32]
+Side = Callable[[], tuple[float, Array]]  # seconds, final parameters
+
+
+def fredsim_side(cell: Cell, iterations: int, threads: int, **changes: Any) -> Side:
+    """Return fredsim's side."""
+
+    def run() -> tuple[float, Array]:
+        summary, params = simulate(cell, iterations, threads, **changes)
+        return summary["seconds"], params
+
+    return run
+
+
+def torch_side(cell: Cell, iterations: int) -> Side:
+    """Return PyTorch's side."""
+    return partial(torch_loop.run, cell, iterations)
+
+
+def agreement(cell: Cell, iterations: int, own: Side, peers: dict[str, Side]) -> float:
+    """Return max|Δθ| / max|θ| of the peer that differs most from fredsim; this also warms all sides up.
+
+    Exits where they disagree.
+    """
+    ours = own()[1]
+    found = {name: float(np.abs(ours - peer()[1]).max() / np.abs(ours).max()) for name, peer in peers.items()}
+    said = ", ".join(f"{name} by {difference:.1e}" for name, difference in found.items())
+    say(f"{cell.label}: after {iterations} iterations max|Δθ|/max|θ| differs from {said}")
+    if not all(difference <= TOLERANCE for difference in found.values()):  # NaN fails too
+        raise SystemExit(f"{cell.label}: that is above {TOLERANCE}: they do not simulate the same thing")
+    return max(found.values())
+
+
+def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Table:
+    """Time fredsim, PyTorch and JAX in each cell, for `least` iterations or more."""
+    differences = []
+    for cell in cells:
+        own = fredsim_side(cell, CHECKED, threads)
+        peers = {"torch": torch_side(cell, CHECKED), "JAX": jax_loop.Compiled(cell, CHECKED)}
+        differences.append(agreement(cell, CHECKED, own, peers))
+    needs = {cell: work(cell, cell.iterations(least)) for cell in cells}
+    rates = measure(threads, tuple(sorted({need.swept for need in needs.values()})))
+    timings: list[Rounds] = []
+    for cell in cells:
+        iterations = cell.iterations(least)
+        sides = (
+            fredsim_side(cell, iterations, threads),
+            torch_side(cell, iterations),
+            jax_loop.Compiled(cell, iterations),
+        )
+        timings.append(alternate([seconds_of(side) for side in sides], rounds))
+        say(f"{cell.label}: timed over {iterations:,} iterations")
+    rates = rates.best_of(measure(threads, tuple(rates.near)))
+
+    rows = []
+    for cell, seconds, difference in zip(cells, timings, differences, strict=True):
+        iterations = cell.iterations(least)
+        per_second = [f"{median(iterations / took for took in side):,.0f}" for side in zip(*seconds, strict=True)]
+        ratios = [min(torch, jax) / own for own, torch, jax in seconds]
+        least_time = floor(needs[cell], rates)
+        over = median(own for own, _, _ in seconds) / iterations / least_time.seconds
+        bound = f"{1e6 * least_time.seconds:.1f} {least_time.bound}"
+        rows.append((*cell.names, *per_second, *in_brief(ratios, seconds), bound, f"{over:.1f}", f"{difference:.0e}"))
+    return Table(
+        "fredsim and its peers",
+        f"Iterations per second, medians of {rounds} alternating rounds of {least:,} iterations, or 10 λ where that is "
+        "more. Ratio: seconds of the better of the two peers / fredsim's, by rounds. Floor: the least µs of an "
+        "iteration at the rates below, and what bounds it (benchmarks/floor.py says what it leaves out); × floor: "
+        f"fredsim's time over it. {rates.describe()}",
+        ("server", "λ", "µ", "fredsim it/s", "torch it/s", "JAX it/s", "ratio", "range", "floor µs", "× floor",
+         "max|Δθ|/max|θ|"),
+        rows,
+    )  # fmt: skip
+
+
+def own_server(least: int, rounds: int, threads: int, cells: Sequence[tuple[int, int]] = FIGURE_1) -> Table:
+    """Time a user's server in plain NumPy against PyTorch."""
+    rows = []
+    for clients, batch_size in cells:
+        cell = Cell("asgd", clients, batch_size)
+        server = {"name": "benchmarks.plain:PlainASGD", **cell.hyper}
+        own = fredsim_side(cell, CHECKED, threads, server=server)
+        agreement(cell, CHECKED, own, {"torch": torch_side(cell, CHECKED)})
+        iterations = cell.iterations(least)
+        sides = (fredsim_side(cell, iterations, threads, server=server), torch_side(cell, iterations))
+        seconds = alternate([seconds_of(side) for side in sides], rounds)
+        per_second = [f"{median(iterations / took for took in side):,.0f}" for side in zip(*seconds, strict=True)]
+        rows.append((*cell.names[1:], *per_second, *in_brief([torch / own for own, torch in seconds], seconds)))
+    return Table(
+        "A server of one's own, in plain NumPy",
+        f"benchmarks.plain:PlainASGD: iterations per second, medians of {rounds} alternating rounds of {least:,} "
+        "iterations, or 10 λ where that is more. Ratio: PyTorch's seconds / fredsim's; target: 3 or more.",
+        ("λ", "µ", "fredsim it/s", "torch it/s", "ratio", "range"),
+        rows,
+    )
+
+
+def seconds_of(side: Side) -> Callable[[], float]:
+    """Return what the clock says of a side, and let its parameters go."""
+    return lambda: side()[0]

@@ -1,0 +1,80 @@
+"""The tables that benchmarks return, on the terminal and as Markdown, and what a reader needs to judge them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import rich.table
+from rich.console import Console
+
+from benchmarks.rounds import STEADY
+
+__all__ = ["Table", "heading", "markdown", "say", "show"]
+
+CONSOLE = Console(width=160, highlight=False, markup=False, soft_wrap=True)  # tables are cut nowhere
+PACKAGES = ("fredsim", "torch", "jax", "numpy", "numba")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column is text, the others are figures."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    CONSOLE.print(line)
+
+
+def show(table: Table) -> None:
+    """Print a table."""
+    drawn = rich.table.Table(box=None, pad_edge=False)
+    for place, name in enumerate(table.columns):
+        drawn.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for row in table.rows:
+        drawn.add_row(*row)
+    CONSOLE.print("", table.title, table.note, sep="\n")
+    CONSOLE.print(drawn)
+
+
+def markdown(head: Sequence[str], tables: Sequence[Table]) -> str:
+    """Return the heading and the tables as Markdown."""
+    parts = list(head)
+    for table in tables:
+        rows = [table.columns, ("---", *["---:"] * (len(table.columns) - 1)), *table.rows]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        parts += [f"## {table.title}", table.note, "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(threads: int, peer_threads: int, quick: bool) -> Iterator[str]:
+    """Yield how the tables came about: the machine, the versions, the date."""
+    if quick:
+        yield "Smoke run: NOT a measurement."
+    yield (
+        "784-200-10 on MNIST; all sides have the same initial parameters and order of clients and minibatches. "
+        f"*: disturbed, to be run again: a side's slowest round took over {STEADY} times its fastest."
+    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    peers = f"; of its peers: {peer_threads}" if peer_threads != threads else ", and of its peers"
+    yield f"{cpu_model()}, {cores} cores used, {platform.system()}; threads of fredsim: {threads}{peers}."
+    versions = (f"{package} {version(package)}" for package in PACKAGES)
+    yield f"Python {platform.python_version()}, {', '.join(versions)}; {datetime.now(UTC):%Y-%m-%d}."
+
+
+def cpu_model() -> str:
+    """Return the processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
