@@ -92,10 +92,12 @@ class NumpyEngine(NumpyOperations):
         """Do nothing: there are no threads."""
 
 
-def make_engine(backend: Backend, model: Mlp, dataset: Dataset, threads: int | None) -> NumpyEngine | NumbaEngine:
-    """Return a backend's engine; `threads` None means one a processor."""
+def make_engine(
+    backend: Backend, model: Mlp, dataset: Dataset, mu: int, threads: int | None
+) -> NumpyEngine | NumbaEngine:
+    """Return a backend's engine for minibatches of µ; `threads` None means one a processor."""
     if backend == "numpy":
         return NumpyEngine(model, dataset)
     from fredsim.kernels.engine import NumbaEngine
 
-    return NumbaEngine(model, dataset, threads)
+    return NumbaEngine(model, dataset, mu, threads)

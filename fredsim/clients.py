@@ -80,6 +80,7 @@ class SnapshotHoldings:
     ) -> None:
         """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes."""
         self._engine = engine
+        engine.gradients([], np.empty((0, 1), np.int64))  # compile before any clock runs
         self._wait = wait
         self._pushes = pushes
         self._size = len(params)

@@ -162,7 +162,9 @@ def execute(
     experiment, length = prepared.experiment, prepared.length
     claim(folder, "config.yaml", dump_yaml(experiment.plain()))
     (folder / "summary.json").unlink(missing_ok=True)
-    engine = make_engine(experiment.backend, prepared.model, prepared.dataset, experiment.threads)
+    engine = make_engine(
+        experiment.backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads
+    )
     try:
         simulate = _Simulate(prepared, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)

@@ -308,18 +308,22 @@ class WorkInHand(Simulation):
 
     def __init__(self, parts: Parts, server: AdaptedServer) -> None:
         super().__init__(parts, server)
+        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
+        # Compile before any clock runs.
+        self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)
         self._machine: Any = None
         self._many = 64  # events at once: what takes a fraction of a second
+
+    def _make_machine(self, slots: int) -> Any:
+        server = self._server.elementwise
+        arrays = [server.arrays[name] for name in server.rule.state]
+        return self._engine.work_in_hand(server.update, server.params, arrays, slots, self._parts.window)
 
     def _prepare(self, length: Length) -> None:
         """Foresee all events, and begin the work that clients start from the initial parameters."""
         events = min(limit for limit in (length.iterations, length.updates) if limit is not None)
         self._foresight = seen = foresee(self._dispatcher.order(events), wait=self._protocol.wait)
-        server = self._server.elementwise
-        arrays = [server.arrays[name] for name in server.rule.state]
-        self._machine = self._engine.work_in_hand(
-            self._parts.sampler.batch_size, server.update, server.params, arrays, seen.slots, self._parts.window
-        )
+        self._machine = self._make_machine(seen.slots)
         self._staleness = seen.staleness
         first = np.flatnonzero(seen.source < 0)
         nobody = np.full(1024, -1, np.int64)

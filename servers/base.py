@@ -78,7 +78,6 @@ class Server(Configurable):
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
             those steps took it.
         finite: whether every parameter was finite after the last update.
-        unforeseen: why its updates are not known ahead.
 
     """
 
@@ -91,11 +90,15 @@ class Server(Configurable):
     cancels: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
-    unforeseen: str = "the server sees whole gradients"
 
     #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
     streams: Streams = Streams(0)
+
+    @property
+    def unforeseen(self) -> str:
+        """Why an update is not known ahead, before its gradient is, but for an elementwise rule; empty where it is."""
+        return f"{type(self).__name__} sees whole gradients"
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1.

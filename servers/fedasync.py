@@ -48,7 +48,8 @@ class FedAsync(ElementwiseServer):
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (1−a, a)."""
         del t
-        h, share = self.hyper, 1.0
+        h = self.hyper
+        share: Any = 1.0
         if h.rule == "polynomial":
             share = pow64(staleness + 1.0, -h.a)
         elif h.rule == "hinge":

@@ -94,9 +94,9 @@ class Sync(CollectingServer):
         averaged: Array = getattr(self._inner, "averaged_params")  # noqa: B009  not every server has it
         return averaged
 
-    def rate(self) -> float:
+    def rate(self, t: Steps | None = None) -> Any:
         """Return the learning rate, the inner server's where there is one."""
-        return self._inner.rate() if self._inner else super().rate()
+        return self._inner.rate(t) if self._inner else super().rate(t)
 
     def pushes_until_release(self) -> int:
         """Return what the round lacks; with backup workers a late gradient may release its client at any time."""

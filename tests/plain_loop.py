@@ -113,7 +113,7 @@ class World:
         self.model = Mlp((64, 16, 10))
         self.start = self.model.initial(self.streams)
         self.dataset = load_dataset("digits", 1200, 297, data_root(None))
-        self.engine = make_engine("numpy", self.model, self.dataset, 1)
+        self.engine = make_engine("numpy", self.model, self.dataset, 1, None)
         self._sampler = make_sampler(sampling, 1200, batch_size, self.streams)
         sizes = [1024, 16, 160, 10]
         self.sizes = [4 * size for size in sizes]

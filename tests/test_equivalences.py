@@ -93,7 +93,7 @@ def test_one_client_of_fasgd_is_its_rule_by_hand(simulate: Simulate, variant: st
     data = load_dataset("digits", None, None, data_root())
     model = Mlp((64, 16, 10))
     theta = model.initial(Streams(0))
-    engine = make_engine("numpy", model, data, None)
+    engine = make_engine("numpy", model, data, 1, None)
     n, b, v = np.zeros_like(theta), np.zeros_like(theta), np.full_like(theta, variant != "released")
     for iteration in range(60):
         rows = iteration % 300 * 4 + np.arange(4)
@@ -123,7 +123,7 @@ def test_without_waiting_a_fetch_takes_effect_one_gradient_later(simulate: Simul
     )
     data = load_dataset("digits", None, None, data_root())
     model = Mlp((64, 16, 10))
-    engine = make_engine("numpy", model, data, None)
+    engine = make_engine("numpy", model, data, 1, None)
     theta = model.initial(Streams(0))
     under_way = fetched = theta
     for iteration in range(20):

@@ -101,7 +101,7 @@ class Compiled:
         options = {"error_model": "numpy"}  # as C divides; never fastmath
         callback = CFunc(self._function, ((types.int64,) * count, self._result), {}, options)
         with suppress(OSError):  # where no folder can be written, every process compiles anew
-            callback._cache = KernelCache(self._function)
+            setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
         callback.compile()
         return callback
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.data import cuts, sparse
-from fredsim.kernels.evaluation import TOGETHER, evaluate
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.kernels.shape import MARGIN, Shape, aligned
@@ -32,8 +31,11 @@ ALONE = 20_000  # multiply-adds below which waking the other threads costs more 
 class NumbaEngine:
     """Gradients of many minibatches at once, on a team of threads."""
 
-    def __init__(self, model: Mlp, dataset: Dataset, threads: int | None) -> None:
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         self.model = model
+        self._mu = mu
+        self._evaluation = specialised("evaluation", mu)
+        together = self._evaluation.TOGETHER
         self._sizes = np.array(model.sizes, np.int64)
         self._dataset = dataset
         self._team = Team(threads or default_threads())
@@ -41,32 +43,31 @@ class NumbaEngine:
         strides = -(-self._sizes[1:] // 16) * 16  # of each layer's rows, padded
         self._padded = np.concatenate([[0], np.cumsum((self._sizes[:-1] + 1) * strides)]), strides
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(strides[0]))))
-        self._inside = np.concatenate([[0], np.cumsum(TOGETHER * (self._sizes[1:-1] + 1))])
+        self._inside = np.concatenate([[0], np.cumsum(together * (self._sizes[1:-1] + 1))])
         self._scratch = (
-            aligned(self.threads, TOGETHER * int((self._sizes[1:-1] + 1).sum())),
-            aligned(self.threads, (TOGETHER + 1) * int(strides.sum()) + MARGIN),
+            aligned(self.threads, together * int((self._sizes[1:-1] + 1).sum())),
+            aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
         )
-        self._together = (-1, 0)
+        self._batches = -1
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
-        empty = Split(dataset.train.x[:0], dataset.train.y[:0])
-        self._evaluate(aligned(model.layout.size), empty)
+        self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
-        batches, mu = rows.shape
-        if batches > self._together[0] or mu != self._together[1]:
-            self._make_room(batches, mu)
+        batches = len(rows)
+        if batches > self._batches:
+            self._make_room(batches)
         held_at = np.array([address(array) for array in held], np.int64)
         rows = np.ascontiguousarray(rows, np.int64)
         arguments = self._arguments
         arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
-        run = self._team.run if batches * mu * self.model.layout.size > ALONE else self._team.alone
+        run = self._team.run if batches * self._mu * self.model.layout.size > ALONE else self._team.alone
         run(self._gradients, arguments)
         return self._grads[:batches], self._losses[:batches]
 
-    def _make_room(self, batches: int, mu: int) -> None:
+    def _make_room(self, batches: int) -> None:
         """Make work space for so many minibatches."""
-        self._together = (batches, mu)
+        self._batches, mu = batches, self._mu
         module = specialised("gradient", mu)
         self._gradients = module.gradients
         self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
@@ -93,10 +94,12 @@ class NumbaEngine:
         self._arguments = pack(*self._room)
 
     def work_in_hand(
-        self, mu: int, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, window: int | None
+        self, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, window: int | None
     ) -> WorkInHand:
         """Return a machine for events whose minibatches are known when clients fetch."""
-        return WorkInHand(self._team, self.model.sizes, self._dataset.train, mu, rule, params, arrays, slots, window)
+        return WorkInHand(
+            self._team, self.model.sizes, self._dataset.train, self._mu, rule, params, arrays, slots, window
+        )
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel; sums follow the contract's tree whatever the threads."""
@@ -119,7 +122,7 @@ class NumbaEngine:
         pieces = cuts(split, self._chunk)
         blocks, floats = self._scratch
         self._team.run(
-            evaluate,
+            self._evaluation.evaluate,
             pack(
                 len(self._sizes) - 1, len(split), pieces.shape[1] - 1, self._sizes, strides, offsets, self._inside,
                 weights, data.first, data.column, data.value, data.labels, pieces, losses, wrong,

@@ -91,7 +91,9 @@ def gradients(rank, size, barrier, arguments):
                 row = item(rows, b * mu + m)
                 cut = row * (chunks + 1) + c
                 start, stop = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-                combine(column, value, start, stop, weights, ZERO, width, width, z, (b * blocks * LEAVES + m) * long, c == 0)
+                combine(
+                    column, value, start, stop, weights, ZERO, width, width, z, (b * blocks * LEAVES + m) * long, c == 0
+                )
         for m in range(m0, m1):
             at = (b * blocks * LEAVES + m) * long
             for j in range(width):

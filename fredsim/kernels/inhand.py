@@ -96,7 +96,9 @@ class WorkInHand:
             self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,
         )  # fmt: skip
         floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + self._chunk * int(shape.widths.max()) + 2 * MARGIN
-        integers = np.zeros((threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64)
+        integers = np.zeros(
+            (threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64
+        )
         scratch = aligned(threads, floats)
         self._scratch = integers, integers.shape[1], scratch, scratch.shape[1]
 

@@ -65,7 +65,14 @@ def advance(rank, size, barrier, arguments):
     """
     a = integers(arguments)
     layers, mu, n, room, versions, version = item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5)
-    chunk, chunks, rule, visit, arrays, numbers = item(a, 6), item(a, 7), item(a, 8), item(a, 9), item(a, 10), item(a, 11)
+    chunk, chunks, rule, visit, arrays, numbers = (
+        item(a, 6),
+        item(a, 7),
+        item(a, 8),
+        item(a, 9),
+        item(a, 10),
+        item(a, 11),
+    )
     sizes, strides, offsets = integers(item(a, 12)), integers(item(a, 13)), integers(item(a, 14))
     places, inside, transposed = integers(item(a, 15)), integers(item(a, 16)), integers(item(a, 17))
     full_lists, full_found, full_merges = integers(item(a, 18)), integers(item(a, 19)), integers(item(a, 20))
@@ -98,11 +105,12 @@ def advance(rank, size, barrier, arguments):
     below = address_of(tables, versions * arrays)
     theta = floats(item(tables, versions * arrays))
 
-
     s = ZERO
     e = window_end(source, s, n, room)
     clock = cycles()
-    prepare(rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active)
+    prepare(
+        rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
+    )
     clock = charge(spent, 2, clock)
     meet(size, barrier)
     clock = charge(spent, 3, clock)
@@ -188,7 +196,10 @@ def advance(rank, size, barrier, arguments):
             clock = charge(spent, 0, clock)
             current = following
             if item(target, i) >= 0:
-                weights, turned = floats(item(tables, current * arrays)), shift(all_turned, (i - s) * item(transposed, layers))
+                weights, turned = (
+                    floats(item(tables, current * arrays)),
+                    shift(all_turned, (i - s) * item(transposed, layers)),
+                )
                 for layer in range(1, layers):
                     here, there = item(sizes, layer), item(sizes, layer + 1)
                     begin = padded((here + 1) * rank // size)
@@ -216,7 +227,10 @@ def advance(rank, size, barrier, arguments):
                 done += 1
             slot = item(target, i)
             if slot >= 0:
-                weights, turned = floats(item(tables, current * arrays)), shift(all_turned, (i - s) * item(transposed, layers))
+                weights, turned = (
+                    floats(item(tables, current * arrays)),
+                    shift(all_turned, (i - s) * item(transposed, layers)),
+                )
                 errors = shift(held_errors, slot * each_errors)
                 activations = shift(held_activations, slot * each_activations)
                 samples = min(LEAVES, mu - b * LEAVES)
@@ -224,9 +238,7 @@ def advance(rank, size, barrier, arguments):
                     at = ((i - s) * mu + b * LEAVES + m) * stride
                     for j in range(0, stride, 16):
                         store(hidden, m * long + j, load(zeros(16), z, at + j))
-                upper_layers(
-                    layers, sizes, offsets, strides, weights, hidden, long, samples, activations, inside, b
-                )
+                upper_layers(layers, sizes, offsets, strides, weights, hidden, long, samples, activations, inside, b)
                 for m in range(b * LEAVES, b * LEAVES + samples):
                     row = item(rows, i * mu + m)
                     at = (m - b * LEAVES) * long
@@ -242,7 +254,22 @@ def advance(rank, size, barrier, arguments):
         clock = charge(spent, 1, clock)
         s, e = e, window_end(source, e, n, room)
         prepare(
-            rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
+            rank,
+            size,
+            s,
+            e,
+            blocks,
+            mu,
+            inputs,
+            first,
+            column,
+            value,
+            arriving,
+            source,
+            rows,
+            held_rows,
+            factors,
+            active,
         )
         clock = charge(spent, 2, clock)
         meet(size, barrier)

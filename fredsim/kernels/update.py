@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -88,7 +89,7 @@ class CompiledRule:
         self.address: int = compiled.address
         self._call = compiled.call
 
-    def __call__(self, *arguments: object) -> bool:
+    def __call__(self, *arguments: Any) -> bool:
         """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
         count = 2 + len(self.rule.state)
         addresses = [address(array) for array in arguments[:count]]

@@ -102,7 +102,7 @@ def by_hand(form: Callable[[int], float], iterations: int) -> str:
     """One client of plain SGD at these rates; return the digest of where it ends."""
     data = load_dataset("digits", None, None, data_root())
     model = Mlp((64, 16, 10))
-    engine = make_engine("numpy", model, data, None)
+    engine = make_engine("numpy", model, data, 1, None)
     theta = model.initial(Streams(0))
     for t in range(iterations):
         g = engine.gradients([theta], (t * 4 + np.arange(4))[None])[0][0]
