@@ -29,54 +29,60 @@ TOLERANCE = 1e-3  # of max|Δθ| / max|θ|; the order of summation differs
 
 Array = NDArray[np.float32]
 Side = Callable[[], tuple[float, Array]]  # seconds, final parameters
+Maker = Callable[[int], Side]  # a side for so many iterations
 
 
-def fredsim_side(cell: Cell, iterations: int, threads: int, **changes: Any) -> Side:
-    """Return fredsim's side."""
+def fredsim_side(cell: Cell, threads: int, **changes: Any) -> Maker:
+    """Return the maker of fredsim's side."""
 
-    def run() -> tuple[float, Array]:
+    def run(iterations: int) -> tuple[float, Array]:
         summary, params = simulate(cell, iterations, threads, **changes)
         return summary["seconds"], params
 
-    return run
+    return lambda iterations: partial(run, iterations)
 
 
-def torch_side(cell: Cell, iterations: int) -> Side:
-    """Return PyTorch's side."""
-    return partial(torch_loop.run, cell, iterations)
+def torch_side(cell: Cell) -> Maker:
+    """Return the maker of PyTorch's side."""
+    return lambda iterations: partial(torch_loop.run, cell, iterations)
 
 
-def agreement(cell: Cell, iterations: int, own: Side, peers: dict[str, Side]) -> float:
+def jax_side(cell: Cell) -> Maker:
+    """Return the maker of JAX's side, which compiles."""
+    return partial(jax_loop.Compiled, cell)
+
+
+def agreement(cell: Cell, own: Maker, peers: dict[str, Maker]) -> str:
     """Return max|Δθ| / max|θ| of the peer that differs most from fredsim; this also warms all sides up.
 
-    Exits where they disagree.
+    Exits where they disagree. Few clients learn so fast with FASGD that one hidden unit whose input is 0 but for
+    rounding may move all parameters within a hundred iterations (λ = 4: an input of 5·10⁻⁷ at iteration 86). Where they
+    part, it is enough that they agree to the end of the first 10 λ iterations, in which every client has come again.
     """
-    ours = own()[1]
-    found = {name: float(np.abs(ours - peer()[1]).max() / np.abs(ours).max()) for name, peer in peers.items()}
-    said = ", ".join(f"{name} by {difference:.1e}" for name, difference in found.items())
-    say(f"{cell.label}: after {iterations} iterations max|Δθ|/max|θ| differs from {said}")
-    if not all(difference <= TOLERANCE for difference in found.values()):  # NaN fails too
-        raise SystemExit(f"{cell.label}: that is above {TOLERANCE}: they do not simulate the same thing")
-    return max(found.values())
+    for iterations in sorted({CHECKED, min(CHECKED, 10 * cell.clients)}, reverse=True):
+        ours = own(iterations)()[1]
+        found = {
+            name: float(np.abs(ours - make(iterations)()[1]).max() / np.abs(ours).max()) for name, make in peers.items()
+        }
+        said = ", ".join(f"{name} by {difference:.1e}" for name, difference in found.items())
+        say(f"{cell.label}: after {iterations} iterations max|Δθ|/max|θ| differs from {said}")
+        if all(difference <= TOLERANCE for difference in found.values()):  # NaN does not
+            return f"{max(found.values()):.0e}{f' at {iterations}' * (iterations != CHECKED)}"
+    raise SystemExit(f"{cell.label}: that is above {TOLERANCE}: they do not simulate the same thing")
 
 
 def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Table:
     """Time fredsim, PyTorch and JAX in each cell, for `least` iterations or more."""
     differences = []
     for cell in cells:
-        own = fredsim_side(cell, CHECKED, threads)
-        peers = {"torch": torch_side(cell, CHECKED), "JAX": jax_loop.Compiled(cell, CHECKED)}
-        differences.append(agreement(cell, CHECKED, own, peers))
+        peers = {"torch": torch_side(cell), "JAX": jax_side(cell)}
+        differences.append(agreement(cell, fredsim_side(cell, threads), peers))
     needs = {cell: work(cell, cell.iterations(least)) for cell in cells}
     rates = measure(threads, tuple(sorted({need.swept for need in needs.values()})))
     timings: list[Rounds] = []
     for cell in cells:
         iterations = cell.iterations(least)
-        sides = (
-            fredsim_side(cell, iterations, threads),
-            torch_side(cell, iterations),
-            jax_loop.Compiled(cell, iterations),
-        )
+        sides = [make(iterations) for make in (fredsim_side(cell, threads), torch_side(cell), jax_side(cell))]
         timings.append(alternate([seconds_of(side) for side in sides], rounds))
         say(f"{cell.label}: timed over {iterations:,} iterations")
     rates = rates.best_of(measure(threads, tuple(rates.near)))
@@ -89,7 +95,7 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Tab
         least_time = floor(needs[cell], rates)
         over = median(own for own, _, _ in seconds) / iterations / least_time.seconds
         bound = f"{1e6 * least_time.seconds:.1f} {least_time.bound}"
-        rows.append((*cell.names, *per_second, *in_brief(ratios, seconds), bound, f"{over:.1f}", f"{difference:.0e}"))
+        rows.append((*cell.names, *per_second, *in_brief(ratios, seconds), bound, f"{over:.1f}", difference))
     return Table(
         "fredsim and its peers",
         f"Iterations per second, medians of {rounds} alternating rounds of {least:,} iterations, or 10 λ where that is "
@@ -108,10 +114,10 @@ def own_server(least: int, rounds: int, threads: int, cells: Sequence[tuple[int,
     for clients, batch_size in cells:
         cell = Cell("asgd", clients, batch_size)
         server = {"name": "benchmarks.plain:PlainASGD", **cell.hyper}
-        own = fredsim_side(cell, CHECKED, threads, server=server)
-        agreement(cell, CHECKED, own, {"torch": torch_side(cell, CHECKED)})
+        makers = fredsim_side(cell, threads, server=server), torch_side(cell)
+        agreement(cell, makers[0], {"torch": makers[1]})
         iterations = cell.iterations(least)
-        sides = (fredsim_side(cell, iterations, threads, server=server), torch_side(cell, iterations))
+        sides = [make(iterations) for make in makers]
         seconds = alternate([seconds_of(side) for side in sides], rounds)
         per_second = [f"{median(iterations / took for took in side):,.0f}" for side in zip(*seconds, strict=True)]
         rows.append((*cell.names[1:], *per_second, *in_brief([torch / own for own, torch in seconds], seconds)))

@@ -7,7 +7,7 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import doubles, floats, integers, item, put, shift
+from fredsim.kernels.vector import add_pairs, doubles, floats, integers, item, put, shift
 
 __all__ = ["BLOCK", "mean64"]
 
@@ -38,11 +38,14 @@ def sum_blocks(rank, size, array, n, sums, room):
     for block in range(blocks * rank // size, blocks * (rank + 1) // size):
         here = shift(array, block * BLOCK)
         count = min(BLOCK, n - block * BLOCK)
-        half = count // 2
-        for i in range(half):
-            put(room, i, np.float64(item(here, 2 * i)) + np.float64(item(here, 2 * i + 1)))
+        i = 0
+        while i + 32 <= count:
+            add_pairs(here, i, room, i // 2)
+            i += 32
+        for j in range(i, count - 1, 2):
+            put(room, j // 2, np.float64(item(here, j)) + np.float64(item(here, j + 1)))
         if count % 2:
-            put(room, half, np.float64(item(here, count - 1)))
+            put(room, count // 2, np.float64(item(here, count - 1)))
         put(sums, block, fold(room, other, (count + 1) // 2))
 
 
@@ -66,11 +69,14 @@ def finish(n, sums):
 def fold(leaves, other, count):
     """Add pairs until one is left, from one array to the other; an odd one passes up unchanged."""
     while count > 1:
-        half = count // 2
-        for i in range(half):
-            put(other, i, item(leaves, 2 * i) + item(leaves, 2 * i + 1))
+        i = 0
+        while i + 32 <= count:
+            add_pairs(leaves, i, other, i // 2)
+            i += 32
+        for j in range(i, count - 1, 2):
+            put(other, j // 2, item(leaves, j) + item(leaves, j + 1))
         if count % 2:
-            put(other, half, item(leaves, count - 1))
+            put(other, count // 2, item(leaves, count - 1))
         leaves, other = other, leaves
         count = (count + 1) // 2
     return item(leaves, 0)

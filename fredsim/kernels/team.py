@@ -1,15 +1,16 @@
 """A few threads that run one compiled kernel together, and the barrier at which they meet inside it.
 
-A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0. The others sleep between calls and spin, briefly, inside one: a barrier costs well under a
-microsecond where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
+A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0.
+The others spin for a moment after a call, then sleep; inside a call they meet at a barrier of well under a microsecond,
+where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.kernels.cache import Compiled
-from fredsim.kernels.vector import integers
+from fredsim.kernels.vector import integers, item, put, shift
 
 __all__ = ["Team", "address", "cycles", "default_threads", "meet", "pack"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
+IDLE = 10_000  # pauses without a call, then sleep: a fraction of a millisecond
 
 
 Argument = int | NDArray[Any]
@@ -57,7 +59,7 @@ def _fetch_add(typingctx, pointer, index, value):
 @intrinsic
 def _atomic_load(typingctx, pointer, index):
     def generate(context, builder, sig, args):
-        return builder.load_atomic(builder.gep(*args[:1], [args[1]]), "seq_cst", 8)
+        return builder.load_atomic(builder.gep(args[0], [args[1]]), "seq_cst", 8)
 
     return types.int64(pointer, types.intp), generate
 
@@ -93,6 +95,17 @@ def cycles(typingctx):
     return types.int64(), generate
 
 
+@intrinsic
+def _pause(typingctx):
+    def generate(context, builder, sig, args):
+        if platform.machine() in {"x86_64", "AMD64"}:
+            function = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
 @njit
 def meet(size, barrier):
     """Wait until all `size` threads have come here. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
@@ -110,38 +123,95 @@ def meet(size, barrier):
                     _give_way()
 
 
+@intrinsic
+def _call_kernel(typingctx, kernel, rank, size, barrier, arguments):
+    def generate(context, builder, sig, args):
+        function = ir.FunctionType(ir.VoidType(), [INT64] * 4)
+        builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 5), generate
+
+
+# What the threads have in common, int64: the number of calls so far, the kernel's address and its arguments'; then for
+# each rank, a cache line apart, whether it sleeps and which call it has seen last.
+CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
+ASLEEP, SEEN, APART = 0, 1, 16
+
+
+def _serve(rank, size, barrier, board):
+    """Take part in every call; return 0 when there has been none for a while, 1 when the team is closed."""
+    shared = integers(board)
+    own = shift(shared, RANKS + APART * rank)
+    idle = 0
+    while True:
+        calls = _atomic_load(shared, CALLS)
+        if calls != item(own, SEEN):
+            put(own, SEEN, calls)
+            if item(shared, KERNEL) == 0:
+                return 1
+            _call_kernel(item(shared, KERNEL), rank, size, barrier, item(shared, ARGUMENTS))
+            idle = 0
+            continue
+        idle += 1
+        _pause()
+        if idle > IDLE:
+            _atomic_store(own, ASLEEP, 1)
+            if _atomic_load(shared, CALLS) == calls:
+                return 0
+            _atomic_store(own, ASLEEP, 0)  # called at this very moment: awake after all
+            idle = 0
+
+
+def _publish(size, board, kernel, arguments):
+    """Announce a call; return how many threads sleep."""
+    shared = integers(board)
+    put(shared, KERNEL, kernel)
+    put(shared, ARGUMENTS, arguments)
+    _fetch_add(shared, CALLS, 1)
+    asleep = 0
+    for rank in range(1, size):
+        asleep += _atomic_load(shared, RANKS + APART * rank + ASLEEP)
+    return asleep
+
+
+serve = Compiled(_serve, types.int64)
+publish = Compiled(_publish, types.int64)
+
+
 class Team:
     """`threads` threads for team kernels; close it, or use it as a context, to end them."""
 
     def __init__(self, threads: int) -> None:
         self.size = threads
         self._barrier = np.zeros(16, np.int64)
-        self._call: Callable[..., Any] | None = None
-        self._arguments = np.empty(0, np.int64)
+        self._board = np.zeros(RANKS + APART * threads, np.int64)
+        self._addresses = address(self._barrier), address(self._board)
+        self._publish = publish.call
+        self._serve = serve.call
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._threads = [
             threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
             for rank in range(1, threads)
         ]
+        self._board[RANKS + ASLEEP :: APART] = 1
         for thread in self._threads:
             thread.start()
 
     def run(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
         """Call the kernel with packed arguments on every thread; it must end with `meet`."""
-        self._call, self._arguments = kernel.call, arguments
-        for start in self._starts:
-            start.release()
-        self._call(0, self.size, address(self._barrier), address(arguments))
+        barrier, _ = self._addresses
+        at = address(arguments)
+        self._announce(kernel.address, at)
+        kernel.call(0, self.size, barrier, at)
 
     def alone(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
         """Call the kernel on the calling thread only, as a team of one."""
-        kernel.call(0, 1, address(self._barrier), address(arguments))
+        kernel.call(0, 1, self._addresses[0], address(arguments))
 
     def close(self) -> None:
         """End the threads."""
-        self._call = None
-        for start in self._starts:
-            start.release()
+        self._announce(0, 0)
         for thread in self._threads:
             thread.join()
         self._starts, self._threads, self.size = [], [], 1
@@ -152,9 +222,17 @@ class Team:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _announce(self, kernel: int, arguments: int) -> None:
+        """Publish a call and wake who sleeps. A thread that is woken once too often goes back to sleep."""
+        if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
+            for rank, start in enumerate(self._starts, 1):
+                place = RANKS + APART * rank + ASLEEP
+                if self._board[place]:
+                    self._board[place] = 0
+                    start.release()
+
     def _work(self, rank: int) -> None:
-        while True:
+        closed = 0
+        while not closed:
             self._starts[rank - 1].acquire()
-            if self._call is None:
-                return
-            self._call(rank, self.size, address(self._barrier), address(self._arguments))
+            closed = self._serve(rank, self.size, *self._addresses)

@@ -23,6 +23,7 @@ from fredsim.numerics import rules
 
 __all__ = [
     "LANES",
+    "add_pairs",
     "address_of",
     "all_equal_itself",
     "doubles",
@@ -315,3 +316,27 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
 
     integer = types.intp
     return types.none(source, integer, integer, out, integer, integer), generate
+
+
+@intrinsic
+def add_pairs(typingctx, source, index, out, at):
+    """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64 for i < 16."""
+
+    def generate(context, builder, sig, args):
+        element = ir.FloatType() if source.dtype == types.float32 else ir.DoubleType()
+        halves = []
+        for begin in (0, 16):
+            place = builder.add(args[1], ir.Constant(args[1].type, begin))
+            value = builder.load(_place(builder, args[0], place, ir.VectorType(element, 16)))
+            value.align = 4
+            halves.append(value)
+        sides = []
+        for odd in (0, 1):
+            mask = ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2)))
+            side = builder.shuffle_vector(*halves, mask)
+            sides.append(side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16)))
+        total = builder.fadd(*sides)
+        builder.store(total, _place(builder, args[2], args[3], total.type)).align = 4
+        return context.get_dummy_value()
+
+    return types.none(source, types.intp, out, types.intp), generate
