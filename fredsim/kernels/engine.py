@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.datasets import Dataset, Split
+from fredsim.kernels.cache import Compiled
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import BLOCK, mean64
@@ -48,12 +49,32 @@ class NumbaEngine:
             aligned(self.threads, together * int((self._sizes[1:-1] + 1).sum())),
             aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
         )
-        self._batches = -1
+        self._make_room(0)
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
+        self._run(self._kernels.gradients, held, rows)
+        return self._grads[: len(rows)], self._losses[: len(rows)]
+
+    def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
+        """Do the forward and error passes of all minibatches; return the losses (B, µ). `apply` goes on from there."""
+        self._run(self._kernels.passes, held, rows)
+        return self._losses[: len(rows)]
+
+    def apply(self, b: int, rule: CompiledRule, arrays: Sequence[Array], coefficients: Array) -> bool:
+        """Apply a rule in place to `arrays`, θ first, with the gradient of minibatch b of the last `passes`.
+
+        `coefficients` is float32 (C,). Returns whether every new parameter is finite.
+        """
+        table = np.array([address(array) for array in (arrays[0], *arrays)], np.int64)
+        arguments, visit = self._arguments, len(arrays) > 1 or not rule.rule.zero_keeps
+        arguments[-6:-1] = b, rule.address, address(table), address(coefficients), visit
+        self._team.run(self._kernels.apply, arguments)
+        return bool(self._finite.all())
+
+    def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
         if batches > self._batches:
             self._make_room(batches)
@@ -62,14 +83,13 @@ class NumbaEngine:
         arguments = self._arguments
         arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
         run = self._team.run if batches * self._mu * self.model.layout.size > ALONE else self._team.alone
-        run(self._gradients, arguments)
-        return self._grads[:batches], self._losses[:batches]
+        run(kernel, arguments)
 
     def _make_room(self, batches: int) -> None:
         """Make work space for so many minibatches."""
         self._batches, mu = batches, self._mu
-        module = specialised("gradient", mu)
-        self._gradients = module.gradients
+        self._kernels = module = specialised("gradient", mu)
+        self._finite = np.ones(self.threads, np.int64)
         self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
         self._flat = shape.offsets(shape.sizes[1:])
         self._grads = aligned(batches, self.model.layout.size)
@@ -89,7 +109,7 @@ class NumbaEngine:
             aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
             aligned(batches, int(shape.inside[-1])),
             aligned(batches, int(shape.transposed[-1])),
-            integers, integers.shape[1], floats, floats.shape[1],
+            integers, integers.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite,
         )  # fmt: skip
         self._arguments = pack(*self._room)
 

@@ -1,19 +1,26 @@
-"""Weight gradients of many minibatches at once, each with parameters of its own.
+"""Gradients of many minibatches at once, each with parameters of its own.
 
 The same bits as fredsim.numerics.oracle.gradient. Conventions as in fredsim.kernels.dense; parameters and gradients are
 flat, their rows not padded. A batch is `rows` int64 (B, µ): the samples of each of B minibatches, with its parameters
 at the memory address `held[b]`.
+
+All kernels take the same arguments, which stand in `passes` in their order. After the data comes work space for each
+minibatch: its inputs in blocks, hidden activations sample by sample, errors, activations in blocks, and the weights
+above the first layer transposed; then scratch for each thread, and what the kernels alone take.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
+from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, list_blocks, upper_layers
+from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import (
+    address_of,
     floats,
     integers,
     item,
@@ -28,34 +35,52 @@ from fredsim.kernels.vector import (
     zeros,
 )
 
-__all__ = ["gradients"]
+__all__ = ["apply", "gradients", "passes"]
+
+
+@kernel
+def passes(rank, size, barrier, arguments):
+    """Do the forward and error passes of all minibatches; write their samples' losses (B, µ)."""
+    run_passes(rank, size, barrier, arguments)
 
 
 @kernel
 def gradients(rank, size, barrier, arguments):
-    """Write each minibatch's mean gradient to the float32 array at address out[b], its samples' losses to losses (B, µ).
+    """Do the passes, then write each minibatch's mean gradient to the float32 array at address out[b]."""
+    run_passes(rank, size, barrier, arguments)
+    a = integers(arguments)
+    for b in range(item(a, 2)):
+        form_rows(rank, size, a, b, ZERO)
+    meet(size, barrier)
 
-    The arguments stand below, in their order. After the data, work space for each minibatch: its inputs in blocks,
-    hidden activations sample by sample, errors, activations in blocks, and the weights above the first layer
-    transposed; then scratch for each thread.
+
+@kernel
+def apply(rank, size, barrier, arguments):
+    """Apply a rule to the mean gradient of one minibatch whose passes are done, in place, row by row.
+
+    Takes besides, behind the rest: the minibatch's number b, the rule's address, its table (fredsim.kernels.update) and
+    coefficients, whether it is to see rows without any gradient, and int64 (size,): whether θ stayed finite.
     """
     a = integers(arguments)
-    layers, mu, batches, chunk, chunks = item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4)
+    finite = form_rows(rank, size, a, item(a, 33), item(a, 34))
+    put(integers(item(a, 38)), rank, np.int64(finite))
+    meet(size, barrier)
+
+
+@njit(error_model="numpy")
+def run_passes(rank, size, barrier, arguments):
+    """Lay out inputs, run the network forward and its errors back; the threads have met at the end."""
+    a = integers(arguments)
+    layers, mu, batches, chunks = item(a, 0), item(a, 1), item(a, 2), item(a, 4)
     sizes, strides, offsets = integers(item(a, 5)), integers(item(a, 6)), integers(item(a, 7))
     places, inside, transposed = integers(item(a, 8)), integers(item(a, 9)), integers(item(a, 10))
-    full_lists, full_found, full_merges = integers(item(a, 11)), integers(item(a, 12)), integers(item(a, 13))
     first, column, value = integers(item(a, 14)), shorts(item(a, 15)), floats(item(a, 16))
     labels, cuts = integers(item(a, 17)), shorts(item(a, 18))
-    held, out, rows, losses = integers(item(a, 19)), integers(item(a, 20)), integers(item(a, 21)), floats(item(a, 22))
+    held, rows, losses = integers(item(a, 19)), integers(item(a, 21)), floats(item(a, 22))
     factors, active, z = floats(item(a, 23)), octets(item(a, 24)), floats(item(a, 25))
     all_errors, all_activations, all_turned = floats(item(a, 26)), floats(item(a, 27)), floats(item(a, 28))
-    lists, nodes = shift(integers(item(a, 29)), rank * item(a, 30)), shift(floats(item(a, 31)), rank * item(a, 32))
     blocks = (mu + LEAVES - 1) // LEAVES
-    found = shift(lists, chunk + 2)
-    merges = shift(found, (chunk + 1) * blocks + 1)
-    open_blocks = shift(merges, (chunk + 1) * blocks + 1)
-    some = shift(nodes, 64 * 65)
-    inputs, width = item(sizes, 0), item(sizes, 1)
+    inputs, width, classes = item(sizes, 0), item(sizes, 1), item(sizes, layers)
     long = ZERO  # what one sample's activations take
     for layer in range(layers):
         long += padded(item(sizes, layer + 1))
@@ -76,8 +101,8 @@ def gradients(rank, size, barrier, arguments):
             turn(weights, item(offsets, layer), here, start, stop, below, here, turned, item(transposed, layer))
     meet(size, barrier)
 
-    # Forward and error passes. Threads divide the blocks of samples; those of one minibatch go through a chunk of rows
-    # together, while it is in the first level of cache.
+    # Threads divide the blocks of samples; those of one minibatch go through a chunk of rows together, while it is in
+    # the first level of cache.
     task = begin
     while task < end:
         b = task // blocks
@@ -86,59 +111,79 @@ def gradients(rank, size, barrier, arguments):
         errors = shift(all_errors, b * item(places, layers))
         activations = shift(all_activations, b * item(inside, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
+        here = shift(z, b * blocks * LEAVES * long)
         for c in range(chunks):
             for m in range(m0, m1):
                 row = item(rows, b * mu + m)
                 cut = row * (chunks + 1) + c
                 start, stop = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-                combine(
-                    column, value, start, stop, weights, ZERO, width, width, z, (b * blocks * LEAVES + m) * long, c == 0
-                )
+                combine(column, value, start, stop, weights, ZERO, width, width, here, m * long, c == 0)
         for m in range(m0, m1):
-            at = (b * blocks * LEAVES + m) * long
             for j in range(width):
-                put(z, at + j, item(z, at + j) + item(weights, inputs * width + j))
-        for block in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
-            samples = min(LEAVES, mu - block * LEAVES)
-            here = shift(z, (b * blocks + block) * LEAVES * long)
-            upper_layers(layers, sizes, offsets, strides, weights, here, long, samples, activations, inside, block)
-        classes = item(sizes, layers)
+                put(here, m * long + j, item(here, m * long + j) + item(weights, inputs * width + j))
+        for k in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
+            block, samples = shift(here, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
+            upper_layers(layers, sizes, offsets, strides, weights, block, long, samples, activations, inside, k)
         for m in range(m0, m1):
-            at = (b * blocks * LEAVES + m) * long
-            last, to = at + long - padded(classes), item(places, layers - 1) + m * padded(classes)
+            last, to = (m + 1) * long - padded(classes), item(places, layers - 1) + m * padded(classes)
             label = item(labels, item(rows, b * mu + m))
-            put(losses, b * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
-            backward(layers, sizes, transposed, turned, z, at, errors, places, m)
+            put(losses, b * mu + m, softmax_cross_entropy(here, last, classes, label, errors, to))
+            backward(layers, sizes, transposed, turned, here, m * long, errors, places, m)
         task = following
     meet(size, barrier)
 
-    # Weight gradients, row by row. Threads divide the rows of every layer.
-    for b in range(batches):
-        gradient = floats(item(out, b))
-        errors = shift(all_errors, b * item(places, layers))
-        activations = shift(all_activations, b * item(inside, layers - 1))
-        for layer in range(layers):
-            tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
-            d, stride, step = item(places, layer), padded(here), tall * LEAVES
-            for begin in range(tall * rank // size, tall * (rank + 1) // size, chunk):
-                end = min(begin + chunk, tall * (rank + 1) // size)
-                if layer == 0:
-                    put(lists, 0, ZERO)
-                    for k in range(begin, end):
-                        at = item(lists, k - begin)
-                        at = list_blocks(active, b * blocks * tall, tall, blocks, k, found, merges, at, open_blocks)
-                        put(lists, k - begin + 1, at)
-                    gradient_rows(
-                        factors, b * blocks * step + begin * LEAVES, step, end - begin, lists, found, merges,
-                        errors, d, stride, here, mu, nodes, some, ZERO, here,
-                    )  # fmt: skip
+
+@njit(error_model="numpy")
+def form_rows(rank, size, a, b, rule):
+    """Form this thread's rows of minibatch b's gradient, and apply the rule to them, or, without one, write them out.
+
+    Threads divide the rows of every layer. Returns whether θ stayed finite.
+    """
+    layers, mu, chunk = item(a, 0), item(a, 1), item(a, 3)
+    sizes, offsets, places, inside = integers(item(a, 5)), integers(item(a, 7)), integers(item(a, 8)), integers(item(a, 9))
+    full_lists, full_found, full_merges = integers(item(a, 11)), integers(item(a, 12)), integers(item(a, 13))
+    out, factors, active = integers(item(a, 20)), floats(item(a, 23)), octets(item(a, 24))
+    errors = shift(floats(item(a, 26)), b * item(places, layers))
+    activations = shift(floats(item(a, 27)), b * item(inside, layers - 1))
+    lists, nodes = shift(integers(item(a, 29)), rank * item(a, 30)), shift(floats(item(a, 31)), rank * item(a, 32))
+    table, coefficients, visit = item(a, 35), item(a, 36), item(a, 37)
+    blocks = (mu + LEAVES - 1) // LEAVES
+    found = shift(lists, chunk + 2)
+    merges = shift(found, (chunk + 1) * blocks + 1)
+    open_blocks = shift(merges, (chunk + 1) * blocks + 1)
+    some = shift(nodes, 64 * 65)
+    gradient = floats(item(out, b))
+    finite = True
+    for layer in range(layers):
+        tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
+        d, stride, step = item(places, layer), padded(here), tall * LEAVES
+        x, entering = b * blocks * step, factors
+        where_listed, which, how = lists, found, merges
+        if layer > 0:
+            x, entering = item(inside, layer - 1), activations
+            where_listed, which, how = full_lists, full_found, full_merges
+        k, end = tall * rank // size, tall * (rank + 1) // size
+        while k < end:
+            start, stop, quiet = k, min(k + chunk, end), False
+            k = stop
+            if layer == 0:
+                mark = b * blocks * tall
+                k, quiet = stretch(active, mark, tall, blocks, start, stop, lists, found, merges, open_blocks)
+            at, count = item(offsets, layer) + start * here, (k - start) * here
+            if quiet and rule == 0:
+                clear(gradient, at, count)
+            elif quiet and visit:
+                finite &= call_rule(rule, table, at, ZERO, count, coefficients)
+            elif not quiet:
+                gradient_rows(
+                    entering, x + start * LEAVES, step, k - start, where_listed, which, how, errors, d, stride, here, mu,
+                    nodes, some, ZERO, here,
+                )  # fmt: skip
+                if rule == 0:
+                    copy(some, count, gradient, at)
                 else:
-                    gradient_rows(
-                        activations, item(inside, layer - 1) + begin * LEAVES, step, end - begin, full_lists, full_found,
-                        full_merges, errors, d, stride, here, mu, nodes, some, ZERO, here,
-                    )  # fmt: skip
-                copy(some, (end - begin) * here, gradient, item(offsets, layer) + begin * here)
-    meet(size, barrier)
+                    finite &= call_rule(rule, table, at, address_of(some, ZERO), count, coefficients)
+    return finite
 
 
 @njit(error_model="numpy")
@@ -150,3 +195,14 @@ def copy(source, count, out, at):
         i += 16
     if i < count:
         store_part(out, at + i, load_part(zeros(16), source, i, count - i), count - i)
+
+
+@njit(error_model="numpy")
+def clear(out, at, count):
+    """Set out[at : at + count] to +0."""
+    i = ZERO
+    while i + 16 <= count:
+        store(out, at + i, zeros(16))
+        i += 16
+    if i < count:
+        store_part(out, at + i, zeros(16), count - i)

@@ -12,41 +12,16 @@ version is kept for each event of the window; then they divide the samples.
 
 from __future__ import annotations
 
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.team import cycles, meet
-from fredsim.kernels.trees import LEAVES, ONE_BLOCK, gradient_rows, lay_out, list_blocks, upper_layers
+from fredsim.kernels.rows import apply_rows, call_rule
+from fredsim.kernels.trees import LEAVES, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import address_of, floats, integers, item, load, octets, put, shift, shorts, store, zeros
 
 __all__ = ["advance"]
-
-
-@intrinsic
-def call_rule(typingctx, rule, table, at, gradient, count, coefficients):
-    """Call a compiled rule by its address (fredsim.kernels.update)."""
-
-    def generate(context, builder, sig, args):
-        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 5)
-        result = builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
-        return builder.icmp_unsigned("!=", result, ir.Constant(result.type, 0))
-
-    return types.boolean(*[types.int64] * 6), generate
-
-
-@njit(error_model="numpy")
-def apply_rows(
-    rule, table, at, width, coefficients, factors, x, step, rows, lists, found, merges, errors, d, stride, mu, nodes,
-    gradient,
-):  # fmt: skip
-    """Form rows of a layer's gradient and apply the rule to them, at element `at` on; return whether θ is finite."""
-    gradient_rows(
-        factors, x, step, rows, lists, found, merges, errors, d, stride, width, mu, nodes, gradient, ZERO, width
-    )
-    return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients)
 
 
 @kernel
@@ -125,23 +100,9 @@ def advance(rank, size, barrier, arguments):
                     k = begin
                     while k < end:
                         start = k
-                        # A stretch of rows that have a gradient, or have none.
-                        if ONE_BLOCK:
-                            quiet = item(active, mark + k) == 0
-                            while k < end and (item(active, mark + k) == 0) == quiet:
-                                k += 1
-                        else:
-                            put(lists, 0, ZERO)
-                            quiet, same = True, True
-                            while k < end and same:
-                                at = item(lists, k - start)
-                                stop = list_blocks(active, mark, tall, blocks, k, found, merges, at, open_blocks)
-                                if k == start:
-                                    quiet = stop == at
-                                same = (stop == at) == quiet
-                                if same:
-                                    put(lists, k - start + 1, stop)
-                                    k += 1
+                        k, quiet = stretch(
+                            active, mark, tall, blocks, k, end, lists, found, merges, open_blocks
+                        )  # fmt: skip
                         finite = True
                         if not quiet:
                             finite = apply_rows(

@@ -22,7 +22,7 @@ from fredsim.kernels.dense import ZERO, padded
 from fredsim.kernels.vector import item, load, put, store, zeros
 from fredsim.numerics.rules import where
 
-__all__ = ["LEAVES", "ONE_BLOCK", "gradient_rows", "lay_out", "list_blocks", "specialised", "upper_layers"]
+__all__ = ["LEAVES", "ONE_BLOCK", "gradient_rows", "lay_out", "specialised", "stretch", "upper_layers"]
 
 LEAVES = 8  # samples of a block: 1, 4 or 8
 ONE_BLOCK = False  # whether the minibatch is a single block
@@ -36,8 +36,13 @@ def specialised(name: str, mu: int) -> ModuleType:
     here = inspect.getsource(sys.modules[__name__])
     here = here.replace("LEAVES = 8 ", f"LEAVES = {leaves} ").replace("ONE_BLOCK = False ", f"ONE_BLOCK = {mu <= 8} ")
     trees = generated(here, f"trees of blocks of {leaves}")
-    source = inspect.getsource(import_module(f"fredsim.kernels.{name}")).replace(__name__, trees.__name__)
-    return generated(source, f"{name} with blocks of {leaves}")
+    module = None
+    for part in ("rows", name):
+        source = inspect.getsource(import_module(f"fredsim.kernels.{part}")).replace(__name__, trees.__name__)
+        if module is not None:
+            source = source.replace("fredsim.kernels.rows", module.__name__)
+        module = generated(source, f"{part} with blocks of {leaves}")
+    return module
 
 
 @njit(error_model="numpy")
@@ -143,6 +148,32 @@ def list_blocks(active, mark, rows, blocks, k, found, merges, at, open_blocks):
         put(open_blocks, depth, here)
         depth += 1
     return end
+
+
+@njit(error_model="numpy")
+def stretch(active, mark, rows, blocks, k, end, lists, found, merges, open_blocks):
+    """Return the end of the stretch of rows from k on that have a gradient, or have none, and whether they have none.
+
+    What `gradient_rows` needs of them is left in lists, found and merges.
+    """
+    start = k
+    if ONE_BLOCK:
+        quiet = item(active, mark + k) == 0
+        while k < end and (item(active, mark + k) == 0) == quiet:
+            k += 1
+        return k, quiet
+    put(lists, 0, ZERO)
+    quiet, same = True, True
+    while k < end and same:
+        at = item(lists, k - start)
+        stop = list_blocks(active, mark, rows, blocks, k, found, merges, at, open_blocks)
+        if k == start:
+            quiet = stop == at
+        same = (stop == at) == quiet
+        if same:
+            put(lists, k - start + 1, stop)
+            k += 1
+    return k, quiet
 
 
 @njit(error_model="numpy")
