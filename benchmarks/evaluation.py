@@ -24,7 +24,7 @@ def evaluation(rounds: int, threads: int) -> Table:
     cell = Cell("asgd", 1, 1)
     dataset, model = cell.dataset(), cell.model()
     params = model.initial(Streams(SEED))
-    engine = make_engine("numba", model, dataset, threads)
+    engine = make_engine("numba", model, dataset, cell.batch_size, threads)
     W1, b1, W2, b2 = (torch.from_numpy(part) for part in model.layout.split(params).values())
     x, y = torch.from_numpy(dataset.validation.x), torch.from_numpy(dataset.validation.y)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+
 from fredsim.errors import nearest
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.streams import Stream, Streams
@@ -43,14 +45,23 @@ class Gate(Configurable):
         del clients, tensors
         self._streams = streams
         self._stream = stream
+        self._ahead: dict[tuple[int, int], float] = {}
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
         """Return whether this client's copy passes at iteration `step`: for all of it, or tensor by tensor."""
         raise NotImplementedError
 
+    def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
+        """Draw element 0 for the clients of iterations `begin` on: one draw alone costs as much as a hundred."""
+        steps = np.arange(begin, begin + len(clients))
+        draws = self._streams.uniform(self._stream, 0, steps, np.array(clients)).tolist()
+        self._ahead = {at: r for at, r in self._ahead.items() if at[0] >= begin - len(clients)}
+        self._ahead.update(zip(zip(steps.tolist(), clients, strict=True), draws, strict=True))
+
     def uniform(self, element: int, step: int, client: int) -> float:
         """Return a draw in [0, 1)."""
-        return (self._streams.word(self._stream, element, step, client) >> 8) * 2.0**-24
+        drawn = None if element else self._ahead.get((step, client))
+        return (self._streams.word(self._stream, element, step, client) >> 8) * 2.0**-24 if drawn is None else drawn
 
 
 class Always(Gate):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.clients import Work
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.dispatchers.gates import Budget, Statistics
+from fredsim.dispatchers.gates import Budget, Gate, Statistics
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
@@ -231,6 +231,11 @@ class AdaptedGate(Adapted):
         """Start the gate."""
         self._tensors = len(tensors)
         self._call("init", "", clients, tensors, streams, stream)
+
+    def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
+        """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
+        if isinstance(self._inner, Gate):
+            self._inner.look_ahead(begin, clients)
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""

@@ -35,6 +35,10 @@ class Holdings(Protocol):
         """
         ...
 
+    def passes(self, clients: Sequence[int], rows: NDArray[np.int64]) -> Array:
+        """Do the passes of B different clients for one step each; return their samples' losses (B, µ)."""
+        ...
+
     def pushed(self, client: int) -> None:
         """Let the next work begin from what the client holds: its last one has arrived, or was given up."""
         ...
@@ -80,7 +84,6 @@ class SnapshotHoldings:
     ) -> None:
         """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes."""
         self._engine = engine
-        engine.gradients([], np.empty((0, 1), np.int64))  # compile before any clock runs
         self._wait = wait
         self._pushes = pushes
         self._size = len(params)
@@ -120,6 +123,10 @@ class SnapshotHoldings:
                 total = total - moved if self._pushes == "delta" else total + grads
                 x[:, : self._size] -= moved
         return (x[:, : self._size] if self._pushes == "params" else total), np.concatenate(losses, axis=1)
+
+    def passes(self, clients: Sequence[int], rows: NDArray[np.int64]) -> Array:
+        """Do the forward and error passes of different clients together; return the losses (B, µ) of rows (B, µ)."""
+        return self._engine.passes([self._under_way[client].params for client in clients], rows)
 
     def pushed(self, client: int) -> None:
         """Without waiting, start the next work from what the client holds now."""

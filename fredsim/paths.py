@@ -1,7 +1,9 @@
 """Which way a run is computed. All of them give the same bits; what is known ahead decides how soon.
 
 `hand`: clients hold the work they have in hand; needs an elementwise rule whose coefficients follow from timestamp and
-staleness alone, and every fetch known ahead. `snapshots`: clients hold the parameters they fetched; any server.
+staleness alone, and every fetch known ahead. `fused`: clients hold the parameters they fetched, and such a rule is
+applied to a gradient row by row as it is formed; a fetch may be refused. `snapshots`: as fused, with whole gradients;
+any server.
 """
 
 from __future__ import annotations
@@ -14,45 +16,55 @@ from fredsim.backends import Backend
 from fredsim.errors import ConfigError
 from fredsim.protocol import Protocol
 
-__all__ = ["PATHS", "Choice", "Path", "choose_path"]
+__all__ = ["PATHS", "Choice", "Path", "Taken", "choose_path"]
 
-Path = Literal["auto", "hand", "snapshots"]
-PATHS = {
+Taken = Literal["hand", "fused", "snapshots"]
+Path = Literal["auto", "hand", "fused", "snapshots"]
+PATHS: dict[Path, str] = {
     "auto": "the fastest that a run can take (default)",
     "hand": "clients hold the work they have in hand",
-    "snapshots": "clients hold the parameters they fetched",
+    "fused": "clients hold the parameters they fetched; the rule is applied to a gradient as it is formed",
+    "snapshots": "clients hold the parameters they fetched; the server gets whole gradients",
 }
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The path of a run, and why."""
+    """The path of a run, and why it is no faster one."""
 
-    path: Literal["hand", "snapshots"]
+    path: Taken
     why: str
 
 
 def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol) -> Choice:
     """Return the path. Raises ConfigError where a path is wanted that the run cannot take."""
-    hindrance = _hindrance(backend, server, protocol)
-    if hindrance and wanted == "hand":
-        raise ConfigError(f"path is hand; {hindrance}: leave path out, or give snapshots")
-    if wanted == "snapshots":
-        return Choice("snapshots", "path: snapshots")
-    if hindrance:
-        return Choice("snapshots", hindrance)
-    return Choice("hand", "an elementwise rule, and an order and fetches that are known ahead")
+    hindrances: dict[Taken, str] = {
+        "hand": _against_fused(backend, server, protocol) or _against_hand(protocol),
+        "fused": _against_fused(backend, server, protocol),
+        "snapshots": "",
+    }
+    if wanted != "auto":
+        if hindrances[wanted]:
+            raise ConfigError(f"path is {wanted}; {hindrances[wanted]}: leave path out")
+        return Choice(wanted, f"path is {wanted}")
+    taken = next(path for path, hindrance in hindrances.items() if not hindrance)
+    return Choice(taken, hindrances["fused"] or hindrances["hand"] or "all that an event depends on is known ahead")
 
 
-def _hindrance(backend: Backend, server: AdaptedServer, protocol: Protocol) -> str:
-    """Return why clients cannot hold work in hand, or nothing."""
+def _against_fused(backend: Backend, server: AdaptedServer, protocol: Protocol) -> str:
+    """Return why a rule cannot be applied to rows as they are formed, or nothing."""
     if backend != "numba":
-        return f"the backend {backend} computes one way only"
-    for gate, what in ((protocol.push_gate, "push"), (protocol.fetch_gate, "fetch")):
-        if gate is not None:
-            return f"a {what} may be dropped"
+        return f"the backend {backend} forms whole gradients"
+    if protocol.push_gate is not None:
+        return "a push may be dropped"
     if protocol.compressor is not None:
         return "pushes are compressed"
     if protocol.local_steps > 1:
         return "clients take several local steps"
+    if protocol.replica:
+        return "a client that does not fetch steps by its own gradient"
     return server.unforeseen
+
+
+def _against_hand(protocol: Protocol) -> str:
+    return "" if protocol.fetch_gate is None else "a fetch may be refused"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -38,6 +38,8 @@ Status = Literal["finished", "diverged", "interrupted"]
 
 #: The gradients of one window should not drive each other out of the cache.
 WINDOW_BYTES = 4 * 2**20
+#: Choices that are drawn together where nobody is ever held.
+AHEAD = 1024
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
 
@@ -117,7 +119,7 @@ def make_simulation(parts: Parts) -> Simulation:
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
     choice = choose_path(parts.path, parts.backend, server, parts.protocol)
-    simulation = WorkInHand if choice.path == "hand" else Snapshots
+    simulation = {"hand": WorkInHand, "fused": Fused, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server)
 
 
@@ -181,6 +183,7 @@ class Snapshots(Simulation):
         self._holdings: Holdings = SnapshotHoldings(
             parts.engine, parts.params, parts.clients, wait=parts.protocol.wait, pushes=server.pushes, tensors=tensors
         )
+        self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)
         self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
         self._order: deque[int] = deque()  # choices drawn ahead
@@ -193,6 +196,10 @@ class Snapshots(Simulation):
         certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
         room = WINDOW_BYTES // (4 * len(parts.params))
         self._window = (parts.window or max(1, min(parts.clients, room))) if certain else 1
+
+    def _warm(self) -> None:
+        """Compile before any clock runs."""
+        self._engine.gradients([], np.empty((0, 1), np.int64))
 
     def _limit(self, length: Length) -> int:
         """Return how many events are sure to be part of the run: an event makes at most one update."""
@@ -229,8 +236,7 @@ class Snapshots(Simulation):
                 clients.append(client)
             return clients
         while len(self._order) < limit:
-            self._order.append(self._dispatcher.choose(self._drawn))
-            self._drawn += 1
+            self._draw(max(limit, AHEAD))
         different: list[int] = []
         seen: set[int] = set()
         while len(different) < limit and self._order[0] not in seen:
@@ -238,6 +244,15 @@ class Snapshots(Simulation):
             seen.add(client)
             different.append(client)
         return different
+
+    def _draw(self, count: int) -> None:
+        """Draw the next clients of a server that never holds any, and what their gates will draw."""
+        clients = [self._dispatcher.choose(self._drawn + i) for i in range(count)]
+        for gate in (self._protocol.push_gate, self._protocol.fetch_gate):
+            if gate is not None:
+                gate.look_ahead(self._drawn, clients)
+        self._drawn += count
+        self._order.extend(clients)
 
     def _arrive(self, client: int, push: Array, losses: Array) -> None:
         """Let one client's work arrive: the gate, the update, the reply, the fetches."""
@@ -303,6 +318,48 @@ class Snapshots(Simulation):
         return True
 
 
+class Fused(Snapshots):
+    """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed."""
+
+    def _warm(self) -> None:
+        server = self._server.elementwise
+        self._engine.passes([], np.empty((0, 1), np.int64))
+        self._apply = self._engine.applier(server.update, [server.params, *server.state_of(0)])
+
+    def _advance(self, length: Length) -> None:
+        """Do the passes of the next few arrivals together, then apply their gradients one by one."""
+        clients = self._next_clients(self._limit(length))
+        ids, before = np.array(clients), self.iteration
+        iterations = np.arange(before, before + len(clients))
+        rows = self._sampler.rows(iterations, ids, self._numbers[ids])
+        self._numbers[ids] += 1
+        losses = self._holdings.passes(clients, rows).copy()
+        stamps = np.array([self._holdings.timestamp(client) for client in clients])
+        server = self._server.elementwise
+        staleness = iterations - stamps  # every event is an update
+        coefficients = stack(server.coefficients(iterations, staleness), len(clients))
+        size = self._server.bytes_of("pushed", server.params.nbytes)
+        for i, client in enumerate(clients):
+            if not self._apply(i, coefficients[i]):
+                raise Diverged(self.iteration)
+            server.timestamp = self._server.timestamp = self.iteration + 1
+            self._recorder.apply(int(staleness[i]))
+            self._recorder.push(size, losses[i])
+            self._holdings.pushed(client)
+            self._fetch(client)
+            self.iteration += 1
+            if self._interval.due(self.iteration, self.iteration, self.iteration - 1):
+                self._record()
+
+
+def stack(coefficients: Sequence[Any], events: int) -> Array:
+    """Return coefficients, each a number or (n,), as float32 (n, C)."""
+    result = np.empty((events, len(coefficients)), np.float32)
+    for column, values in enumerate(coefficients):
+        result[:, column] = values
+    return result
+
+
 class WorkInHand(Simulation):
     """Clients hold the work they have in hand: all that the events depend on is known before the first."""
 
@@ -352,9 +409,7 @@ class WorkInHand(Simulation):
         targets = seen.target[begin:end]
         server = self._server.elementwise
         t, staleness = np.arange(begin, end), self._staleness[begin:end]
-        coefficients = np.stack(np.broadcast_arrays(*server.coefficients(t, staleness), t)[:-1], axis=1).astype(
-            np.float32
-        )
+        coefficients = stack(server.coefficients(t, staleness), end - begin)
         losses, happened = self._machine.advance(
             seen.slot[begin:end],
             np.where(targets >= 0, seen.slot[begin:end], -1),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ class NumbaEngine:
             aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
         )
         self._make_room(0)
+        self._mean: Any = None
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -63,16 +65,23 @@ class NumbaEngine:
         self._run(self._kernels.passes, held, rows)
         return self._losses[: len(rows)]
 
-    def apply(self, b: int, rule: CompiledRule, arrays: Sequence[Array], coefficients: Array) -> bool:
-        """Apply a rule in place to `arrays`, θ first, with the gradient of minibatch b of the last `passes`.
+    def applier(self, rule: CompiledRule, arrays: Sequence[Array]) -> Callable[[int, Array], bool]:
+        """Return apply(b, coefficients), which applies a rule in place to `arrays`, θ first, (P,) each.
 
-        `coefficients` is float32 (C,). Returns whether every new parameter is finite.
+        b is the minibatch, of the last `passes`, whose gradient it takes; `coefficients` is float32 (C,). It returns
+        whether every new parameter is finite.
         """
         table = np.array([address(array) for array in (arrays[0], *arrays)], np.int64)
-        arguments, visit = self._arguments, len(arrays) > 1 or not rule.rule.zero_keeps
-        arguments[-6:-1] = b, rule.address, address(table), address(coefficients), visit
-        self._team.run(self._kernels.apply, arguments)
-        return bool(self._finite.all())
+        at, visit, kernel = address(table), len(arrays) > 1 or not rule.rule.zero_keeps, self._kernels.apply
+        kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+
+        def apply(b: int, coefficients: Array) -> bool:
+            arguments, _ = self._arguments, table
+            arguments[-6:-1] = b, rule.address, at, address(coefficients), visit
+            self._team.run(kernel, arguments)
+            return bool(self._finite.all())
+
+        return apply
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
@@ -157,10 +166,13 @@ class NumbaEngine:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        sums, result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
-        room = np.empty((self.threads, 2 * BLOCK))
+        if self._mean is None or self._mean[0] is not array:
+            sums, result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
+            room = np.empty((self.threads, 2 * BLOCK))
+            self._mean = array, pack(array, len(array), sums, room, result), (sums, room), result
+        _, arguments, _, result = self._mean
         run = self._team.run if len(array) > ALONE else self._team.alone
-        run(mean64, pack(array, len(array), sums, room, result))
+        run(mean64, arguments)
         return float(result[0])
 
     def close(self) -> None:

@@ -97,10 +97,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `variant` runs over the battery; in a module of FORMULAS over the servers named there."""
+    """A test that asks for `variant` runs over the battery.
+
+    In a module of FORMULAS, over the servers named there; in a module with a function `fits`, over those that it takes.
+    """
     if "variant" in metafunc.fixturenames:
         wanted = getattr(metafunc.module, "FORMULAS", SERVERS)
-        metafunc.parametrize("variant", [name for name, spec in VARIANTS.items() if spec["name"] in wanted])
+        fits = getattr(metafunc.module, "fits", lambda server: True)
+        named = {name: spec for name, spec in VARIANTS.items() if spec["name"] in wanted}
+        metafunc.parametrize("variant", [name for name, spec in named.items() if fits(build(spec))])
 
 
 @pytest.fixture
