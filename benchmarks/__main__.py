@@ -58,7 +58,7 @@ def sizes(given: str) -> list[tuple[int, int]]:
 def run(
     only: Annotated[str, typer.Option(help=f"Tables, by commas: {', '.join(TABLES)}.")] = "",
     servers: Annotated[str, typer.Option(help=f"Servers, by commas: {', '.join(HYPER)}.")] = "",
-    cells: Annotated[str, typer.Option(help="Cells λxµ, by commas.")] = ",".join(f"{c}x{b}" for c, b in CELLS),
+    cells: Annotated[str, typer.Option(help="Cells λxµ, by commas; by default each table's own.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations a round; 10 λ where that is more.")] = USUAL,
     threads: Annotated[int, typer.Option(min=1, help="Threads of fredsim.")] = 2,
@@ -67,11 +67,11 @@ def run(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the tables as Markdown.")] = None,
 ) -> None:
     """Time fredsim against its peers and against itself."""
-    names, pairs = chosen(only, TABLES, "table"), sizes(cells)
-    figure_1: tuple[tuple[int, int], ...] = FIGURE_1
+    names = chosen(only, TABLES, "table")
     if quick:
-        iterations, rounds, pairs, figure_1 = QUICK, 2, [(32, 4)], ((32, 4),)
-    measured = [Cell(server, *pair) for pair in pairs for server in chosen(servers, tuple(HYPER), "server")]
+        iterations, rounds, cells = QUICK, 2, cells or "32x4"
+    given = sizes(cells) if cells else []
+    measured = [Cell(server, *pair) for pair in given or CELLS for server in chosen(servers, tuple(HYPER), "server")]
     peers = peer_threads or threads
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
@@ -79,7 +79,7 @@ def run(
     torch.set_num_threads(peers)
     make: dict[str, Callable[[], Table]] = {
         "contest": lambda: contest(measured, iterations, rounds, threads),
-        "plain": lambda: own_server(iterations, rounds, threads, figure_1),
+        "plain": lambda: own_server(given or FIGURE_1, iterations, rounds, threads),
         "gates": lambda: gates(iterations, rounds, threads),
         "scale": lambda: scale(rounds, threads, 20 if quick else 1),
         "evaluation": lambda: evaluation(rounds, threads),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import jax_loop, torch_loop
-from benchmarks.cells import FIGURE_1, Cell, simulate
+from benchmarks.cells import Cell, simulate
 from benchmarks.floor import floor, work
 from benchmarks.rates import measure
 from benchmarks.rounds import Rounds, alternate, in_brief
@@ -108,10 +108,10 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Tab
     )  # fmt: skip
 
 
-def own_server(least: int, rounds: int, threads: int, cells: Sequence[tuple[int, int]] = FIGURE_1) -> Table:
-    """Time a user's server in plain NumPy against PyTorch."""
+def own_server(sizes: Sequence[tuple[int, int]], least: int, rounds: int, threads: int) -> Table:
+    """Time a user's server in plain NumPy against PyTorch, in cells (λ, µ)."""
     rows = []
-    for clients, batch_size in cells:
+    for clients, batch_size in sizes:
         cell = Cell("asgd", clients, batch_size)
         server = {"name": "benchmarks.plain:PlainASGD", **cell.hyper}
         makers = fredsim_side(cell, threads, server=server), torch_side(cell)

@@ -60,7 +60,7 @@ class Rates:
 
 
 @njit(nogil=True, fastmath={"contract"})
-def multiply_add(x, y, repeats):
+def multiply_add(x: Array, y: Array, repeats: int) -> None:
     """Sixteen multiply-adds an element, one load and one store."""
     a, c = np.float32(0.5), np.float32(0.25)
     for _ in range(repeats):
@@ -88,7 +88,7 @@ def multiply_add(x, y, repeats):
 
 
 @njit(nogil=True)
-def root(x, y, repeats):
+def root(x: Array, y: Array, repeats: int) -> None:
     """One √ an element."""
     for _ in range(repeats):
         for i in range(len(x)):
@@ -96,7 +96,7 @@ def root(x, y, repeats):
 
 
 @njit(nogil=True, error_model="numpy")
-def quotient(x, y, repeats):
+def quotient(x: Array, y: Array, repeats: int) -> None:
     """One ÷ an element."""
     for _ in range(repeats):
         for i in range(len(x)):
@@ -104,7 +104,7 @@ def quotient(x, y, repeats):
 
 
 @njit(nogil=True, fastmath={"contract"})
-def sweep(x, y, repeats):
+def sweep(x: Array, y: Array, repeats: int) -> None:
     """Two elements read and one written, as an update does it."""
     a, c = np.float32(0.5), np.float32(0.5)
     for _ in range(repeats):

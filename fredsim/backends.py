@@ -5,8 +5,9 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from fredsim.numerics.operations import NumpyOperations, Operations
 if TYPE_CHECKING:
     from fredsim.kernels.engine import NumbaEngine
 
-__all__ = ["BACKENDS", "MARGIN", "Backend", "Engine", "NumpyEngine", "make_engine"]
+__all__ = ["BACKENDS", "MARGIN", "Backend", "Engine", "FusedEngine", "Machine", "NumpyEngine", "make_engine"]
 
 Array = NDArray[np.float32]
 Part = Literal["validation", "test"]
@@ -38,6 +39,11 @@ class Engine(Operations, Protocol):
 
     threads: int
 
+    @property
+    def seconds(self) -> float:
+        """The seconds spent in kernels so far; NaN where there are none."""
+        ...
+
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the samples' losses (B, µ) of the minibatches `rows` (B, µ).
 
@@ -55,10 +61,55 @@ class Engine(Operations, Protocol):
         ...
 
 
+class Machine(Protocol):
+    """Events whose clients hold the work they have in hand (fredsim.kernels.inhand)."""
+
+    def advance(
+        self,
+        arriving: NDArray[np.int64],
+        target: NDArray[np.int64],
+        source: NDArray[np.int64],
+        rows: NDArray[np.int32],
+        coefficients: Array,
+    ) -> tuple[Array, int]:
+        """Process n events; return the losses (n, µ) and the first event that is not finite, else n."""
+        ...
+
+    def give(self, params: Array, arrays: Sequence[Array]) -> None:
+        """Write parameters and state to flat arrays (P,)."""
+        ...
+
+
+class FusedEngine(Engine, Protocol):
+    """An engine that applies an elementwise rule to a gradient as it is formed."""
+
+    def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
+        """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
+        ...
+
+    def applier(self, rule: Any, arrays: Sequence[Array]) -> Callable[[int, Array], bool]:
+        """Return apply(b, coefficients): the compiled rule, in place, with minibatch b of the last passes → finite."""
+        ...
+
+    def work_in_hand(
+        self,
+        rule: Any,
+        params: Array,
+        arrays: Sequence[Array],
+        slots: int,
+        window: int | None,
+        memory: int | None,
+        folder: Path | None,
+    ) -> Machine:
+        """Return a machine for events whose minibatches are known when clients fetch."""
+        ...
+
+
 class NumpyEngine(NumpyOperations):
     """The oracle."""
 
     threads = 1
+    seconds = float("nan")
 
     def __init__(self, model: Mlp, dataset: Dataset) -> None:
         self._layout = model.layout

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.backends import MARGIN, Engine
+from fredsim.shelf import Shelf
 
 __all__ = ["Holdings", "SnapshotHoldings", "Work"]
 
@@ -35,8 +36,8 @@ class Holdings(Protocol):
         """
         ...
 
-    def passes(self, clients: Sequence[int], rows: NDArray[np.int64]) -> Array:
-        """Do the passes of B different clients for one step each; return their samples' losses (B, µ)."""
+    def params(self, client: int) -> Array:
+        """Return the parameters (P,) that the client's work under way started from."""
         ...
 
     def pushed(self, client: int) -> None:
@@ -80,9 +81,20 @@ class SnapshotHoldings:
     """
 
     def __init__(
-        self, engine: Engine, params: Array, clients: int, *, wait: bool, pushes: Work, tensors: Sequence[int]
+        self,
+        engine: Engine,
+        params: Array,
+        clients: int,
+        *,
+        wait: bool,
+        pushes: Work,
+        tensors: Sequence[int],
+        shelf: Shelf,
     ) -> None:
-        """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes."""
+        """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes.
+
+        `shelf` has the room for the versions.
+        """
         self._engine = engine
         self._wait = wait
         self._pushes = pushes
@@ -90,7 +102,7 @@ class SnapshotHoldings:
         ends = np.cumsum(tensors)
         self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
-        self._free: list[Array] = []  # arrays of freed versions, to be used again
+        self._shelf = shelf
         self._shared: dict[int, Version] = {}
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
@@ -124,9 +136,9 @@ class SnapshotHoldings:
                 x[:, : self._size] -= moved
         return (x[:, : self._size] if self._pushes == "params" else total), np.concatenate(losses, axis=1)
 
-    def passes(self, clients: Sequence[int], rows: NDArray[np.int64]) -> Array:
-        """Do the forward and error passes of different clients together; return the losses (B, µ) of rows (B, µ)."""
-        return self._engine.passes([self._under_way[client].params for client in clients], rows)
+    def params(self, client: int) -> Array:
+        """Return the parameters that the work under way started from, MARGIN floats behind them."""
+        return self._under_way[client].params
 
     def pushed(self, client: int) -> None:
         """Without waiting, start the next work from what the client holds now."""
@@ -174,8 +186,9 @@ class SnapshotHoldings:
         self._held[client] = version
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
-        room = self._free.pop() if self._free else np.zeros(self._size + MARGIN, np.float32)[: self._size]
+        room = self._shelf.take()
         np.copyto(room, params)
+        self._shelf.rest(room)
         version = Version(room, timestamp, shared)
         if shared:
             self._shared[timestamp] = version
@@ -184,6 +197,6 @@ class SnapshotHoldings:
     def _drop(self, version: Version) -> None:
         version.holders -= 1
         if version.holders == 0:
-            self._free.append(version.params)
+            self._shelf.give_back(version.params)
             if version.shared:
                 del self._shared[version.timestamp]

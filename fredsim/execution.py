@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
+from fredsim import notices
 from fredsim.backends import Engine, make_engine
 from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.document import dump_yaml, read_document
@@ -36,6 +37,10 @@ __all__ = ["Observer", "Silent", "claim", "execute", "finished"]
 class Observer(Protocol):
     """Who watches a run: the progress bar, or nobody. Nothing that it does changes a bit."""
 
+    def compiling(self) -> None:
+        """Take note that a kernel is being compiled, which happens once on a machine."""
+        ...
+
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Take note that a run begins; one of its two lengths is known."""
         ...
@@ -55,6 +60,9 @@ class Observer(Protocol):
 
 class Silent:
     """Watches nothing."""
+
+    def compiling(self) -> None:
+        """Do nothing."""
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Do nothing."""
@@ -157,6 +165,7 @@ def execute(
 ) -> None:
     """Run one experiment into its folder; `until` ends it after that many iterations, as an interrupt would have."""
     observer = observer or Silent()
+    notices.compiling = observer.compiling
     digest = experiment.digest
     prepared = prepare(experiment, root)
     experiment, length = prepared.experiment, prepared.length
@@ -196,10 +205,12 @@ def execute(
         "bytes_fetched": last.bytes_fetched,
         "seconds": outcome.seconds,
         "seconds_evaluation": outcome.seconds_evaluation,
+        "seconds_kernels": _finite(outcome.seconds_kernels),
         "iterations_per_second": outcome.iterations / outcome.seconds,
         "experiment": digest,
         "backend": experiment.backend,
         "threads": engine.threads,
+        "path": outcome.path,
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("fredsim", "numpy", "numba")}},
     }
@@ -263,6 +274,8 @@ class _Simulate:
                 streams=streams,
                 clients=experiment.clients.count,
                 window=experiment.window,
+                memory=experiment.memory,
+                folder=self._folder,
                 path=experiment.path,
                 backend=experiment.backend,
                 interval=self._interval(),

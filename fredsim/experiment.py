@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
 from fredsim.adapters import AdaptedServer
 from fredsim.backends import Backend
@@ -131,6 +131,7 @@ class Experiment(HyperParameters):
     threads: PositiveInt | None = None
     window: PositiveInt | None = None
     path: Path = "auto"
+    memory: Annotated[ByteSize, Field(gt=0)] | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
@@ -143,7 +144,9 @@ class Experiment(HyperParameters):
     @property
     def digest(self) -> str:
         """The SHA-256 of what determines the bits: all but the name and how the run is computed."""
-        data = {k: v for k, v in self.plain().items() if k not in {"name", "backend", "threads", "window", "path"}}
+        data = {
+            k: v for k, v in self.plain().items() if k not in {"name", "backend", "threads", "window", "path", "memory"}
+        }
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

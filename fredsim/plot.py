@@ -73,7 +73,7 @@ def _draw(axes: Axes, result: Result, label: str, look: tuple[str, str]) -> None
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 CELL = ("clients.count", "clients.batch_size")
-NO_MATTER = {"name", "backend", "threads", "window", "path"}
+NO_MATTER = {"name", "backend", "threads", "window", "path", "memory"}
 
 
 def labels(results: Sequence[Result]) -> list[str]:

@@ -17,10 +17,14 @@ LINE_SECONDS = 2.0  # plain lines come no closer than this
 BAR_SECONDS = 0.1
 
 
+COMPILING = "compiling kernels, once on this machine …"
+
+
 class Bar:
     """A live progress bar with iterations per second, time left and the latest validation error."""
 
     def __init__(self, console: Console) -> None:
+        self._said = False
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -31,6 +35,12 @@ class Bar:
             console=console,
         )
         self._task = self._progress.add_task("", total=None, rate="", error="", visible=False)
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        if not self._said:
+            self._progress.console.print(COMPILING, highlight=False)
+        self._said = True
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Show the bar of a run."""
@@ -64,6 +74,13 @@ class Lines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._said = False
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        if not self._said:
+            self._console.print(COMPILING, highlight=False, soft_wrap=True)
+        self._said = True
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Note the beginning."""

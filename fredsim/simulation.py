@@ -13,22 +13,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path as Folder
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedDispatcher, AdaptedServer, Pushed
-from fredsim.backends import Backend, Engine
+from fredsim.backends import MARGIN, Backend, Engine, FusedEngine, Machine
 from fredsim.clients import Holdings, SnapshotHoldings
 from fredsim.errors import ConfigError
 from fredsim.foresight import foresee
 from fredsim.models import Mlp
 from fredsim.outbox import Message, Outbox
-from fredsim.paths import Path, choose_path
+from fredsim.paths import Path, Taken, choose_path
 from fredsim.protocol import Protocol, check
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
+from fredsim.shelf import Shelf
 from fredsim.streams import Streams
 
 __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation", "make_simulation"]
@@ -40,6 +42,8 @@ Status = Literal["finished", "diverged", "interrupted"]
 WINDOW_BYTES = 4 * 2**20
 #: Choices that are drawn together where nobody is ever held.
 AHEAD = 1024
+#: Works that are begun together from the initial parameters.
+TOGETHER = 1024
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
 
@@ -70,7 +74,8 @@ class Interval:
 class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
-    `params` are those to evaluate; `raw_params` the server's own, where it averages.
+    `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
+    is not among, `seconds_kernels` went by in compiled code, NaN where there is none.
     """
 
     status: Status
@@ -79,6 +84,8 @@ class Outcome:
     raw_params: Array | None
     seconds: float
     seconds_evaluation: float
+    seconds_kernels: float
+    path: str
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
@@ -103,6 +110,8 @@ class Parts:
     streams: Streams
     clients: int
     window: int | None
+    memory: int | None
+    folder: Folder
     path: Path
     backend: Backend
     interval: Interval
@@ -126,6 +135,8 @@ def make_simulation(parts: Parts) -> Simulation:
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
+    path: Taken
+
     def __init__(self, parts: Parts, server: AdaptedServer) -> None:
         self._parts = parts
         self._server = server
@@ -141,7 +152,7 @@ class Simulation:
 
     def run(self, length: Length) -> Outcome:
         """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
-        begin = time.perf_counter()
+        begin, self._seconds_before = time.perf_counter(), self._engine.seconds
         self._record()
         status: Status = "finished"
         while not self._over(length):
@@ -155,7 +166,10 @@ class Simulation:
         seconds = time.perf_counter() - begin - self._seconds_evaluation
         server = self._server
         raw = server.params if server.averages else None
-        return Outcome(status, self.iteration, server.result, raw, seconds, self._seconds_evaluation)
+        kernels = self._engine.seconds - self._seconds_before
+        return Outcome(
+            status, self.iteration, server.result, raw, seconds, self._seconds_evaluation, kernels, self.path
+        )
 
     def _over(self, length: Length) -> bool:
         if length.iterations is not None and self.iteration >= length.iterations:
@@ -168,7 +182,9 @@ class Simulation:
 
     def _record(self) -> None:
         begin = time.perf_counter()
+        kernels = self._engine.seconds
         validation = self._engine.evaluate(self._server.result, "validation")
+        self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(self._server.params)
         self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
@@ -177,11 +193,19 @@ class Simulation:
 class Snapshots(Simulation):
     """Clients hold the parameters they fetched: for any server, gate and compressor."""
 
+    path: Taken = "snapshots"
+
     def __init__(self, parts: Parts, server: AdaptedServer) -> None:
         super().__init__(parts, server)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
         self._holdings: Holdings = SnapshotHoldings(
-            parts.engine, parts.params, parts.clients, wait=parts.protocol.wait, pushes=server.pushes, tensors=tensors
+            parts.engine,
+            parts.params,
+            parts.clients,
+            wait=parts.protocol.wait,
+            pushes=server.pushes,
+            tensors=tensors,
+            shelf=Shelf(len(parts.params), MARGIN, parts.memory, parts.folder),
         )
         self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)
@@ -321,10 +345,13 @@ class Snapshots(Simulation):
 class Fused(Snapshots):
     """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed."""
 
+    path: Taken = "fused"
+
     def _warm(self) -> None:
         server = self._server.elementwise
-        self._engine.passes([], np.empty((0, 1), np.int64))
-        self._apply = self._engine.applier(server.update, [server.params, *server.state_of(0)])
+        self._fused = cast(FusedEngine, self._engine)
+        self._fused.passes([], np.empty((0, 1), np.int64))
+        self._apply = self._fused.applier(server.update, [server.params, *server.state_of(0)])
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients one by one."""
@@ -333,7 +360,7 @@ class Fused(Snapshots):
         iterations = np.arange(before, before + len(clients))
         rows = self._sampler.rows(iterations, ids, self._numbers[ids])
         self._numbers[ids] += 1
-        losses = self._holdings.passes(clients, rows).copy()
+        losses = self._fused.passes([self._holdings.params(client) for client in clients], rows).copy()
         stamps = np.array([self._holdings.timestamp(client) for client in clients])
         server = self._server.elementwise
         staleness = iterations - stamps  # every event is an update
@@ -363,33 +390,36 @@ def stack(coefficients: Sequence[Any], events: int) -> Array:
 class WorkInHand(Simulation):
     """Clients hold the work they have in hand: all that the events depend on is known before the first."""
 
+    path: Taken = "hand"
+
     def __init__(self, parts: Parts, server: AdaptedServer) -> None:
         super().__init__(parts, server)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
         self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)
-        self._machine: Any = None
+        self._machine: Machine | None = None
         self._many = 64  # events at once: what takes a fraction of a second
 
-    def _make_machine(self, slots: int) -> Any:
+    def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         arrays = [server.arrays[name] for name in server.rule.state]
-        return self._engine.work_in_hand(server.update, server.params, arrays, slots, self._parts.window)
+        parts = self._parts
+        return cast(FusedEngine, self._engine).work_in_hand(
+            server.update, server.params, arrays, slots, parts.window, parts.memory, parts.folder
+        )
 
-    def _prepare(self, length: Length) -> None:
+    def _prepare(self, length: Length) -> Machine:
         """Foresee all events, and begin the work that clients start from the initial parameters."""
         events = min(limit for limit in (length.iterations, length.updates) if limit is not None)
         self._foresight = seen = foresee(self._dispatcher.order(events), wait=self._protocol.wait)
-        self._machine = self._make_machine(seen.slots)
         self._staleness = seen.staleness
+        machine = self._make_machine(seen.slots)
         first = np.flatnonzero(seen.source < 0)
-        nobody = np.full(1024, -1, np.int64)
-        for begin in range(0, len(first), len(nobody)):
-            targets = first[begin : begin + len(nobody)]
-            none = nobody[: len(targets)]
-            self._machine.advance(
-                none, seen.slot[targets], none, self._rows(targets), np.zeros((len(targets), 1), np.float32)
-            )
+        for begin in range(0, len(first), TOGETHER):
+            targets = first[begin : begin + TOGETHER]
+            nobody, no_rule = np.full(len(targets), -1), np.zeros((len(targets), 1), np.float32)
+            machine.advance(nobody, seen.slot[targets], nobody, self._rows(targets), no_rule)
+        return machine
 
     def _rows(self, events: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
@@ -401,8 +431,7 @@ class WorkInHand(Simulation):
 
     def _advance(self, length: Length) -> None:
         """Let events happen up to the next row, or as many as take a fraction of a second."""
-        if self._machine is None:
-            self._prepare(length)
+        machine = self._machine = self._machine or self._prepare(length)
         began = time.perf_counter()
         seen, begin = self._foresight, self.iteration
         end = min(len(seen), begin + self._many, begin + self._interval.every - begin % self._interval.every)
@@ -410,7 +439,7 @@ class WorkInHand(Simulation):
         server = self._server.elementwise
         t, staleness = np.arange(begin, end), self._staleness[begin:end]
         coefficients = stack(server.coefficients(t, staleness), end - begin)
-        losses, happened = self._machine.advance(
+        losses, happened = machine.advance(
             seen.slot[begin:end],
             np.where(targets >= 0, seen.slot[begin:end], -1),
             seen.source[begin:end] - begin,

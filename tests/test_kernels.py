@@ -1,6 +1,11 @@
 """The compiled kernels give the oracle's bits, whatever the shapes, the batch and the threads."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,9 +15,13 @@ from numpy.typing import NDArray
 
 from fredsim.backends import MARGIN, NumpyEngine
 from fredsim.datasets import Dataset, Split
+from fredsim.kernels.cache import generated
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.team import Team
+from fredsim.kernels.reductions import BLOCK, mean64
+from fredsim.kernels.shape import aligned
+from fredsim.kernels.team import Team, pack
 from fredsim.models import Mlp
+from fredsim.numerics.oracle import mean64 as expected_mean
 
 
 def dataset(inputs: int, classes: int, seed: int = 0, rows: int = 60) -> Dataset:
@@ -34,7 +43,7 @@ def held(size: int, batches: int, std: float, seed: int = 0) -> list[NDArray[np.
     hidden=st.lists(st.integers(1, 130), max_size=3),
     inputs=st.integers(1, 40),
     classes=st.integers(2, 20),
-    mu=st.sampled_from([1, 2, 3, 8, 13, 32, 50]),
+    mu=st.sampled_from([1, 2, 3, 4, 5, 8, 13, 32, 50]),
     batches=st.integers(1, 4),
     threads=st.integers(1, 3),
     std=st.sampled_from([0.05, 1.0, 30.0]),
@@ -45,7 +54,7 @@ def test_gradients_and_evaluation(
     model, data = Mlp((inputs, *hidden, classes)), dataset(inputs, classes)
     params = held(model.layout.size, batches, std)
     rows = np.random.default_rng(1).integers(0, 50, (batches, mu))
-    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, threads)
+    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, mu, threads)
     try:
         expected, expected_losses = oracle.gradients(params, rows)
         found, losses = kernels.gradients(params, rows)
@@ -57,20 +66,297 @@ def test_gradients_and_evaluation(
         kernels.close()
 
 
-@pytest.fixture
-def team() -> Iterator[Team]:
-    with Team(2) as both:
-        yield both
+def test_windows_of_any_length_one_after_another() -> None:
+    """The engine keeps its work space: what a longer window left there must not show."""
+    model, data = Mlp((9, 20, 4)), dataset(9, 4)
+    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, 5, 2)
+    try:
+        for seed, batches in enumerate((3, 1, 0, 5, 2)):
+            params = held(model.layout.size, batches, 1.0, seed)
+            rows = np.random.default_rng(seed).integers(0, 50, (batches, 5))
+            for found, expected in zip(kernels.gradients(params, rows), oracle.gradients(params, rows), strict=True):
+                np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    finally:
+        kernels.close()
 
 
-def test_a_team_meets_again_and_again(team: Team) -> None:
-    from fredsim.kernels.dense import evaluate
+# A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
+RING = """
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.vector import integers, item, put
 
-    sizes = np.array([1, 2])
-    first, column, value = np.arange(65), np.zeros(64, np.int32), np.ones(64, np.float32)
-    weights = np.zeros(4 + MARGIN, np.float32)
-    for _ in range(200):
-        losses, wrong = np.full(64, np.nan, np.float32), np.ones(64, np.bool_)
-        team.run(evaluate, sizes, weights, first, column, value, np.zeros(64, np.int64), losses, wrong)
-        assert not wrong.any()
-        assert np.isfinite(losses).all()
+
+@kernel
+def ring(rank, size, barrier, arguments):
+    a = integers(arguments)
+    rounds, values, found = item(a, 0), integers(item(a, 1)), integers(item(a, 2))
+    for turn in range(rounds):
+        put(values, rank, 1000 * turn + rank)
+        meet(size, barrier)
+        put(found, turn * size + rank, item(values, (rank + 1) % size))
+        meet(size, barrier)
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("pause", [0.0, 0.0005, 0.02])  # threads still spin, may just go to sleep, sleep
+def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
+    """Whoever comes late to a meeting, each thread reads what its neighbour wrote before it."""
+    ring = generated(RING, "a test's ring").ring
+    with Team(size) as team:
+        assert team.size == size
+        for rounds in (*range(1, 30), 200):
+            values, found = np.full(size, -1), np.full((rounds, size), -1)
+            team.run(ring, pack(rounds, values, found))
+            expected = 1000 * np.arange(rounds)[:, None] + (np.arange(size) + 1) % size
+            np.testing.assert_array_equal(found, expected)
+            values, found = np.full(size, -1), np.full((rounds, 1), -1)
+            team.alone(ring, pack(rounds, values, found))
+            np.testing.assert_array_equal(found[:, 0], 1000 * np.arange(rounds))
+            time.sleep(pause)
+
+
+def test_teams_side_by_side() -> None:
+    ring = generated(RING, "a test's ring").ring
+    with Team(2) as one, Team(3) as other:
+        for _ in range(100):
+            for team in (one, other):
+                found = np.full((3, team.size), -1)
+                team.run(ring, pack(3, np.zeros(team.size, np.int64), found))
+                assert found[2, 0] == 2000 + 1
+        one.close()
+        one.close()  # a second time does nothing
+        found = np.full((1, 3), -1)
+        other.run(ring, pack(1, np.zeros(3, np.int64), found))
+        assert found.tolist() == [[1, 2, 0]]
+
+
+LANES = """
+import math
+
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, put, store, store_part, zeros
+from fredsim.numerics.rules import absolute, sqrt, where
+
+
+@kernel
+def calculate(rank, size, barrier, arguments):
+    a = integers(arguments)
+    x, y, out, at, flags = floats(item(a, 0)), floats(item(a, 1)), floats(item(a, 2)), item(a, 3), integers(item(a, 4))
+    one, two = load(zeros(LANES), x, at), load(zeros(LANES), y, at)
+    store(out, 0 * LANES, zeros(LANES))
+    store(out, 1 * LANES, one + two)
+    store(out, 2 * LANES, one - two)
+    store(out, 3 * LANES, one * two)
+    store(out, 4 * LANES, one / two)
+    store(out, 5 * LANES, -one)
+    store(out, 6 * LANES, sqrt(one))
+    store(out, 7 * LANES, absolute(one))
+    store(out, 8 * LANES, 0.1 * one + 3)
+    store(out, 9 * LANES, 1.0 / one - item(y, at))
+    store(out, 10 * LANES, where(one < two, one, two))
+    store(out, 11 * LANES, where(one <= two, one, 0.1))
+    store(out, 12 * LANES, where(one > two, 0.1, two))
+    store(out, 13 * LANES, where(one >= 0.1, 1.0, 2.0))
+    store(out, 14 * LANES, where(one == two, one, 1.0))
+    store(out, 15 * LANES, where(one != two, one, 1.0))
+    store(out, 16 * LANES, one * two + one)
+    put(flags, 0, all_equal_itself(one))
+    put(flags, 1, all_equal_itself(one * 0.0))
+    meet(size, barrier)
+
+
+@kernel
+def part(rank, size, barrier, arguments):
+    a = integers(arguments)
+    x, out, at, count = floats(item(a, 0)), floats(item(a, 1)), item(a, 2), item(a, 3)
+    store(out, 0, load_part(zeros(LANES), x, at, count))
+    store_part(out, LANES + at, load(zeros(LANES), x, 0), count)
+    meet(size, barrier)
+"""
+
+
+def vectors(lanes: int) -> ModuleType:
+    return generated(LANES.replace("LANES", str(lanes)), f"a test of {lanes} lanes")
+
+
+def expected_of(x: NDArray[np.float32], y: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """What NumPy gives for the lines of `calculate`, in their order."""
+    with np.errstate(all="ignore"):
+        tenth, three, one, two = (np.float32(value) for value in (0.1, 3, 1, 2))
+        values = (
+            np.zeros_like(x), x + y, x - y, x * y, x / y, -x, np.sqrt(x), np.abs(x), tenth * x + three, one / x - y[0],
+            np.where(x < y, x, y), np.where(x <= y, x, tenth), np.where(x > y, tenth, y), np.where(x >= tenth, one, two),
+            np.where(x == y, x, one), np.where(x != y, x, one), x * y + x,
+        )  # fmt: skip
+    return [np.asarray(value, np.float32) for value in values]
+
+
+SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1.0, 0.1, 1 / 3], np.float32)
+
+
+@pytest.mark.parametrize("lanes", [16, 32, 64])
+def test_vectors_calculate_as_numpy_does(lanes: int) -> None:
+    """Lane by lane, subnormals kept, multiply and add rounded apart; from any place that a float may have."""
+    calculate, rng = vectors(lanes).calculate, np.random.default_rng(lanes)
+    with Team(1) as team:
+        for at in (*range(8), 100):
+            x, y = ((rng.standard_normal(200) * np.exp(rng.uniform(-90, 80, 200))).astype(np.float32) for _ in range(2))
+            if at % 2:
+                for values in (x, y):
+                    places = rng.random(200) < 0.5
+                    values[places] = rng.choice(SPECIAL, places.sum())
+                x[::5] = y[::5]
+            out, flags = np.full((17, lanes), np.nan, np.float32), np.full(2, -1)
+            team.run(calculate, pack(x, y, out, at, flags))
+            x, y = x[at : at + lanes], y[at : at + lanes]
+            for line, (found, expected) in enumerate(zip(out, expected_of(x, y), strict=True)):
+                np.testing.assert_array_equal(found, expected, err_msg=str(line))
+                np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[found == 0]))
+            assert flags.tolist() == [not np.isnan(x).any(), bool(np.isfinite(x).all())]
+
+
+@pytest.mark.parametrize("lanes", [16, 32, 64])
+def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    x = rng.standard_normal(200).astype(np.float32)
+    with Team(1) as team:
+        for count in range(lanes + 1):
+            at = count % 5
+            out = np.full(3 * lanes, np.nan, np.float32)
+            team.run(vectors(lanes).part, pack(x, out, at, count))
+            expected = np.full(3 * lanes, np.nan, np.float32)
+            expected[:lanes] = 0
+            expected[:count] = x[at : at + count]
+            expected[lanes + at : lanes + at + count] = x[:count]
+            np.testing.assert_array_equal(out, expected)
+
+
+TRANSPOSE = """
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.vector import floats, integers, item, transpose16
+
+
+@kernel
+def transpose(rank, size, barrier, arguments):
+    a = integers(arguments)
+    transpose16(floats(item(a, 0)), item(a, 1), item(a, 2), floats(item(a, 3)), item(a, 4), item(a, 5))
+    meet(size, barrier)
+"""
+
+
+@pytest.mark.parametrize("strides", [(16, 16), (17, 40), (208, 16), (16, 31)])
+@pytest.mark.parametrize("places", [(0, 0), (3, 5)])
+def test_transpose16(strides: tuple[int, int], places: tuple[int, int]) -> None:
+    source = np.arange(4000, dtype=np.float32)
+    out = np.full(1000, np.nan, np.float32)
+    with Team(1) as team:
+        transpose = generated(TRANSPOSE, "a test's transposition").transpose
+        team.run(transpose, pack(source, places[0], strides[0], out, places[1], strides[1]))
+    expected = np.full(1000, np.nan, np.float32)
+    for i in range(16):
+        for j in range(16):
+            expected[places[1] + i * strides[1] + j] = source[places[0] + j * strides[0] + i]
+    np.testing.assert_array_equal(out, expected)
+
+
+LENGTHS = sorted({*range(1, 70), 1023, 1024, 1025, 2047, 2048, 2049, 3072, 4095, 4096, 4097, 5000, 159_010})
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_means_are_the_oracles(threads: int) -> None:
+    rng = np.random.default_rng(threads)
+    lengths = [*LENGTHS, *rng.integers(70, 5001, 150).tolist()]
+    with Team(threads) as team:
+        for n in lengths:
+            scale = np.exp(rng.uniform(-40, 40, n))  # so that another order of additions would show
+            values = np.append(rng.standard_normal(n) * scale, np.full(40, np.nan)).astype(np.float32)[:n]
+            sums, room, result = np.full(-(-n // BLOCK) + 1, np.nan), np.full((threads, 2 * BLOCK), np.nan), np.empty(1)
+            for run in (team.run, team.alone):
+                result[0] = np.nan
+                run(mean64, pack(values, n, sums, room, result))
+                assert result[0] == expected_mean(values), n
+
+
+def test_an_engine_measures_what_its_array_holds_now() -> None:
+    model, data = Mlp((3, 2)), dataset(3, 2)
+    engine, rng = NumbaEngine(model, data, 1, 2), np.random.default_rng(0)
+    try:
+        for n in (10, 30_000):
+            values = rng.standard_normal(n).astype(np.float32)
+            for array in (values, values, values[1:], values):
+                assert engine.mean(array) == expected_mean(array)
+                array *= np.float32(1.7)
+    finally:
+        engine.close()
+    assert np.isnan(expected_mean(np.array([1.0, np.nan], np.float32)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 0), (4, 3, 2)])
+def test_aligned(shape: tuple[int, ...], dtype: type) -> None:
+    arrays = [aligned(*shape, dtype=dtype) for _ in range(20)]
+    for number, array in enumerate(arrays):
+        assert (array.shape, array.dtype) == (shape, dtype)
+        assert array.flags.c_contiguous
+        assert array.ctypes.data % 64 == 0 or array.size == 0
+        assert not array.any()
+        array[...] = number
+    assert all((array == number).all() for number, array in enumerate(arrays))  # none shares its memory
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.kernels.cache import generated
+from fredsim.kernels.team import Team, pack
+
+with Team(2) as team:
+    out = np.zeros(2, np.int64)
+    team.run(generated(Path(sys.argv[1]).read_text(), "a test").number, pack(out))
+    print(out[1])
+"""
+NUMBER = """
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.vector import integers, item, put
+
+
+@kernel
+def number(rank, size, barrier, arguments):
+    put(integers(item(integers(arguments), 0)), rank, 41)
+    meet(size, barrier)
+"""
+
+
+def compiled_number(source: str, text: Path, cache: Path) -> str:
+    """Call the kernel of a text in another process, with this cache folder."""
+    text.write_text(source, encoding="utf-8")
+    words, environment = [sys.executable, "-c", PROGRAM, str(text)], os.environ | {"FREDSIM_CACHE": str(cache)}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
+
+
+def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) -> None:
+    text, cache = tmp_path / "number.py", tmp_path / "cache"
+
+    def files() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")}
+
+    assert compiled_number(NUMBER, text, cache) == "41"
+    before = files()
+    assert any("number" in name for name in before)
+    assert compiled_number(NUMBER, text, cache) == "41"
+    assert files() == before
+    assert compiled_number(NUMBER.replace("41", "42"), text, cache) == "42"
+    assert before.items() < files().items()
+
+
+def test_without_a_cache_folder_every_process_compiles(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert compiled_number(NUMBER, tmp_path / "number.py", tmp_path / "file") == "41"

@@ -1,11 +1,13 @@
 """Every elementwise rule: the fused kernel gives the bits of NumPy, at every length, and notices what is not finite."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fredsim.kernels.update import compile_rule
 from fredsim.numerics.operations import NumpyOperations
-from fredsim.numerics.rules import Rule, flush, positive_part
+from fredsim.numerics.rules import Rule, flush, positive_part, sqrt
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.fasgd import RULES
@@ -71,3 +73,42 @@ def test_flush_and_positive_part() -> None:
 def test_a_rule_whose_arguments_do_not_fit_is_refused() -> None:
     with pytest.raises(TypeError, match="velocity"):
         Rule(lambda theta, g: theta - g, state=("velocity",))
+
+
+def under_other_names(count: Any, i: Any, at: Any, g: Any, table: Any, gradient: Any, numbers: Any, sums: Any) -> Any:
+    """A rule may call its arguments as it likes, also as the loop around it calls its own."""
+    gradient = gradient + g
+    i = numbers * i + table * gradient
+    return count - sums * i, i, at + gradient
+
+
+def update(theta: Any, g: Any, alpha: Any) -> Any:
+    """Nor does its own name matter."""
+    return theta - alpha * g
+
+
+def rooted(theta: Any, s: Any, g: Any, alpha: Any) -> Any:
+    """Where s and g are both 0 this is not finite; s need not begin at 0."""
+    s = s + g * g
+    return theta - alpha * (g / sqrt(s)), s
+
+
+OWN = {
+    "other names": Rule(under_other_names, state=("i", "at")),
+    "the loop's name": Rule(update),
+    "not finite at 0": Rule(rooted, state=("s",)),
+}
+
+
+@pytest.mark.parametrize("rule", OWN.values(), ids=OWN)
+def test_a_rule_of_ones_own(rule: Rule) -> None:
+    fused, plain = compile_rule(rule), NumpyOperations().compile_rule(rule)
+    rng = np.random.default_rng(1)
+    coefficients = [np.float32(x) for x in rng.uniform(0.1, 0.9, len(rule.coefficients))]
+    for size in (*range(1, 40), 1000):
+        arrays = [rng.uniform(1, 2, size).astype(np.float32) for _ in range(2 + len(rule.state))]
+        copies = [array.copy() for array in arrays]
+        assert fused(*arrays, 0, size, *coefficients)
+        assert plain(*copies, 0, size, *coefficients)
+        for array, copy in zip(arrays, copies, strict=True):
+            np.testing.assert_array_equal(array.view(np.uint32), copy.view(np.uint32))

@@ -20,6 +20,8 @@ from numba import types
 from numba.core import caching
 from numba.core.ccallback import CFunc
 
+from fredsim import notices
+
 __all__ = ["Compiled", "cache_folder", "generated", "kernel"]
 
 
@@ -83,6 +85,13 @@ class KernelCache(caching.Cache):
     def __init__(self, function):
         super().__init__(function)
         self._cache_file.__class__ = _Files
+
+    def load_overload(self, sig, target_context):
+        """Return what was compiled before; else say that something will be compiled now."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            notices.compiling()
+        return found
 
 
 class Compiled:

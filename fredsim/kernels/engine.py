@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class NumbaEngine:
         self._mean: Any = None
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
+
+    @property
+    def seconds(self) -> float:
+        """The seconds spent in kernels so far."""
+        return self._team.seconds
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
@@ -123,12 +129,18 @@ class NumbaEngine:
         self._arguments = pack(*self._room)
 
     def work_in_hand(
-        self, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, window: int | None
+        self,
+        rule: CompiledRule,
+        params: Array,
+        arrays: Sequence[Array],
+        slots: int,
+        window: int | None,
+        memory: int | None,
+        folder: Path | None,
     ) -> WorkInHand:
         """Return a machine for events whose minibatches are known when clients fetch."""
-        return WorkInHand(
-            self._team, self.model.sizes, self._dataset.train, self._mu, rule, params, arrays, slots, window
-        )
+        model, train = self.model, self._dataset.train
+        return WorkInHand(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, window, memory, folder)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel; sums follow the contract's tree whatever the threads."""

@@ -140,7 +140,12 @@ def form_rows(rank, size, a, b, rule):
     Threads divide the rows of every layer. Returns whether θ stayed finite.
     """
     layers, mu, chunk = item(a, 0), item(a, 1), item(a, 3)
-    sizes, offsets, places, inside = integers(item(a, 5)), integers(item(a, 7)), integers(item(a, 8)), integers(item(a, 9))
+    sizes, offsets, places, inside = (
+        integers(item(a, 5)),
+        integers(item(a, 7)),
+        integers(item(a, 8)),
+        integers(item(a, 9)),
+    )
     full_lists, full_found, full_merges = integers(item(a, 11)), integers(item(a, 12)), integers(item(a, 13))
     out, factors, active = integers(item(a, 20)), floats(item(a, 23)), octets(item(a, 24))
     errors = shift(floats(item(a, 26)), b * item(places, layers))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.datasets import Split
 from fredsim.kernels.data import cuts, sparse
-from fredsim.kernels.shape import MARGIN, Shape, aligned
+from fredsim.kernels.shape import LINE, MARGIN, Shape, aligned
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule
+from fredsim.shelf import array_on, mapped, rest
 
 __all__ = ["WorkInHand"]
 
@@ -40,10 +43,13 @@ class WorkInHand:
         arrays: Sequence[Array],
         slots: int,
         window: int | None,
+        memory: int | None,
+        folder: Path | None,
     ) -> None:
         """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` places for work.
 
-        `window` events are taken together, by default as many as fit the cache.
+        `window` events are taken together, by default as many as fit the cache. Work that takes more than `memory`
+        bytes lies in a file in `folder`.
         """
         self._team, self._data, self._mu, self._rule = team, sparse(split), mu, rule
         self._kernel = specialised("sweep", mu)
@@ -75,12 +81,22 @@ class WorkInHand:
         self._room = room
         #: Cycles of each thread: gradient and update, forward and error passes, laying out inputs, waiting.
         self.cycles = np.zeros((threads, 4), np.int64)
-        self._held = (
-            np.zeros((slots, mu), np.int32),
-            aligned(slots, mu),
-            aligned(slots, int(shape.places[-1])),
-            aligned(slots, int(shape.inside[-1])),
+        kept = (
+            ((slots, mu), np.int32),
+            ((slots, mu), np.float32),
+            ((slots, int(shape.places[-1])), np.float32),
+            ((slots, int(shape.inside[-1])), np.float32),
         )
+        #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
+        self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
+        self._file = mapped(folder, self.bytes + 4 * LINE) if memory is not None and self.bytes > memory else None
+        if self._file is None:
+            self._held = tuple(aligned(*size, dtype=dtype) for size, dtype in kept)
+        else:
+            begins = np.cumsum([0] + [-(-4 * math.prod(size) // LINE) * LINE for size, _ in kept])
+            self._held = tuple(
+                array_on(self._file, size, dtype, int(at)) for at, (size, dtype) in zip(begins, kept, strict=False)
+            )
         self._space = (
             aligned(room * tall * shape.samples),
             np.zeros(room * tall * shape.blocks, np.uint8),
@@ -121,6 +137,8 @@ class WorkInHand:
             ),
         )  # fmt: skip
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
+        if self._file is not None:
+            rest(self._file)
         return losses, int(bad.min())
 
     def give(self, params: Array, arrays: Sequence[Array]) -> None:

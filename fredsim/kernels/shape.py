@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["MARGIN", "Shape", "aligned"]
+__all__ = ["LINE", "MARGIN", "Shape", "aligned"]
 
 Integers = NDArray[np.int64]
 

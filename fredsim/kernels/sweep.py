@@ -16,8 +16,8 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
-from fredsim.kernels.team import cycles, meet
 from fredsim.kernels.rows import apply_rows, call_rule
+from fredsim.kernels.team import cycles, meet
 from fredsim.kernels.trees import LEAVES, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import address_of, floats, integers, item, load, octets, put, shift, shorts, store, zeros
 

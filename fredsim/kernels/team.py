@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,7 @@ class Team:
         self._barrier = np.zeros(16, np.int64)
         self._board = np.zeros(RANKS + APART * threads, np.int64)
         self._addresses = address(self._barrier), address(self._board)
+        self.seconds = 0.0  # spent in kernels
         self._publish = publish.call
         self._serve = serve.call
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
@@ -200,14 +202,18 @@ class Team:
 
     def run(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
         """Call the kernel with packed arguments on every thread; it must end with `meet`."""
+        begin = time.perf_counter()
         barrier, _ = self._addresses
         at = address(arguments)
         self._announce(kernel.address, at)
         kernel.call(0, self.size, barrier, at)
+        self.seconds += time.perf_counter() - begin
 
     def alone(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
         """Call the kernel on the calling thread only, as a team of one."""
+        begin = time.perf_counter()
         kernel.call(0, 1, self._addresses[0], address(arguments))
+        self.seconds += time.perf_counter() - begin
 
     def close(self) -> None:
         """End the threads."""

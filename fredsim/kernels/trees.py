@@ -36,12 +36,13 @@ def specialised(name: str, mu: int) -> ModuleType:
     here = inspect.getsource(sys.modules[__name__])
     here = here.replace("LEAVES = 8 ", f"LEAVES = {leaves} ").replace("ONE_BLOCK = False ", f"ONE_BLOCK = {mu <= 8} ")
     trees = generated(here, f"trees of blocks of {leaves}")
-    module = None
+    instead = {__name__: trees.__name__}
     for part in ("rows", name):
-        source = inspect.getsource(import_module(f"fredsim.kernels.{part}")).replace(__name__, trees.__name__)
-        if module is not None:
-            source = source.replace("fredsim.kernels.rows", module.__name__)
+        source = inspect.getsource(import_module(f"fredsim.kernels.{part}"))
+        for general, special in instead.items():
+            source = source.replace(general, special)
         module = generated(source, f"{part} with blocks of {leaves}")
+        instead[f"fredsim.kernels.{part}"] = module.__name__
     return module
 
 

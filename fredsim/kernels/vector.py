@@ -334,7 +334,9 @@ def add_pairs(typingctx, source, index, out, at):
         for odd in (0, 1):
             mask = ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2)))
             side = builder.shuffle_vector(*halves, mask)
-            sides.append(side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16)))
+            sides.append(
+                side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16))
+            )
         total = builder.fadd(*sides)
         builder.store(total, _place(builder, args[2], args[3], total.type)).align = 4
         return context.get_dummy_value()
