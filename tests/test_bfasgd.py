@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fredsim.results import Result
-from fredsim.simulation import Simulation
+from fredsim.simulation import Length, Snapshots
 
 Simulate = Callable[..., Result]
 FASGD = {"name": "fasgd", "lr": 0.005}
@@ -45,9 +45,9 @@ def test_its_gates_are_the_dispatchers(simulate: Simulate) -> None:
 @pytest.mark.parametrize("sampling", ["sequential", "iid", "shuffled"])
 def test_c_moves_no_client_and_no_minibatch(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, sampling: str) -> None:
     seen: list[Any] = []
-    advance = Simulation._advance
+    advance = Snapshots._advance
 
-    def watched(simulation: Simulation, limit: int) -> None:
+    def watched(simulation: Snapshots, length: Length) -> None:
         rows = simulation._sampler.rows
 
         def noting(*of: Any) -> Any:
@@ -57,13 +57,14 @@ def test_c_moves_no_client_and_no_minibatch(simulate: Simulate, monkeypatch: pyt
 
         with monkeypatch.context() as patch:
             patch.setattr(simulation._sampler, "rows", noting)
-            advance(simulation, limit)
+            advance(simulation, length)
 
-    monkeypatch.setattr(Simulation, "_advance", watched)
+    monkeypatch.setattr(Snapshots, "_advance", watched)
     clients = {"count": 8, "batch_size": 3, "sampling": sampling}
     draws, digests = [], set()
     for server in (FASGD, bfasgd(0.0, 0.0), bfasgd(0.0, 1.0), bfasgd(1.0, 0.0), bfasgd(0.2, 0.7)):
-        digests.add(simulate({"iterations": 60, "clients": clients, "server": server}).summary["digest"])
+        run = {"iterations": 60, "path": "snapshots", "clients": clients, "server": server}
+        digests.add(simulate(run).summary["digest"])
         draws.append(list(seen))
         seen.clear()
     assert len(draws[0]) > 1

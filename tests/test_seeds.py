@@ -11,7 +11,7 @@ from fredsim.dispatchers import Uniform, Weighted
 from fredsim.models import Mlp
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
-from fredsim.simulation import Simulation
+from fredsim.simulation import Length, Snapshots
 from fredsim.streams import Streams
 
 Simulate = Callable[..., Result]
@@ -74,27 +74,27 @@ def test_iid_depends_on_the_client_and_its_own_count_alone() -> None:
 
 
 class Watched:
-    """Notes what each run did: its initial parameters, the order of clients, the minibatches."""
+    """Notes what each run on the path `snapshots` did: its initial parameters, the order of clients, the minibatches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clients: list[int] = []
         self.rows: list[list[int]] = []
         self.start: bytes = b""
-        advance, run = Simulation._advance, Simulation.run
+        advance, run = Snapshots._advance, Snapshots.run
 
-        def watched_run(simulation: Simulation, *arguments: Any) -> Any:
+        def watched_run(simulation: Snapshots, *arguments: Any) -> Any:
             self.clients, self.rows = [], []
             self.start = simulation._server.params.tobytes()
             return run(simulation, *arguments)
 
-        def watched_advance(simulation: Simulation, limit: int) -> None:
+        def watched_advance(simulation: Snapshots, length: Length) -> None:
             sampler = simulation._sampler
             if not isinstance(sampler, Noting):
                 simulation._sampler = Noting(sampler, self)
-            advance(simulation, limit)
+            advance(simulation, length)
 
-        monkeypatch.setattr(Simulation, "run", watched_run)
-        monkeypatch.setattr(Simulation, "_advance", watched_advance)
+        monkeypatch.setattr(Snapshots, "run", watched_run)
+        monkeypatch.setattr(Snapshots, "_advance", watched_advance)
 
 
 class Noting:
@@ -114,10 +114,11 @@ def test_nothing_else_moves_a_draw(simulate: Simulate, monkeypatch: pytest.Monke
 
     def draws(**changes: Any) -> tuple[bytes, list[int], list[list[int]]]:
         clients = {"count": 8, "batch_size": 3, "sampling": sampling} | changes.pop("clients", {})
-        simulate({"iterations": 60, "clients": clients, **changes})
+        simulate({"iterations": 60, "path": "snapshots", "clients": clients, **changes})
         return watched.start, watched.clients, watched.rows
 
     reference = draws()
+    assert len(reference[1]) == len(reference[2]) == 60
     for change in (
         {"server": {"name": "asgd", "lr": 0.2}},
         {"server": {"name": "fasgd", "lr": 0.005}},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,36 +48,26 @@ def update(table, at, gradient, count, coefficients):
     """
     arrays = integers(table)
     numbers = floats(coefficients)
-    old_theta = floats(item(arrays, 0) + 4 * at)
-    new_theta = floats(item(arrays, 1) + 4 * at)
-    {views}
+    {pointers}
     {numbers}
-    sums = zeros(16)
+    finite = zeros(16)
     v_g = zeros(16)
     i = 0
     if gradient == 0:
-        {quiet_theta}
+        {nothing}
         while i + 16 <= count:
-            {quiet_loads}
-            {call}
-            {quiet_stores}
+            {quiet}
             i += 16
         if i < count:
-            {quiet_part_loads}
-            {call}
-            {quiet_part_stores}
+            {quiet_part}
     else:
-        g = floats(gradient)
+        p_g = floats(gradient)
         while i + 16 <= count:
-            {loads}
-            {call}
-            {stores}
+            {whole}
             i += 16
         if i < count:
-            {part_loads}
-            {call}
-            {part_stores}
-    return all_equal_itself(sums)
+            {part}
+    return all_equal_itself(finite)
 '''
 
 
@@ -106,49 +97,43 @@ def compile_rule(rule: Rule) -> CompiledRule:
     return CompiledRule(rule)
 
 
-def _function(rule: Rule):
-    """Return the Python function to compile."""
-    function = rule.function
-    parameters = tuple(inspect.signature(function).parameters)
-    theta, *state = parameters[: 1 + len(rule.state)]
-    gradient = parameters[1 + len(rule.state)]
-    results = ", ".join(("r_theta", *(f"r_{name}" for name in state)))
-    arguments = ", ".join(("v_theta", *(f"v_{name}" for name in state), "v_g", *rule.coefficients))
-    call = f"{results} = {function.__name__}({arguments})"
-    finite = "sums = sums + r_theta * 0.0"
+def _function(rule: Rule) -> Callable[..., bool]:
+    """Return the Python function to compile.
 
-    def lines(*parts: str, depth: int = 12) -> str:
-        return ("\n" + " " * depth).join(parts) or "pass"
+    Of a name x of the rule's, p_x is the pointer, v_x the vector read, r_x the rule's result, and c_x a coefficient.
+    """
+    function, state = rule.function, rule.state
+    arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
+    results = ["r_theta", *(f"r_{name}" for name in state)]
+    call = f"{', '.join(results)} = {function.__name__}({', '.join(arguments)})"
 
-    def loads(names: list[str], part: bool) -> list[str]:
-        template = "v_{0} = load_part(v_g, {1}, i, count - i)" if part else "v_{0} = load(v_g, {1}, i)"
-        return [template.format(name, "old_theta" if name == "theta" else name) for name in names]
+    def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
+        lines = [f"v_{x} = " + (f"load_part(v_g, p_{x}, i, count - i)" if part else f"load(v_g, p_{x}, i)") for x in read]
+        lines.append(call)
+        for x in written:
+            place = "p_new_theta" if x == "theta" else f"p_{x}"
+            lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
+        if "theta" in written:
+            lines.append("finite = finite + r_theta * 0.0")
+        return textwrap.indent("\n".join(lines), " " * 12).lstrip()
 
-    def stores(names: list[str], part: bool) -> list[str]:
-        template = "store_part({1}, i, r_{0}, count - i)" if part else "store({1}, i, r_{0})"
-        return [template.format(name, "new_theta" if name == "theta" else name) for name in names]
-
-    touched = state if rule.zero_keeps else ["theta", *state]
-    quiet_end = [] if rule.zero_keeps else [finite]
-    every = ["theta", *state]
+    every = ("theta", *state)
+    touched = state if rule.zero_keeps else every  # by a gradient of +0
     source = TEMPLATE.format(
         flush=inspect.getsource(rules.flush),
         positive_part=inspect.getsource(rules.positive_part),
         sign=inspect.getsource(rules.sign),
         rule=textwrap.dedent(inspect.getsource(function)),
-        views=lines(*(f"{n} = floats(item(arrays, {i}) + 4 * at)" for i, n in enumerate(state, 2)), depth=4),
-        numbers=lines(*(f"{name} = item(numbers, {i})" for i, name in enumerate(rule.coefficients)), depth=4),
-        quiet_theta="v_theta = zeros(16)" if rule.zero_keeps else "pass",
-        quiet_loads=lines(*loads(touched, part=False)),
-        quiet_part_loads=lines(*loads(touched, part=True)),
-        quiet_stores=lines(*stores(touched, part=False), *quiet_end),
-        quiet_part_stores=lines(*stores(touched, part=True), *quiet_end),
-        call=call,
-        loads=lines(*loads([*every, "g"], part=False)),
-        part_loads=lines(*loads([*every, "g"], part=True)),
-        stores=lines(*stores(every, part=False), finite),
-        part_stores=lines(*stores(every, part=True), finite),
+        pointers="\n    ".join(
+            f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))
+        ),
+        numbers="\n    ".join(f"c_{name} = item(numbers, {i})" for i, name in enumerate(rule.coefficients)) or "pass",
+        nothing="v_theta = zeros(16)" if rule.zero_keeps else "pass",
+        quiet=body(touched, touched, part=False),
+        quiet_part=body(touched, touched, part=True),
+        whole=body((*every, "g"), every, part=False),
+        part=body((*every, "g"), every, part=True),
     )
     module = generated(source, f"the fused update of {function.__module__}.{function.__qualname__}")
-    del theta, gradient
-    return module.update
+    compiled: Callable[..., bool] = module.update
+    return compiled

@@ -1,4 +1,7 @@
-"""Every server on compiled rules gives the bits that it gives on NumPy: parameters, state and what it hands out."""
+"""Every server on compiled rules gives the bits that it gives on NumPy: parameters, state and what it hands out.
+
+A rule that is told of no gradient does what it does with one of zeros.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.kernels.team import pack
 from fredsim.kernels.update import compile_rule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule
@@ -43,3 +47,29 @@ def test_compiled_rules_give_the_bits_of_numpy(
     for mine, other in zip(one.held, two.held, strict=True):
         assert mine.tobytes() == other.tobytes()
     assert one.server.timestamp >= 6
+
+
+def test_no_gradient_is_a_gradient_of_zeros(spec: dict[str, Any], exchange: Callable[..., Any]) -> None:
+    """From every place and over every length, and nothing beside it is touched."""
+    ex, rng = exchange(spec, size=60), np.random.default_rng(4)
+    server = ex.server
+    scales = np.exp(rng.uniform(-60, 0, 60)) * (rng.random(60) < 0.9)
+    for _ in range(50):
+        client = int(ex.rng.choice(sorted(ex.eligible)))
+        ex.push(client, [(g * scales).astype(np.float32) for g in ex.gradients()])
+    assert server.finite
+    compiled = compile_rule(server.rule)
+    numbers = np.array(server.coefficients(server.timestamp, 3), np.float32)
+    for length in range(1, 41):
+        at = length % 20
+        told, untold = ([a.copy() for a in (server.params, *server.state_of(client))] for _ in range(2))
+        for _ in range(3):
+            for arrays, gradient in ((told, np.zeros(length, np.float32)), (untold, 0)):
+                table = pack(arrays[0], *arrays)  # θ is read and written in place
+                assert compiled._call(*pack(table, at, gradient, length, numbers).tolist())
+        for one, other, before in zip(told, untold, (server.params, *server.state_of(client)), strict=True):
+            assert one.tobytes() == other.tobytes()
+            beside = np.r_[:at, at + length : 60]
+            assert one[beside].tobytes() == before[beside].tobytes()
+        if server.rule.zero_keeps:
+            assert told[0].tobytes() == server.params.tobytes()

@@ -1,0 +1,56 @@
+"""A rule that declares `zero_keeps` keeps every finite parameter where the gradient is +0: to the bit, in any state."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+SIZE = 300
+ODD = [0.0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1e-39, 3.4028235e38, -3.4028235e38, 1.0, -(2.0**-62), 2.0**24 + 2]
+
+
+def fits(server: Any) -> bool:
+    return bool(server.rule.zero_keeps)
+
+
+def parameters(rng: np.random.Generator) -> Array:
+    """Finite ones of every magnitude, subnormals and −0 among them."""
+    theta = (rng.choice([-1.0, 1.0], SIZE) * np.exp(rng.uniform(-103, 88, SIZE))).astype(np.float32)
+    theta[rng.permutation(SIZE)[: len(ODD)]] = ODD
+    assert np.isfinite(theta).all()
+    return theta
+
+
+@pytest.mark.parametrize("pushes", [0, 1, 50])
+@pytest.mark.parametrize("quiet", [0, 1, 400])  # gradients of zeros that came after these
+def test_a_gradient_of_zero_keeps_the_parameters(
+    spec: dict[str, Any], exchange: Callable[..., Any], pushes: int, quiet: int
+) -> None:
+    ex, rng = exchange(spec, size=SIZE), np.random.default_rng(pushes + quiet)
+    server = ex.server
+    scales = np.exp(rng.uniform(-60, 40, SIZE)) * (rng.random(SIZE) < 0.9)  # some pixels are never lit
+    for number in range(pushes + quiet):
+        grads = [(g * scales if number < pushes else 0 * g).astype(np.float32) for g in ex.gradients()]
+        ex.push(int(ex.rng.choice(sorted(ex.eligible))), grads)
+    assert server.finite
+    zeros, state = np.zeros(SIZE, np.float32), server.state_of(0)
+    for t in (server.timestamp, server.timestamp + 7, 10**6):
+        for staleness in (0, 1, 9, 5000):
+            theta = parameters(rng)
+            coefficients = server.coefficients(t, staleness)
+            assert all(np.isfinite(coefficients))
+            with np.errstate(all="ignore"):
+                result = server.rule.function(theta, *state, zeros, *coefficients)
+            new = np.asarray(result[0] if server.rule.state else result, np.float32)
+            np.testing.assert_array_equal(new.view(np.uint32), theta.view(np.uint32))
+
+
+def test_which_servers_declare_it(variant: str) -> None:
+    """Those that step along the gradient itself; a velocity moves on without one."""
+    assert variant.split()[0] in {
+        "asgd", "sasgd", "exponential", "average_staleness", "downpour", "fasgd", "bfasgd", "rmsprop", "adagrad",
+        "delay_adaptive", "ringmaster", "window",
+    }  # fmt: skip
