@@ -8,7 +8,8 @@ PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), sc
 (outside the kernels).
 
 The whole process, with every side in it, is bound to as many processors as fredsim has threads. The peers have as many
-threads: PyTorch by set_num_threads, XLA by the processors that are allowed when it starts.
+threads: PyTorch by set_num_threads, XLA by the processors that are allowed when it starts. Two are not always best for
+them: at small µ the JAX scan was up to 1.5 times as fast on one (--peer-threads 1).
 """
 
 from __future__ import annotations

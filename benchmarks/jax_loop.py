@@ -1,7 +1,7 @@
 """What one would write in JAX: the whole simulation as one compiled function, a scan over the arrivals.
 
 The clients' snapshots are carried as arrays (λ, …), a layer each, updated in place: their buffers are donated and the
-whole carry is returned, else XLA copies them at the start. One flat array (λ, P) instead takes up to three times as
+whole carry is returned, else XLA copies them at the start. One flat array (λ, P) instead takes up to four times as
 long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan is as
 fast. XLA flushes subnormal numbers to zero, which PyTorch does not.
 

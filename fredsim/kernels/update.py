@@ -40,7 +40,7 @@ from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 @njit
 {rule}
 
-def update(table, at, gradient, count, coefficients):
+def apply_{name}(table, at, gradient, count, coefficients):
     """Apply the rule to elements at … at + count − 1; return whether every new parameter is finite.
 
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
@@ -108,18 +108,22 @@ def _function(rule: Rule) -> Callable[..., bool]:
     call = f"{', '.join(results)} = {function.__name__}({', '.join(arguments)})"
 
     def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
-        lines = [f"v_{x} = " + (f"load_part(v_g, p_{x}, i, count - i)" if part else f"load(v_g, p_{x}, i)") for x in read]
+        load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
+        lines = [f"v_{x} = {load.format(x)}" for x in read]
         lines.append(call)
         for x in written:
             place = "p_new_theta" if x == "theta" else f"p_{x}"
             lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
+            if part and x == "theta":  # the lanes beyond may be anything
+                lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
         if "theta" in written:
-            lines.append("finite = finite + r_theta * 0.0")
+            lines.append("finite = finite + v_theta * 0.0" if part else "finite = finite + r_theta * 0.0")
         return textwrap.indent("\n".join(lines), " " * 12).lstrip()
 
     every = ("theta", *state)
     touched = state if rule.zero_keeps else every  # by a gradient of +0
     source = TEMPLATE.format(
+        name=function.__name__,
         flush=inspect.getsource(rules.flush),
         positive_part=inspect.getsource(rules.positive_part),
         sign=inspect.getsource(rules.sign),
@@ -135,5 +139,5 @@ def _function(rule: Rule) -> Callable[..., bool]:
         part=body((*every, "g"), every, part=True),
     )
     module = generated(source, f"the fused update of {function.__module__}.{function.__qualname__}")
-    compiled: Callable[..., bool] = module.update
+    compiled: Callable[..., bool] = getattr(module, f"apply_{function.__name__}")
     return compiled
