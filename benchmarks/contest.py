@@ -84,8 +84,8 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Tab
         iterations = cell.iterations(least)
         sides = [make(iterations) for make in (fredsim_side(cell, threads), torch_side(cell), jax_side(cell))]
         timings.append(alternate([seconds_of(side) for side in sides], rounds))
+        rates = rates.best_of(measure(threads, tuple(rates.near)))
         say(f"{cell.label}: timed over {iterations:,} iterations")
-    rates = rates.best_of(measure(threads, tuple(rates.near)))
 
     rows = []
     for cell, seconds, difference in zip(cells, timings, differences, strict=True):

@@ -33,7 +33,7 @@ class Dispatcher(Configurable):
         raise NotImplementedError
 
     def order(self, count: int) -> Integers:
-        """Return what `choose` would at steps 0 … count − 1 if nobody were ever held, int64 (count,); asked for once."""
+        """Return what `choose` would at steps 0 … count − 1 if nobody is ever held, int64 (count,); asked for once."""
         return np.array([self.choose(step) for step in range(count)], np.int64)
 
     def hold(self, client: int) -> None:

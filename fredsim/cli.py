@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,6 +87,47 @@ def show(file: File, overrides: Overrides = None) -> None:
         if plan.is_sweep:
             typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
         typer.echo(dump_yaml(planned.experiment.plain()), nl=False)
+
+
+@app.command()
+def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
+    """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
+    from fredsim.forecast import forecast
+    from fredsim.plan import expand, open_source
+
+    planned = expand(open_source(file), overrides or [])
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
+        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
+    console = Console(stderr=True)
+    found = []
+    with console.status("measuring …") if console.is_terminal else nullcontext():
+        for run in forecast(planned, data_root):
+            found.append(run)
+            sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+            live, took = f"{run.holdings:,} {LIVE[run.path]}", _time(run.seconds)
+            table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
+    console = Console()
+    console = console if console.is_terminal else Console(width=160)
+    console.print(table)
+    for path, why in dict.fromkeys((run.path, run.why) for run in found):
+        typer.echo(f"{path}: {why}")
+    typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
+
+
+LIVE = {"hand": "works", "fused": "versions", "snapshots": "versions"}
+
+
+def _bytes(size: float) -> str:
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
+    return f"{size / 1000**power:.3g} {units[power]}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @app.command()

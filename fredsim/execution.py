@@ -210,7 +210,8 @@ def execute(
         "experiment": digest,
         "backend": experiment.backend,
         "threads": engine.threads,
-        "path": outcome.path,
+        "path": outcome.choice.path,
+        "path_why": outcome.choice.why,
         "machine": platform.machine(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("fredsim", "numpy", "numba")}},
     }

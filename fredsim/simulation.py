@@ -26,7 +26,7 @@ from fredsim.errors import ConfigError
 from fredsim.foresight import foresee
 from fredsim.models import Mlp
 from fredsim.outbox import Message, Outbox
-from fredsim.paths import Path, Taken, choose_path
+from fredsim.paths import Choice, Path, choose_path
 from fredsim.protocol import Protocol, check
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
@@ -85,7 +85,7 @@ class Outcome:
     seconds: float
     seconds_evaluation: float
     seconds_kernels: float
-    path: str
+    choice: Choice
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
@@ -129,16 +129,15 @@ def make_simulation(parts: Parts) -> Simulation:
     check(parts.protocol, server)
     choice = choose_path(parts.path, parts.backend, server, parts.protocol)
     simulation = {"hand": WorkInHand, "fused": Fused, "snapshots": Snapshots}[choice.path]
-    return simulation(parts, server)
+    return simulation(parts, server, choice)
 
 
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
-    path: Taken
-
-    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
         self._parts = parts
+        self._choice = choice
         self._server = server
         self._layout = parts.model.layout
         self._engine = parts.engine
@@ -168,7 +167,7 @@ class Simulation:
         raw = server.params if server.averages else None
         kernels = self._engine.seconds - self._seconds_before
         return Outcome(
-            status, self.iteration, server.result, raw, seconds, self._seconds_evaluation, kernels, self.path
+            status, self.iteration, server.result, raw, seconds, self._seconds_evaluation, kernels, self._choice
         )
 
     def _over(self, length: Length) -> bool:
@@ -193,10 +192,8 @@ class Simulation:
 class Snapshots(Simulation):
     """Clients hold the parameters they fetched: for any server, gate and compressor."""
 
-    path: Taken = "snapshots"
-
-    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
-        super().__init__(parts, server)
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
         self._holdings: Holdings = SnapshotHoldings(
             parts.engine,
@@ -345,8 +342,6 @@ class Snapshots(Simulation):
 class Fused(Snapshots):
     """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed."""
 
-    path: Taken = "fused"
-
     def _warm(self) -> None:
         server = self._server.elementwise
         self._fused = cast(FusedEngine, self._engine)
@@ -390,10 +385,8 @@ def stack(coefficients: Sequence[Any], events: int) -> Array:
 class WorkInHand(Simulation):
     """Clients hold the work they have in hand: all that the events depend on is known before the first."""
 
-    path: Taken = "hand"
-
-    def __init__(self, parts: Parts, server: AdaptedServer) -> None:
-        super().__init__(parts, server)
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
         self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)

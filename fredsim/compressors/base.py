@@ -21,6 +21,8 @@ class Compressor(Configurable):
 
     idea: ClassVar[str] = ""
     citation: ClassVar[str] = ""
+    #: Whether each client keeps an array (P,) of what it has not sent.
+    keeps_residual: ClassVar[bool] = False
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start over."""

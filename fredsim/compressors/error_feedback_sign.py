@@ -26,6 +26,7 @@ class ErrorFeedbackSign(PerTensor):
 
     idea = "signs times the tensor's mean magnitude; what they leave out goes into the next push"
     citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"
+    keeps_residual = True
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Forget every client's error."""

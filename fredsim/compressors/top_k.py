@@ -27,6 +27,7 @@ class TopK(Compressor):
 
     idea = "the k largest values; the rest goes into the next push"
     citation = "Stich et al. 2018, Sparsified SGD with memory, arXiv:1809.07599"
+    keeps_residual = True
 
     class Hyper(HyperParameters):
         """`k`: how many values, or which fraction of them, as a number below 1."""

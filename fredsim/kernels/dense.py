@@ -5,8 +5,8 @@ vector registers, and which thread does what; none of that changes an order of a
 
 Conventions. `sizes` is int64 (layers + 1,): inputs, hidden …, classes. A layer's parameters are rows: one per input,
 then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row: what is
-pointed to is followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32 and
-`value` float32 between two places of `first`.
+pointed to is followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32
+and `value` float32 between two places of `first`.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def propagate(like, errors, d, width, turned, base, stride, activations, at, out
 
 @njit(error_model="numpy")
 def backward(layers, sizes, transposed, turned, activations, at, errors, places, m):
-    """Propagate sample m's last error down. Layer l's errors stand sample by sample at errors[places[l]], padded with +0.
+    """Propagate sample m's last error down.
 
+    Layer l's errors stand at errors[places[l]], sample by sample, padded with +0;
     `activations[at :]` are the sample's of all layers, each padded; `transposed[l]` is where layer l's weights,
     transposed, rows padded, begin in `turned`.
     """
@@ -119,9 +120,9 @@ def backward(layers, sizes, transposed, turned, activations, at, errors, places,
 
 @njit(error_model="numpy")
 def turn(weights, base, stride, begin, end, inputs, width, out, at):
-    """Transpose rows begin … end − 1 of a layer's weights: out[at + j·padded(inputs) + k] = weights[base + k·stride + j].
+    """Transpose rows begin … end − 1 of a layer's weights; `begin` is a multiple of 16.
 
-    `begin` is a multiple of 16. What is written beyond the weights is arbitrary.
+    out[at + j·padded(inputs) + k] = weights[base + k·stride + j]; what is written beyond these is arbitrary.
     """
     out_stride = padded(inputs)
     k = begin

@@ -181,8 +181,8 @@ def form_rows(rank, size, a, b, rule):
                 finite &= call_rule(rule, table, at, ZERO, count, coefficients)
             elif not quiet:
                 gradient_rows(
-                    entering, x + start * LEAVES, step, k - start, where_listed, which, how, errors, d, stride, here, mu,
-                    nodes, some, ZERO, here,
+                    entering, x + start * LEAVES, step, k - start, where_listed, which, how, errors, d, stride, here,
+                    mu, nodes, some, ZERO, here,
                 )  # fmt: skip
                 if rule == 0:
                     copy(some, count, gradient, at)

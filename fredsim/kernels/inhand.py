@@ -131,8 +131,8 @@ class WorkInHand:
         self._team.run(
             self._kernel.advance,
             pack(
-                *self._numbers[:2], n, *self._numbers[2:], self._version, *self._settings, coefficients.strides[0], *self._arrays,
-                arriving, target, source, rows, coefficients, losses, *self._held, *self._space, bad, self.cycles,
+                *self._numbers[:2], n, *self._numbers[2:], self._version, *self._settings, coefficients.strides[0],
+                *self._arrays, arriving, target, source, rows, coefficients, losses, *self._held, *self._space, bad, self.cycles,
                 *self._scratch,
             ),
         )  # fmt: skip

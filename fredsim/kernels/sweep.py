@@ -19,7 +19,19 @@ from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross
 from fredsim.kernels.rows import apply_rows, call_rule
 from fredsim.kernels.team import cycles, meet
 from fredsim.kernels.trees import LEAVES, lay_out, stretch, upper_layers
-from fredsim.kernels.vector import address_of, floats, integers, item, load, octets, put, shift, shorts, store, zeros
+from fredsim.kernels.vector import (
+    address_of,
+    floats,
+    integers,
+    item,
+    load,
+    octets,
+    put,
+    shift,
+    shorts,
+    store,
+    zeros,
+)  # fmt: skip
 
 __all__ = ["advance"]
 
@@ -28,9 +40,10 @@ __all__ = ["advance"]
 def advance(rank, size, barrier, arguments):
     """Process events 0 … n − 1, as far as all parameters stay finite: bad[rank] is the first event where they do not.
 
-    The arguments stand below, in their order. Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these events),
-    which the rule applies with coefficients[i]; after it the forward and error pass of the samples rows[i] (µ,) is done
-    and put in slot target[i]. Either slot may be −1: nothing arrives, or the client is never seen again.
+    The arguments stand below, in their order. Event i is the arrival of the work in slot arriving[i], begun at event
+    source[i] (negative: before these events), which the rule applies with coefficients[i]; after it the forward and
+    error pass of the samples rows[i] (µ,) is done and put in slot target[i]. Either slot may be −1: nothing arrives, or
+    the client is never seen again.
 
     `bounds` (size + 1,): the columns of the first layer that each thread has, in whole vectors; that thread's strip of
     the layer's rows stands at (inputs + 1)·bounds[rank]. `tables` int64 (versions + 1, arrays): the addresses that the

@@ -109,7 +109,7 @@ def _pause(typingctx):
 
 @njit
 def meet(size, barrier):
-    """Wait until all `size` threads have come here. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
+    """Wait until all `size` threads have come. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
     if size > 1:
         counts = integers(barrier)
         turn = _atomic_load(counts, 8)

@@ -67,7 +67,8 @@ class Rule:
 
     The function's arguments are the parameter, one per name of `state`, the gradient, then the coefficients. It must be
     a module's plain function, since backends compile it from its source text. `zero_keeps` declares that a gradient of
-    +0 leaves a finite parameter as it is, whatever state and coefficients a run can have; most pixels of an image are 0.
+    +0 leaves a finite parameter as it is, whatever state and coefficients a run can have: most pixels of an image are
+    0, and their weights' gradients with them.
     """
 
     function: Callable[..., Any]

@@ -1,0 +1,125 @@
+"""What a run will take, before it is run: its path, memory, bytes sent, and time, measured on a short stretch of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fredsim.execution import Prepared, execute, prepare
+from fredsim.experiment import Experiment
+from fredsim.plan import Plan
+from fredsim.registry import build
+from fredsim.results import Result
+from fredsim.servers.base import ElementwiseServer
+
+__all__ = ["Forecast", "forecast"]
+
+ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
+SHORTEST = 64  # iterations of the first stretch that is tried
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one run will take. Bytes are those of copies that all pass; a gate lets fewer through.
+
+    `holdings` is how many works in hand (path hand) or versions of the parameters (otherwise) are live at most;
+    `memory`, in bytes, covers them, the server's state, unsent pushes, the clients' own arrays and the data.
+    """
+
+    label: str
+    path: str
+    why: str
+    iterations: int
+    holdings: int
+    memory: int
+    pushed: int
+    fetched: int
+    seconds: float
+
+
+def forecast(plan: Plan, root: str | os.PathLike[str] | None) -> Iterator[Forecast]:
+    """Yield the forecast of each run; runs that differ only in seed and numbers of the server share one measurement."""
+    measured: dict[str, dict[str, Any]] = {}
+    for planned in plan.runs:
+        prepared = prepare(planned.experiment, root)
+        kind = _kind(prepared.experiment)
+        if kind not in measured:
+            measured[kind] = _measure(prepared, root)
+        yield _forecast(planned.label, prepared, measured[kind])
+
+
+def _kind(experiment: Experiment) -> str:
+    plain = experiment.plain()
+    plain["server"] = {key: value for key, value in plain["server"].items() if not isinstance(value, float)}
+    return json.dumps({key: value for key, value in plain.items() if key not in {"name", "seed"}}, sort_keys=True)
+
+
+def _measure(prepared: Prepared, root: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Run the beginning, longer and longer, until it takes long enough; return its summary."""
+    total = _iterations(prepared)
+    iterations = min(SHORTEST, total)
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations)
+            result = Result(Path(folder) / "run")
+            summary = {**result.summary, "rows": len(result.metrics)}
+        if summary["seconds"] >= ENOUGH or iterations >= total or summary["status"] == "diverged":
+            return summary
+        iterations = min(total, iterations * 4)
+
+
+def _iterations(prepared: Prepared) -> int:
+    length = prepared.length
+    return int(length.iterations or length.updates or 0)
+
+
+def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Forecast:
+    experiment, model = prepared.experiment, prepared.model
+    total, size = _iterations(prepared), 4 * model.layout.size
+    clients = min(experiment.clients.count, total)  # those that the schedule picks
+    begun = clients * (1 if experiment.dispatcher.wait else 2)
+    server = build("server", experiment.server.name, experiment.server.hyper)
+    if summary["path"] == "hand":
+        holdings, each = begun, _work_bytes(prepared)
+    else:  # clients that are held wait for the same version
+        holdings, each = 2 if getattr(server, "holds", False) else begun + 1, size
+    held = holdings * each
+    if experiment.memory is not None:
+        held = min(held, int(experiment.memory))
+    arrays, own = 1, 0
+    if isinstance(server, ElementwiseServer):
+        own = len(server.per_client)
+        arrays += len(server.rule.state) - own
+    own += experiment.dispatcher.push != "always"  # the last gradient sent, or those not sent yet
+    if experiment.compress is not None:
+        own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
+    dataset = prepared.dataset
+    data = 2 * sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    done = max(1, int(summary["iterations"]))
+    rows = 2 + total // experiment.evaluation.every
+    return Forecast(
+        label=label,
+        path=summary["path"],
+        why=summary["path_why"],
+        iterations=total,
+        holdings=holdings,
+        memory=held + arrays * size + own * clients * size + data,
+        pushed=total * max(summary["bytes_pushed"] // max(1, summary["pushes"]), 0),
+        fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
+        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+    )
+
+
+def _work_bytes(prepared: Prepared) -> int:
+    """Return what one work in hand takes: samples, losses, errors and activations (fredsim.kernels.shape)."""
+    from fredsim.kernels.shape import Shape
+    from fredsim.kernels.trees import specialised
+
+    mu = prepared.experiment.clients.batch_size
+    shape = Shape(prepared.model.sizes, mu, specialised("sweep", mu), 1)
+    return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))
