@@ -132,8 +132,8 @@ class WorkInHand:
             self._kernel.advance,
             pack(
                 *self._numbers[:2], n, *self._numbers[2:], self._version, *self._settings, coefficients.strides[0],
-                *self._arrays, arriving, target, source, rows, coefficients, losses, *self._held, *self._space, bad, self.cycles,
-                *self._scratch,
+                *self._arrays, arriving, target, source, rows, coefficients, losses, *self._held, *self._space,
+                bad, self.cycles, *self._scratch,
             ),
         )  # fmt: skip
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
