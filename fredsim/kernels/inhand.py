@@ -58,7 +58,8 @@ class WorkInHand:
         self._bounds = 16 * (width * np.arange(threads + 1) // threads)
         self._chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
         self._cuts = cuts(split, self._chunk)
-        self._shape = shape = Shape(sizes, mu, self._kernel, self._chunk)
+        most = max(self._chunk, self._kernel.PIECE)  # rows at once
+        self._shape = shape = Shape(sizes, mu, self._kernel, most)
         # The first layer's rows lie in strips; the others' are padded, and follow each other.
         self._offsets = shape.offsets(np.where(np.arange(len(shape.widths)) > 0, shape.widths, 0))
         tall, upper = int(shape.sizes[0]) + 1, int(self._offsets[-1])
@@ -111,12 +112,13 @@ class WorkInHand:
             shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.full,
             self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,
         )  # fmt: skip
-        floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + self._chunk * int(shape.widths.max()) + 2 * MARGIN
+        floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + most * int(shape.widths.max()) + 2 * MARGIN
         integers = np.zeros(
             (threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64
         )
         scratch = aligned(threads, floats)
-        self._scratch = integers, integers.shape[1], scratch, scratch.shape[1]
+        tickets = np.zeros(1, np.int64)
+        self._scratch = integers, integers.shape[1], scratch, scratch.shape[1], tickets
 
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array

@@ -17,7 +17,7 @@ from numba import njit
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.rows import apply_rows, call_rule
-from fredsim.kernels.team import cycles, meet
+from fredsim.kernels.team import cycles, fetch_add, meet
 from fredsim.kernels.trees import LEAVES, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import (
     address_of,
@@ -33,7 +33,9 @@ from fredsim.kernels.vector import (
     zeros,
 )  # fmt: skip
 
-__all__ = ["advance"]
+__all__ = ["PIECE", "advance"]
+
+PIECE = 64  # rows of an upper layer that a thread takes at once; whole blocks of 16
 
 
 @kernel
@@ -74,6 +76,7 @@ def advance(rank, size, barrier, arguments):
     factors, active, z, all_turned = floats(item(a, 38)), octets(item(a, 39)), floats(item(a, 40)), floats(item(a, 41))
     bad, spent = integers(item(a, 42)), shift(integers(item(a, 43)), 4 * rank)
     lists, nodes = shift(integers(item(a, 44)), rank * item(a, 45)), shift(floats(item(a, 46)), rank * item(a, 47))
+    tickets = integers(item(a, 48))
     each_errors, each_activations = item(places, layers), item(inside, layers - 1)
     blocks = (mu + LEAVES - 1) // LEAVES
     found = shift(lists, chunk + 2)
@@ -142,47 +145,40 @@ def advance(rank, size, barrier, arguments):
                                 store(z, at + j, load(zeros(16), z, at + j) + bias)
                     clock = charge(spent, 1, clock)
 
-        # The other layers, by rows, a new version each event.
-        current = version
-        for i in range(s, e):
-            slot = item(arriving, i)
-            following = current
-            if slot >= 0:
-                following = (current + 1) % versions
-                for layer in range(1, layers):
-                    here, there = item(sizes, layer) + 1, item(strides, layer)
-                    begin = padded(here * rank // size)
-                    end = min(padded(here * (rank + 1) // size), here)
-                    finite = True
-                    for k in range(begin, end, chunk):
-                        finite &= apply_rows(
-                            rule, address_of(tables, current * arrays), item(offsets, layer) + k * there, there,
-                            coefficients + i * numbers, shift(held_activations, slot * each_activations),
-                            item(inside, layer - 1) + k * LEAVES, here * LEAVES, min(chunk, end - k),
-                            full_lists, full_found, full_merges, shift(held_errors, slot * each_errors),
-                            item(places, layer), there, mu, nodes, gradient,
-                        )  # fmt: skip
-                    if not finite:
-                        put(bad, rank, min(item(bad, rank), i))
-                if rank == 0:
+        # The other layers, a new version each event. Whoever is free takes the next stretch of rows.
+        if rank == 0:
+            for i in range(s, e):
+                if item(arriving, i) >= 0:
                     for m in range(mu):
-                        put(losses, i * mu + m, item(held_losses, slot * mu + m))
-            clock = charge(spent, 0, clock)
-            current = following
-            if item(target, i) >= 0:
-                weights, turned = (
-                    floats(item(tables, current * arrays)),
-                    shift(all_turned, (i - s) * item(transposed, layers)),
-                )
-                for layer in range(1, layers):
-                    here, there = item(sizes, layer), item(sizes, layer + 1)
-                    begin = padded((here + 1) * rank // size)
-                    end = min(padded((here + 1) * (rank + 1) // size), here)
-                    turn(
-                        weights, item(offsets, layer), padded(there), begin, end, here, there, turned,
-                        item(transposed, layer),
-                    )  # fmt: skip
-        clock = charge(spent, 1, clock)
+                        put(losses, i * mu + m, item(held_losses, item(arriving, i) * mu + m))
+        ticket, taken = fetch_add(tickets, 0, 1), ZERO
+        for layer in range(1, layers):
+            here, there, width_here = item(sizes, layer) + 1, item(strides, layer), item(sizes, layer + 1)
+            for k in range(0, here, PIECE):
+                if taken == ticket:
+                    rows_here, current = min(PIECE, here - k), version
+                    for i in range(s, e):
+                        slot = item(arriving, i)
+                        if slot >= 0:
+                            finite = apply_rows(
+                                rule, address_of(tables, current * arrays), item(offsets, layer) + k * there, there,
+                                coefficients + i * numbers, shift(held_activations, slot * each_activations),
+                                item(inside, layer - 1) + k * LEAVES, here * LEAVES, rows_here,
+                                full_lists, full_found, full_merges, shift(held_errors, slot * each_errors),
+                                item(places, layer), there, mu, nodes, gradient,
+                            )  # fmt: skip
+                            if not finite:
+                                put(bad, rank, min(item(bad, rank), i))
+                            current = (current + 1) % versions
+                        if item(target, i) >= 0:
+                            turned = shift(all_turned, (i - s) * item(transposed, layers))
+                            turn(
+                                floats(item(tables, current * arrays)), item(offsets, layer), there, k,
+                                min(k + PIECE, here - 1), here - 1, width_here, turned, item(transposed, layer),
+                            )  # fmt: skip
+                    ticket = fetch_add(tickets, 0, 1)
+                taken += 1
+        clock = charge(spent, 0, clock)
         meet(size, barrier)
         clock = charge(spent, 3, clock)
         stop_here = False
@@ -192,6 +188,8 @@ def advance(rank, size, barrier, arguments):
             break
 
         # The forward and error passes of those that have fetched, by samples.
+        if rank == 0:
+            put(tickets, 0, ZERO)
         current, done = version, s
         tasks = (e - s) * blocks
         for task in range(tasks * rank // size, tasks * (rank + 1) // size):

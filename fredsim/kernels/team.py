@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.vector import integers, item, put, shift
 
-__all__ = ["Team", "address", "cycles", "default_threads", "meet", "pack"]
+__all__ = ["Team", "address", "cycles", "default_threads", "fetch_add", "meet", "pack"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
@@ -50,7 +50,9 @@ def default_threads() -> int:
 
 
 @intrinsic
-def _fetch_add(typingctx, pointer, index, value):
+def fetch_add(typingctx, pointer, index, value):
+    """Add to pointer[index], int64, as one step whatever other threads do; return what stood there."""
+
     def generate(context, builder, sig, args):
         return builder.atomic_rmw("add", builder.gep(args[0], [args[1]]), args[2], "seq_cst")
 
@@ -113,9 +115,9 @@ def meet(size, barrier):
     if size > 1:
         counts = integers(barrier)
         turn = _atomic_load(counts, 8)
-        if _fetch_add(counts, 0, 1) == size - 1:
+        if fetch_add(counts, 0, 1) == size - 1:
             _atomic_store(counts, 0, 0)
-            _fetch_add(counts, 8, 1)
+            fetch_add(counts, 8, 1)
         else:
             spins = 0
             while _atomic_load(counts, 8) == turn:
@@ -169,7 +171,7 @@ def _publish(size, board, kernel, arguments):
     shared = integers(board)
     put(shared, KERNEL, kernel)
     put(shared, ARGUMENTS, arguments)
-    _fetch_add(shared, CALLS, 1)
+    fetch_add(shared, CALLS, 1)
     asleep = 0
     for rank in range(1, size):
         asleep += _atomic_load(shared, RANKS + APART * rank + ASLEEP)
