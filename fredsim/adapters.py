@@ -95,6 +95,7 @@ class AdaptedServer(Adapted):
         self.unforeseen: str = getattr(server, "unforeseen", "the server sees whole gradients")
         self._layout = layout
         self._mean = operations.mean
+        self._finite = operations.finite
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._counts_itself = hasattr(server, "timestamp")
         self._hands_out = hasattr(server, "fetch")
@@ -164,7 +165,8 @@ class AdaptedServer(Adapted):
             finite = bool(self._inner.finite)
         else:
             self._check_params(where)
-            finite = bool(np.isfinite(self.params).all())
+            params = self.params
+            finite = self._finite(params if params.flags.c_contiguous else np.ascontiguousarray(params))
         if reply is None:
             return Pushed((client,), (), finite)
         if not hasattr(reply, "released"):

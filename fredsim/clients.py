@@ -187,7 +187,10 @@ class SnapshotHoldings:
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
         room = self._shelf.take()
-        np.copyto(room, params)
+        if params.flags.c_contiguous:
+            self._engine.duplicate(params, room)
+        else:
+            np.copyto(room, params)
         self._shelf.rest(room)
         version = Version(room, timestamp, shared)
         if shared:

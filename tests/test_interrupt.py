@@ -57,11 +57,13 @@ def sweep_yaml(small_yaml: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("path", ["auto", "snapshots"])
 @pytest.mark.parametrize("server", ["{name: asgd, lr: 0.1}", "{name: sync, lr: 0.1}", "{name: fasgd, lr: 0.01}"])
-def test_a_run(server: str, small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
+def test_a_run(server: str, path: str, small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
     before = signal.getsignal(signal.SIGINT)
     interrupt()
-    code, output, messages = command("run", small_yaml, *SHORT, f"server={server}", "--out", "out")
+    words = ("run", small_yaml, *SHORT, f"server={server}", f"path={path}")
+    code, output, messages = command(*words, "--out", "out")
     assert code == 130
     assert "interrupted" in output
     assert messages.startswith("small: interrupted after ")
@@ -70,7 +72,7 @@ def test_a_run(server: str, small_yaml: Path, command: Command, interrupt: Calla
     assert found["status"] == "interrupted"
     assert 20 <= found["iterations"] < 30
     assert command("verify", "out")[:2] == (0, "out: same bits\n")
-    assert command("run", small_yaml, *SHORT, f"server={server}", "--quiet", "--out", "out") == (0, "", "")
+    assert command(*words, "--quiet", "--out", "out") == (0, "", "")
     assert summary(Path("out"))["status"] == "finished"
 
 

@@ -34,6 +34,10 @@ KNOBS: list[dict[str, Any]] = [
     {"evaluation": {"every": 10}},
     {"evaluation": {"every": 1000}},
     {"evaluation": {"every": 3, "unit": "updates"}},
+    {"path": "snapshots"},
+    {"path": "snapshots", "threads": 3},
+    {"path": "snapshots", "window": 7},
+    {"memory": 1},
 ]
 
 
@@ -53,6 +57,25 @@ def test_nor_does_a_diverging_run(simulate: Simulate, knob: dict[str, Any]) -> N
         assert run.metrics["iteration"].iloc[-1] == run.summary["iterations"]
     assert result.summary["digest"] == reference.summary["digest"]
     assert result.summary["iterations"] == reference.summary["iterations"] < 200
+
+
+COSINE = {"name": "cosine", "base": 0.2, "steps": 40}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"server": {"name": "fedasync", "lr": COSINE}, "clients": {"count": 8, "batch_size": 3, "local_steps": 3}},
+        {"server": {"name": "fedbuff", "lr": COSINE}, "clients": {"count": 8, "batch_size": 3, "local_steps": 2}},
+        {"server": {"name": "asgd", "lr": COSINE}, "clients": {"count": 8, "batch_size": 3, "local_steps": 3}},
+        {"server": {"name": "easgd", "lr": COSINE, "period": 3}},
+        {"server": {"name": "downpour", "lr": COSINE, "n_push": 2, "n_fetch": 3}},
+    ],
+    ids=lambda changes: changes["server"]["name"],
+)
+def test_clients_that_step_by_a_schedule_do_not_see_the_window(simulate: Simulate, changes: dict[str, Any]) -> None:
+    knobs: list[dict[str, Any]] = [{}, {"window": 1}, {"window": 7}, {"window": 1000}, {"backend": "numpy"}]
+    assert len({simulate({**changes, **knob}).summary["digest"] for knob in knobs}) == 1
 
 
 def test_rows_at_the_same_iteration_agree(simulate: Simulate) -> None:

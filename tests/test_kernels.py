@@ -133,11 +133,11 @@ def test_teams_side_by_side() -> None:
 
 
 LANES = """
-import math
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, put, store, store_part, zeros
+from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, put, store, store_part
+from fredsim.kernels.vector import zeros
 from fredsim.numerics.rules import absolute, sqrt, where
 
 
@@ -188,8 +188,8 @@ def expected_of(x: NDArray[np.float32], y: NDArray[np.float32]) -> list[NDArray[
         tenth, three, one, two = (np.float32(value) for value in (0.1, 3, 1, 2))
         values = (
             np.zeros_like(x), x + y, x - y, x * y, x / y, -x, np.sqrt(x), np.abs(x), tenth * x + three, one / x - y[0],
-            np.where(x < y, x, y), np.where(x <= y, x, tenth), np.where(x > y, tenth, y), np.where(x >= tenth, one, two),
-            np.where(x == y, x, one), np.where(x != y, x, one), x * y + x,
+            np.where(x < y, x, y), np.where(x <= y, x, tenth), np.where(x > y, tenth, y),
+            np.where(x >= tenth, one, two), np.where(x == y, x, one), np.where(x != y, x, one), x * y + x,
         )  # fmt: skip
     return [np.asarray(value, np.float32) for value in values]
 
@@ -300,7 +300,8 @@ def test_an_engine_measures_what_its_array_holds_now() -> None:
 def test_aligned(shape: tuple[int, ...], dtype: type) -> None:
     arrays = [aligned(*shape, dtype=dtype) for _ in range(20)]
     for number, array in enumerate(arrays):
-        assert (array.shape, array.dtype) == (shape, dtype)
+        assert array.shape == shape
+        assert array.dtype == np.dtype(dtype)
         assert array.flags.c_contiguous
         assert array.ctypes.data % 64 == 0 or array.size == 0
         assert not array.any()
@@ -339,7 +340,9 @@ def compiled_number(source: str, text: Path, cache: Path) -> str:
     """Call the kernel of a text in another process, with this cache folder."""
     text.write_text(source, encoding="utf-8")
     words, environment = [sys.executable, "-c", PROGRAM, str(text)], os.environ | {"FREDSIM_CACHE": str(cache)}
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
+    return subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=True, timeout=300
+    ).stdout.strip()
 
 
 def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_iid_depends_on_the_client_and_its_own_count_alone() -> None:
 
 
 class Watched:
-    """Notes what each run on the path `snapshots` did: its initial parameters, the order of clients, the minibatches."""
+    """Notes what each run on `snapshots` did: its initial parameters, the order of clients, the minibatches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clients: list[int] = []
@@ -99,7 +99,7 @@ class Watched:
 
 class Noting:
     def __init__(self, sampler: Any, watched: Watched) -> None:
-        self._sampler, self._watched = sampler, watched
+        self._sampler, self._watched, self.batch_size = sampler, watched, sampler.batch_size
 
     def rows(self, iterations: Any, clients: Any, numbers: Any) -> Any:
         drawn = self._sampler.rows(iterations, clients, numbers)

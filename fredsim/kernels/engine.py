@@ -13,7 +13,7 @@ from fredsim.datasets import Dataset, Split
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
-from fredsim.kernels.reductions import BLOCK, mean64
+from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.shape import MARGIN, Shape, aligned
 from fredsim.kernels.team import Team, address, default_threads, pack
 from fredsim.kernels.trees import specialised
@@ -186,6 +186,15 @@ class NumbaEngine:
         run = self._team.run if len(array) > ALONE else self._team.alone
         run(mean64, arguments)
         return float(result[0])
+
+    def finite(self, array: Array) -> bool:
+        """Return whether every element is finite."""
+        self._team.run(all_finite, pack(array, len(array), self._finite))
+        return bool(self._finite.all())
+
+    def duplicate(self, array: Array, out: Array) -> None:
+        """Copy an array (P,)."""
+        self._team.run(duplicate, pack(array, len(array), out))
 
     def close(self) -> None:
         """End the threads."""

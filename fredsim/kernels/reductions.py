@@ -1,4 +1,7 @@
-"""Means by the contract's tree in float64, block by block: a block of 1,024 elements is a whole subtree."""
+"""What is done to whole vectors: means by the contract's tree in float64, copies, a test for finiteness.
+
+A mean is formed block by block: a block of 1,024 elements is a whole subtree.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,23 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import add_pairs, doubles, floats, integers, item, put, shift
+from fredsim.kernels.vector import (
+    add_pairs,
+    all_equal_itself,
+    doubles,
+    floats,
+    integers,
+    item,
+    load,
+    load_part,
+    put,
+    shift,
+    store,
+    store_part,
+    zeros,
+)
 
-__all__ = ["BLOCK", "mean64"]
+__all__ = ["BLOCK", "all_finite", "duplicate", "mean64"]
 
 BLOCK = 1024
 
@@ -27,6 +44,41 @@ def mean64(rank, size, barrier, arguments):
     meet(size, barrier)
     if rank == 0:
         put(result, 0, finish(n, sums))
+    meet(size, barrier)
+
+
+@kernel
+def all_finite(rank, size, barrier, arguments):
+    """Write to result[rank] whether this thread's share of float32 (n,) is finite.
+
+    Arguments: the array, n, and the result, int64 (size,).
+    """
+    a = integers(arguments)
+    array, n = floats(item(a, 0)), item(a, 1)
+    i, end = n // 64 * rank // size * 64, n // 64 * (rank + 1) // size * 64
+    total, rest = zeros(64), zeros(16)
+    while i < end:
+        total = total + load(total, array, i) * 0.0
+        i += 64
+    if rank == size - 1:
+        while i < n:
+            rest = rest + load_part(rest, array, i, n - i) * 0.0
+            i += 16
+    put(integers(item(a, 2)), rank, np.int64(all_equal_itself(total) and all_equal_itself(rest)))
+    meet(size, barrier)
+
+
+@kernel
+def duplicate(rank, size, barrier, arguments):
+    """Copy float32 (n,). Arguments: the array, n, and where the copy goes."""
+    a = integers(arguments)
+    array, n, out = floats(item(a, 0)), item(a, 1), floats(item(a, 2))
+    i, end = n // 16 * rank // size * 16, n // 16 * (rank + 1) // size * 16
+    while i < end:
+        store(out, i, load(zeros(16), array, i))
+        i += 16
+    if rank == size - 1 and i < n:
+        store_part(out, i, load_part(zeros(16), array, i, n - i), n - i)
     meet(size, barrier)
 
 

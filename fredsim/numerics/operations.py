@@ -24,6 +24,14 @@ class Operations(Protocol):
         """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
         ...
 
+    def finite(self, array: Array) -> bool:
+        """Return whether every element of a contiguous float32 array (n,) is finite."""
+        ...
+
+    def duplicate(self, array: Array, out: Array) -> None:
+        """Copy one contiguous float32 array (n,) to another."""
+        ...
+
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index, by the contract's tree in float64."""
         ...
@@ -48,6 +56,14 @@ class NumpyOperations:
             return bool(np.isfinite(parts[0]).all())
 
         return update
+
+    def finite(self, array: Array) -> bool:
+        """Return whether every element is finite."""
+        return bool(np.isfinite(array).all())
+
+    def duplicate(self, array: Array, out: Array) -> None:
+        """Copy."""
+        np.copyto(out, array)
 
     def mean(self, array: Array) -> float:
         """Return the mean."""

@@ -1,0 +1,453 @@
+"""However a run is computed, it writes the same bytes: every path against `snapshots`, over all that a run can be."""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.execution import execute
+from fredsim.experiment import resolve
+from fredsim.paths import PATHS
+from fredsim.results import Result
+
+Simulate = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
+KEYS = (
+    "name", "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error", "pushes",
+    "fetches", "bytes_pushed", "bytes_fetched",
+)  # fmt: skip
+
+#: Compared with `snapshots`, which any run can take.
+QUICK = ("hand", "fused")
+#: Those that let a fetch be refused.
+REFUSING = ("fused",)
+
+DISPATCHERS: list[dict[str, Any]] = [
+    {"name": "uniform"},
+    {"name": "weighted", "weights": [1.0, 4.0], "on_chosen": {"factor": 0.5, "recover_after": 3}},
+    {"name": "round_robin"},
+    {"name": "scripted", "order": [0, 3, 1, 1, 4, 2, 0]},
+]
+SAMPLINGS = ["sequential", "iid", "shuffled"]
+HIDDEN: list[list[int]] = [[], [16], [20, 12]]
+BATCHES = [1, 2, 3, 4, 5, 8, 13, 32]
+
+
+def setting(batch: int, dispatcher: int) -> dict[str, Any]:
+    """One of 32 runs, among which every two values of different keys meet."""
+    sampling, hidden = SAMPLINGS[(batch + dispatcher) % 3], HIDDEN[(dispatcher + batch // 3) % 3]
+    return {
+        "iterations": 60 + 11 * (batch + dispatcher),
+        "model": {"hidden": hidden},
+        "clients": {"count": 5 + batch, "batch_size": BATCHES[batch], "sampling": sampling},
+        "dispatcher": DISPATCHERS[dispatcher] | {"wait": (batch // 2 + dispatcher // 2) % 2 == 0},
+        "evaluation": {"every": 7 + 20 * (batch % 2)},
+        "seed": batch,
+    }
+
+
+SETTINGS = [setting(batch, dispatcher) for batch in range(8) for dispatcher in range(4)]
+
+
+def fits(server: Any) -> bool:
+    """A server that says why an update is not known ahead, or brings gates along, takes its own path."""
+    return not server.unforeseen and not hasattr(server, "gates")
+
+
+def check_same(one: Result, other: Result) -> None:
+    """Every byte, and all of the summary that is of the run and not of its computation."""
+    for name in FILES:
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+    assert {key: one.summary[key] for key in KEYS} == {key: other.summary[key] for key in KEYS}
+
+
+@pytest.fixture
+def check(simulate: Simulate) -> Callable[..., Result]:
+    """Run an experiment on these paths and compare them with `snapshots`, whose result is returned."""
+
+    def run(changes: Mapping[str, Any], paths: Sequence[str] = QUICK) -> Result:
+        reference = simulate({**changes, "path": "snapshots"})
+        for path in paths:
+            result = simulate({**changes, "path": path})
+            assert (reference.summary["path"], result.summary["path"]) == ("snapshots", path)
+            check_same(result, reference)
+        return reference
+
+    return run
+
+
+Check = Callable[..., Result]
+
+
+def test_every_path_is_compared() -> None:
+    assert {"auto", "snapshots", *QUICK} == set(PATHS)
+
+
+@pytest.mark.parametrize("deal", range(3))
+def test_every_server(spec: dict[str, Any], variant: str, check: Check, deal: int) -> None:
+    """Each on three of the settings, dealt by its name."""
+    changes: dict[str, Any] = {"server": {key: value for key, value in spec.items() if key != "average"}}
+    if "average" in spec:
+        changes["average"] = {"name": "window"} | spec["average"]
+    result = check(SETTINGS[(zlib.crc32(variant.encode()) >> 5 * deal) % 32] | changes)
+    assert result.summary["status"] == "finished"
+
+
+@pytest.mark.parametrize("number", range(len(SETTINGS)))
+@pytest.mark.parametrize(
+    "server", [{"name": "asgd", "lr": 0.1}, {"name": "fasgd", "lr": 0.005}, {"name": "momentum", "lr": 0.02}], ids=str
+)
+def test_every_setting(server: dict[str, Any], number: int, check: Check) -> None:
+    check(SETTINGS[number] | {"server": server})
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "softmax regression": {"model": {"hidden": []}, "clients": {"count": 8, "batch_size": 3}},
+    "one vector": {"model": {"hidden": [16]}, "clients": {"count": 8, "batch_size": 1}},
+    "three vectors": {"model": {"hidden": [40]}, "clients": {"count": 30, "batch_size": 13}},
+    "two layers": {
+        "model": {"hidden": [20, 12]},
+        "clients": {"count": 8, "batch_size": 5, "sampling": "iid"},
+        "dispatcher": {"name": "uniform", "wait": False},
+    },
+    "layers of one": {"model": {"hidden": [1, 1]}, "clients": {"count": 8, "batch_size": 8}},
+    "wide": {"model": {"hidden": [200, 70]}, "clients": {"count": 8, "batch_size": 20}},
+    "zeros": {"model": {"hidden": [16], "init": "zeros"}, "clients": {"count": 8, "batch_size": 2}},
+}
+KNOBS: list[dict[str, Any]] = [
+    *({"window": window} for window in (1, 2, 7, 1000)),
+    *({"threads": threads} for threads in (1, 2, 3)),
+    {"threads": 3, "window": 3},
+    {"memory": 1},
+    {"memory": 20_000, "window": 2},
+]
+
+
+@pytest.mark.parametrize("server", ["asgd", "fasgd"])
+@pytest.mark.parametrize("name", SMALL)
+def test_no_knob_moves_a_bit(name: str, server: str, check: Check, simulate: Simulate) -> None:
+    run = {"iterations": 70, "evaluation": {"every": 30}, "server": {"name": server, "lr": 0.01}, **SMALL[name]}
+    reference = check(run)
+    for path in ("snapshots", *QUICK):
+        for knob in KNOBS:
+            check_same(simulate({**run, **knob, "path": path}), reference)
+
+
+@pytest.mark.parametrize("seed", range(16, 400))
+def test_any_run(seed: int, check: Check, simulate: Simulate) -> None:
+    """Of whatever sizes."""
+    rng = np.random.default_rng(seed)
+    server = str(rng.choice(["asgd", "sasgd", "fasgd", "momentum", "rmsprop", "adagrad", "adam", "averaged"]))
+    run: dict[str, Any] = {
+        "iterations": int(rng.integers(1, 250)),
+        "model": {"hidden": rng.integers(1, 100, rng.integers(0, 4)).tolist()},
+        "clients": {
+            "count": int(rng.integers(1, 100)),
+            "batch_size": int(rng.integers(1, 40)),
+            "sampling": str(rng.choice(SAMPLINGS)),
+        },
+        "dispatcher": {"name": "uniform", "wait": bool(rng.integers(2))},
+        "evaluation": {"every": int(rng.integers(1, 300))},
+        "server": {"name": server, "lr": float(10 ** rng.uniform(-3, -1))},
+        "seed": seed,
+    }
+    reference = check(run)
+    for path in QUICK:
+        knobs = {"window": int(rng.integers(1, 40)), "threads": int(rng.integers(1, 4))}
+        check_same(simulate({**run, **knobs, "path": path}), reference)
+
+
+@pytest.mark.parametrize(("batch", "server"), [(1, "fasgd"), (4, "asgd"), (32, "fasgd")])
+def test_mnist(batch: int, server: str, simulate: Simulate, mnist_root: str) -> None:
+    run = {
+        "iterations": 600,
+        "data": {"name": "mnist", "validation": 500},
+        "model": {"hidden": [200]},
+        "clients": {"count": 128 // batch, "batch_size": batch},
+        "server": {"name": server, "lr": 0.01},
+        "evaluation": {"every": 250},
+    }
+    reference = simulate({**run, "path": "snapshots", "threads": 1}, mnist_root)
+    for path in ("snapshots", *QUICK):
+        for threads in (1, 2, 3):
+            check_same(simulate({**run, "path": path, "threads": threads}, mnist_root), reference)
+
+
+@pytest.mark.parametrize("path", ["snapshots", *QUICK])
+@pytest.mark.parametrize("name", SMALL)
+def test_how_often_is_evaluated_moves_no_bit(name: str, path: str, simulate: Simulate) -> None:
+    run = {"iterations": 60, "path": path, "server": {"name": "fasgd", "lr": 0.01}, **SMALL[name]}
+    evaluations: list[dict[str, Any]] = [
+        {"every": 1}, {"every": 10}, {"every": 1000}, {"every": 7, "unit": "updates"}, {"every": 1, "unit": "epochs"},
+    ]  # fmt: skip
+    results = [simulate({**run, "evaluation": evaluation}) for evaluation in evaluations]
+    assert len({result.summary["digest"] for result in results}) == 1
+    assert len({(result.folder / "staleness.csv").read_bytes() for result in results}) == 1
+    assert [len(result.metrics) for result in results[:4]] == [61, 7, 2, 10]
+
+
+@pytest.mark.parametrize("length", [{"iterations": 37}, {"updates": 37}, {"epochs": 1}], ids=str)
+def test_every_kind_of_length(length: dict[str, int], check: Check) -> None:
+    clients = {"count": 8, "batch_size": 32}
+    assert check({**length, "clients": clients}).summary["iterations"] == 37  # 1,200 training rows
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("clients", [1, 2, 500, 5000])
+def test_one_client_and_more_than_arrive(clients: int, sampling: str, wait: bool, check: Check) -> None:
+    result = check(
+        {
+            "iterations": 60,
+            "clients": {"count": clients, "batch_size": 3, "sampling": sampling},
+            "dispatcher": {"name": "uniform", "wait": wait},
+            "server": {"name": "sasgd", "lr": 0.1},
+        }
+    )
+    if clients == 1:
+        assert result.metrics["staleness_max"].max() == (0 if wait else 1)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_hardly_any_events(iterations: int, check: Check) -> None:
+    for wait in (True, False):
+        check({"iterations": iterations, "dispatcher": {"name": "uniform", "wait": wait}})
+
+
+DIVERGING: list[dict[str, Any]] = [
+    {"name": "asgd", "lr": 1e13},
+    {"name": "asgd", "lr": 1e30},
+    {"name": "asgd", "lr": {"name": "step", "base": 0.05, "every": 67, "factor": 1e14}},
+    {"name": "sasgd", "lr": {"name": "step", "base": 0.01, "every": 41, "factor": 1e20}},
+    {"name": "momentum", "lr": 1e20},
+    {"name": "fasgd", "lr": 1e35},
+    {"name": "averaged", "lr": {"name": "step", "base": 0.01, "every": 55, "factor": 1e39}},
+]
+DEEP = [number for number, setting in enumerate(SETTINGS) if setting["model"]["hidden"]]
+
+
+@pytest.mark.parametrize("number", DEEP[::5])
+@pytest.mark.parametrize("server", DIVERGING, ids=str)
+def test_a_diverging_run_ends_at_the_same_event(
+    server: dict[str, Any], number: int, check: Check, simulate: Simulate
+) -> None:
+    run = SETTINGS[number] | {"server": server, "iterations": 150}
+    reference = check(run)
+    assert reference.summary["status"] == "diverged"
+    assert reference.summary["iterations"] < 150
+    assert reference.metrics["iteration"].iloc[-1] == reference.summary["iterations"]
+    for path in QUICK:
+        for knob in ({"window": 1}, {"threads": 3, "window": 7}):
+            check_same(simulate({**run, **knob, "path": path}), reference)
+
+
+def test_what_lies_beyond_the_end_makes_no_noise(check: Check) -> None:
+    """The learning rate would overflow at t = 59; the run diverges before."""
+    lr = {"name": "exponential", "base": 1e-3, "factor": 100.0, "every": 3}
+    result = check({"iterations": 150, "server": {"name": "asgd", "lr": lr}, "evaluation": {"every": 1000}})
+    assert result.summary["status"] == "diverged"
+    assert 30 < result.summary["iterations"] < 50
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path, digits_experiment: dict[str, Any]) -> Callable[..., Result]:
+    """Run an experiment that is stopped on the way."""
+    numbers = count()
+
+    def run(changes: Mapping[str, Any], **how: Any) -> Result:
+        folder = tmp_path / f"stopped{next(numbers)}"
+        execute(resolve({**digits_experiment, **changes}), folder, **how)
+        result = Result(folder)
+        assert result.summary["status"] == "interrupted"
+        return result
+
+    return run
+
+
+@pytest.mark.parametrize("until", [0, 1, 29, 30, 31])
+def test_an_interrupted_run(until: int, interrupted: Callable[..., Result]) -> None:
+    changes = {"evaluation": {"every": 10}, "clients": {"count": 8, "batch_size": 3, "sampling": "shuffled"}}
+    reference = interrupted(changes | {"path": "snapshots"}, until=until)
+    assert reference.summary["iterations"] == until
+    for path in QUICK:
+        check_same(interrupted(changes | {"path": path}, until=until), reference)
+
+
+@pytest.mark.parametrize("path", ["snapshots", *QUICK])
+def test_a_stop_is_heard_between_events(path: str, interrupted: Callable[..., Result]) -> None:
+    """What was recorded so far is what the whole run would have, and what is saved is where it stopped."""
+    asked = count()
+    changes = {"path": path, "window": 3, "evaluation": {"every": 4}}
+    result = interrupted(changes, stop=lambda: next(asked) >= 3)
+    assert 3 <= result.summary["iterations"] <= 12
+    check_same(interrupted(changes, until=result.summary["iterations"]), result)
+
+
+def test_auto_takes_the_quickest(simulate: Simulate) -> None:
+    refusing = {"fetch": {"every": 2}}
+    for changes, path in (
+        ({}, "hand"),
+        ({"dispatcher": {"name": "uniform", "wait": False}}, "hand"),
+        ({"dispatcher": refusing}, "fused"),
+        ({"server": {"name": "sync", "lr": 0.1}}, "snapshots"),
+        ({"backend": "numpy"}, "snapshots"),
+    ):
+        assert simulate({"iterations": 5, **changes}).summary["path"] == path
+
+
+FETCH_GATES: dict[str, dict[str, Any]] = {
+    "every": {"fetch": {"every": 3}},
+    "bandwidth": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
+    "bandwidth, per tensor": {"fetch": {"bandwidth_aware": {"c": 0.3, "per": "tensor"}}},
+    "budget": {"fetch": {"budget": 1500.0}},
+    "FRED's timestamps": {"fetch": {"bandwidth_aware": {"c": 1.0}}, "fred_timestamps": True},
+    "without waiting": {"fetch": {"bandwidth_aware": {"c": 0.5}}, "wait": False},
+}
+
+
+@pytest.mark.parametrize("name", FETCH_GATES)
+@pytest.mark.parametrize("variant_of_fasgd", ["std", "released"])
+def test_a_fetch_that_may_be_refused(name: str, variant_of_fasgd: str, check: Check, simulate: Simulate) -> None:
+    run = {
+        "iterations": 100,
+        "evaluation": {"every": 9},
+        "dispatcher": {"name": "uniform"} | FETCH_GATES[name],
+        "server": {"name": "fasgd", "lr": 0.01, "variant": variant_of_fasgd},
+    }
+    reference = check(run, REFUSING)
+    assert reference.summary["fetches"] <= 100
+    for path in REFUSING:
+        for knob in KNOBS:
+            check_same(simulate({**run, **knob, "path": path}), reference)
+
+
+OWN = """
+import numpy as np
+
+from fredsim.numerics.rules import Rule
+from fredsim.servers import ElementwiseServer
+from fredsim.servers.base import Rated
+
+
+def smoothed(theta, mean, g, alpha, kept, fresh):
+    mean = kept * mean + fresh * g
+    return theta - alpha * mean, mean
+
+
+class Smoothed(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(smoothed, state=("mean",))
+
+    def initial_state(self):
+        return {"mean": 0.25}
+
+    def coefficients(self, t, staleness):
+        return np.float32(self.rate(t)), np.float32(0.9), np.float32(0.1)
+
+
+class Watching(Smoothed):
+    def apply_update(self, grad, client_id, timestamp):
+        return super().apply_update(grad, client_id, timestamp)
+
+
+class Averaging(Smoothed):
+    @property
+    def averaged_params(self):
+        return self.arrays["mean"]
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params = self.params - np.float32(self.lr) * grad
+
+
+class Backwards:
+    def init(self, clients, streams):
+        self.clients = clients
+
+    def choose(self, step):
+        return self.clients - 1 - step * step % self.clients
+
+    def hold(self, client):
+        raise NotImplementedError
+
+    release = hold
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_path.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("number", range(0, len(SETTINGS), 5))
+@pytest.mark.parametrize("server", ["Smoothed", "Averaging"])
+def test_a_rule_of_ones_own(server: str, number: int, check: Check) -> None:
+    check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}})
+
+
+@pytest.mark.usefixtures("own")
+def test_a_dispatcher_of_ones_own(check: Check) -> None:
+    check({"dispatcher": {"name": "own_path:Backwards"}, "evaluation": {"every": 5}})
+
+
+CANNOT: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
+    # overrides, the paths that they rule out, and why
+    "a server of one's own": (("server.name=own_path:Plain",), QUICK, "whole gradients"),
+    "a push that is watched": (("server.name=own_path:Watching",), QUICK, "Watching does more with a push"),
+    "a server that holds": (("server.name=sync",), QUICK, "Sync does more with a push"),
+    "a server that hands out": (("server.name=dana",), QUICK, "DANA hands out more than its parameters"),
+    "arrays for each client": (("server.name=dcasgd",), QUICK, "DCASGD does more with a push"),
+    "decay": (("server.weight_decay=0.1",), QUICK, "weights decay"),
+    "parameters pushed": (("server.name=fedasync",), QUICK, "push params"),
+    "numpy": (("backend=numpy",), QUICK, "numpy"),
+    "a push gate": (("dispatcher={push: {every: 2}}",), QUICK, "push"),
+    "a fetch gate": (("dispatcher={fetch: {every: 2}}",), ("hand",), "fetch"),
+    "gates of the server's": (("server.name=bfasgd",), QUICK, "push"),
+    "a replica": (("server.name=downpour",), QUICK, "push"),
+    "compression": (("compress={name: sign}",), QUICK, "compressed"),
+    "local steps": (("clients.local_steps=2",), QUICK, "local steps"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("name", CANNOT)
+@pytest.mark.parametrize("path", QUICK)
+def test_a_path_that_cannot_be_taken(
+    name: str, path: str, small_yaml: Path, refused: Refused, command: Command
+) -> None:
+    overrides, ruled_out, why = CANNOT[name]
+    words = ("run", small_yaml, f"path={path}", *overrides, "--quiet", "--out", "out")
+    if path in ruled_out:
+        refused(*words, says=(f"path is {path}", why))
+        assert not Path("out/summary.json").exists()
+        words = ("run", small_yaml, *overrides, "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+
+
+def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in PATHS)))
+
+
+def test_a_path_makes_no_other_experiment(small_yaml: Path, command: Command) -> None:
+    """A folder's run may be repeated, and verified, on another."""
+    digests = set()
+    for path in PATHS:
+        assert command("run", small_yaml, f"path={path}", "--quiet", "--out", "out") == (0, "", "")
+        digests.add(Result(Path("out")).summary["digest"])
+        assert command("verify", "out")[:2] == (0, "out: same bits\n")
+    assert len(digests) == 1
