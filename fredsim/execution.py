@@ -275,7 +275,7 @@ class _Simulate:
                 streams=streams,
                 clients=experiment.clients.count,
                 window=experiment.window,
-                memory=experiment.memory,
+                memory=self._memory(),
                 folder=self._folder,
                 path=experiment.path,
                 backend=experiment.backend,
@@ -285,6 +285,13 @@ class _Simulate:
                 stop=stop,
             )
             return make_simulation(parts).run(length), recorder
+
+    def _memory(self) -> int | None:
+        """Return what is left of the memory limit for what clients hold, beside the data."""
+        limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
+        if limit is None:
+            return None
+        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
 
     def _interval(self) -> Interval:
         evaluation = self._prepared.experiment.evaluation

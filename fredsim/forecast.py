@@ -89,8 +89,6 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     else:  # clients that are held wait for the same version
         holdings, each = 2 if getattr(server, "holds", False) else begun + 1, size
     held = holdings * each
-    if experiment.memory is not None:
-        held = min(held, int(experiment.memory))
     arrays, own = 1, 0
     if isinstance(server, ElementwiseServer):
         own = len(server.per_client)
@@ -99,7 +97,10 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if experiment.compress is not None:
         own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
     dataset = prepared.dataset
-    data = 2 * sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    if experiment.memory is not None:
+        held = min(held, max(0, int(experiment.memory) - data))
+    data *= 2  # as it is read, and as the kernels read it
     done = max(1, int(summary["iterations"]))
     rows = 2 + total // experiment.evaluation.every
     return Forecast(
