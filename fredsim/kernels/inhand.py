@@ -99,8 +99,8 @@ class WorkInHand:
                 array_on(self._file, size, dtype, int(at)) for at, (size, dtype) in zip(begins, kept, strict=False)
             )
         self._space = (
-            aligned(room * tall * shape.samples),
-            np.zeros(room * tall * shape.blocks, np.uint8),
+            aligned(threads * room * tall * shape.samples),
+            np.zeros(threads * room * tall * shape.blocks, np.uint8),
             aligned(room * mu * int(shape.widths[0]) + MARGIN),
             aligned(room, int(shape.transposed[-1])),
         )

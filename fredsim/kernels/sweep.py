@@ -63,6 +63,7 @@ def advance(rank, size, barrier, arguments):
         item(a, 10),
         item(a, 11),
     )
+    blocks = (mu + LEAVES - 1) // LEAVES
     sizes, strides, offsets = integers(item(a, 12)), integers(item(a, 13)), integers(item(a, 14))
     places, inside, transposed = integers(item(a, 15)), integers(item(a, 16)), integers(item(a, 17))
     full_lists, full_found, full_merges = integers(item(a, 18)), integers(item(a, 19)), integers(item(a, 20))
@@ -74,11 +75,12 @@ def advance(rank, size, barrier, arguments):
     held_rows, held_losses = shorts(item(a, 34)), floats(item(a, 35))
     held_errors, held_activations = floats(item(a, 36)), floats(item(a, 37))
     factors, active, z, all_turned = floats(item(a, 38)), octets(item(a, 39)), floats(item(a, 40)), floats(item(a, 41))
+    factors = shift(factors, rank * room * blocks * (item(sizes, 0) + 1) * LEAVES)
+    active = shift(active, rank * room * blocks * (item(sizes, 0) + 1))
     bad, spent = integers(item(a, 42)), shift(integers(item(a, 43)), 4 * rank)
     lists, nodes = shift(integers(item(a, 44)), rank * item(a, 45)), shift(floats(item(a, 46)), rank * item(a, 47))
     tickets = integers(item(a, 48))
     each_errors, each_activations = item(places, layers), item(inside, layers - 1)
-    blocks = (mu + LEAVES - 1) // LEAVES
     found = shift(lists, chunk + 2)
     merges = shift(found, (chunk + 1) * blocks + 1)
     open_blocks = shift(merges, (chunk + 1) * blocks + 1)
@@ -99,13 +101,17 @@ def advance(rank, size, barrier, arguments):
     s = ZERO
     e = window_end(source, s, n, room)
     clock = cycles()
-    prepare(
-        rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
-    )
-    clock = charge(spent, 2, clock)
-    meet(size, barrier)
-    clock = charge(spent, 3, clock)
     while s < n:
+        # Every thread lays the inputs out for itself: another's would come from another cache.
+        for i in range(s, e):
+            slot = item(arriving, i)
+            if slot >= 0:
+                samples = shift(held_rows, slot * mu)
+                for b in range(blocks):
+                    mark = ((i - s) * blocks + b) * tall
+                    lay_out(first, column, value, samples, mu, b, inputs, factors, mark * LEAVES, active, mark)
+        clock = charge(spent, 2, clock)
+
         # The first layer, by columns.
         for c in range(chunks if width > 0 else 0):
             begin, end = c * chunk, min((c + 1) * chunk, tall)
@@ -225,25 +231,6 @@ def advance(rank, size, barrier, arguments):
         version = current
         clock = charge(spent, 1, clock)
         s, e = e, window_end(source, e, n, room)
-        prepare(
-            rank,
-            size,
-            s,
-            e,
-            blocks,
-            mu,
-            inputs,
-            first,
-            column,
-            value,
-            arriving,
-            source,
-            rows,
-            held_rows,
-            factors,
-            active,
-        )
-        clock = charge(spent, 2, clock)
         meet(size, barrier)
         clock = charge(spent, 3, clock)
     meet(size, barrier)
@@ -264,19 +251,3 @@ def window_end(source, s, n, room):
     while e < n and e - s < room and item(source, e) < s:
         e += 1
     return e
-
-
-@njit(error_model="numpy")
-def prepare(
-    rank, size, s, e, blocks, mu, inputs, first, column, value, arriving, source, rows, held_rows, factors, active
-):
-    """Lay out the inputs of the works that arrive in a window, block by block; threads divide the blocks."""
-    tasks = (e - s) * blocks
-    for task in range(tasks * rank // size, tasks * (rank + 1) // size):
-        i = s + task // blocks
-        slot, begun = item(arriving, i), item(source, i)
-        if slot >= 0:
-            # A slot that may be written in this very moment is not read.
-            samples = shift(rows, begun * mu) if begun >= 0 else shift(held_rows, slot * mu)
-            at, mark = task * (inputs + 1) * LEAVES, task * (inputs + 1)
-            lay_out(first, column, value, samples, mu, task % blocks, inputs, factors, at, active, mark)
