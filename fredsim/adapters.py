@@ -120,6 +120,17 @@ class AdaptedServer(Adapted):
         server: ElementwiseServer = self._inner
         return server
 
+    def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
+        """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule."""
+        result = np.empty((len(t), len(self.elementwise.rule.coefficients)), np.float32)
+        try:
+            for column, values in enumerate(self._inner.coefficients(t, staleness)):
+                result[:, column] = values
+        except Exception:  # whose? one by one
+            for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                result[i] = self._call("coefficients", f"iteration {one}", one, behind)
+        return result
+
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
         if not hasattr(self._inner, "rate"):
@@ -136,6 +147,12 @@ class AdaptedServer(Adapted):
     def has_deviation(self) -> bool:
         """Whether the server keeps v, which gates may ask for."""
         return hasattr(self._inner, "v")
+
+    @property
+    def deviation(self) -> Array:
+        """The server's v."""
+        deviation: Array = self._inner.v
+        return deviation
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""

@@ -87,8 +87,11 @@ class FusedEngine(Engine, Protocol):
         """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
         ...
 
-    def applier(self, rule: Any, arrays: Sequence[Array]) -> Callable[[int, Array], bool]:
-        """Return apply(b, coefficients): the compiled rule, in place, with minibatch b of the last passes → finite."""
+    def applier(self, rule: Any, arrays: Sequence[Array], watched: Array | None) -> Callable[[int, Array], bool]:
+        """Return apply(b, coefficients): the compiled rule, in place, with minibatch b of the last passes → finite.
+
+        The mean of `watched` is known afterwards.
+        """
         ...
 
     def work_in_hand(

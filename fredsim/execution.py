@@ -21,6 +21,7 @@ from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment, check_batch, resolve
+from fredsim.foreseen import make_simulation
 from fredsim.models import Mlp
 from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
@@ -28,7 +29,7 @@ from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, make_simulation
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts
 from fredsim.streams import Streams
 
 __all__ = ["Observer", "Silent", "claim", "execute", "finished"]

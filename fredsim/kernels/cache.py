@@ -88,10 +88,17 @@ class KernelCache(caching.Cache):
 
     def load_overload(self, sig, target_context):
         """Return what was compiled before; else say that something will be compiled now."""
-        found = super().load_overload(sig, target_context)
+        found = None
+        with suppress(OSError):
+            found = super().load_overload(sig, target_context)
         if found is None:
             notices.compiling()
         return found
+
+    def save_overload(self, sig, data):
+        """Keep what was compiled; where no folder can be written, every process compiles anew."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
 
 
 class Compiled:

@@ -52,7 +52,8 @@ class NumbaEngine:
             aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
         )
         self._make_room(0)
-        self._mean: Any = None
+        self._mean: Any = None  # the array that was measured last, and what the kernel takes for it
+        self._known: Array | None = None  # the array whose mean came with the last update
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -71,23 +72,37 @@ class NumbaEngine:
         self._run(self._kernels.passes, held, rows)
         return self._losses[: len(rows)]
 
-    def applier(self, rule: CompiledRule, arrays: Sequence[Array]) -> Callable[[int, Array], bool]:
+    def applier(
+        self, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None
+    ) -> Callable[[int, Array], bool]:
         """Return apply(b, coefficients), which applies a rule in place to `arrays`, θ first, (P,) each.
 
         b is the minibatch, of the last `passes`, whose gradient it takes; `coefficients` is float32 (C,). It returns
-        whether every new parameter is finite.
+        whether every new parameter is finite. The mean of the array `watched` is known afterwards.
         """
         table = np.array([address(array) for array in (arrays[0], *arrays)], np.int64)
         at, visit, kernel = address(table), len(arrays) > 1 or not rule.rule.zero_keeps, self._kernels.apply
         kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+        mean = np.zeros(5, np.int64) if watched is None else self._measure(watched)
 
         def apply(b: int, coefficients: Array) -> bool:
             arguments, _ = self._arguments, table
-            arguments[-6:-1] = b, rule.address, at, address(coefficients), visit
+            arguments[-11:-6] = b, rule.address, at, address(coefficients), visit
+            arguments[-5:] = mean
             self._team.run(kernel, arguments)
+            self._known = watched
             return bool(self._finite.all())
 
         return apply
+
+    def _measure(self, array: Array) -> NDArray[np.int64]:
+        """Return what `mean64` takes, made once for an array."""
+        if self._mean is None or self._mean[0] is not array:
+            sums, self._result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
+            room = np.empty((self.threads, 2 * BLOCK))
+            self._mean = array, pack(array, len(array), sums, room, self._result), (sums, room)
+        arguments: NDArray[np.int64] = self._mean[1]
+        return arguments
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
@@ -124,7 +139,7 @@ class NumbaEngine:
             aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
             aligned(batches, int(shape.inside[-1])),
             aligned(batches, int(shape.transposed[-1])),
-            integers, integers.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite,
+            integers, integers.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite, 0, 0, 0, 0, 0,
         )  # fmt: skip
         self._arguments = pack(*self._room)
 
@@ -178,14 +193,10 @@ class NumbaEngine:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        if self._mean is None or self._mean[0] is not array:
-            sums, result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
-            room = np.empty((self.threads, 2 * BLOCK))
-            self._mean = array, pack(array, len(array), sums, room, result), (sums, room), result
-        _, arguments, _, result = self._mean
-        run = self._team.run if len(array) > ALONE else self._team.alone
-        run(mean64, arguments)
-        return float(result[0])
+        if self._known is not array:
+            self._known, arguments = None, self._measure(array)
+            (self._team.run if len(array) > ALONE else self._team.alone)(mean64, arguments)
+        return float(self._result[0])
 
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""

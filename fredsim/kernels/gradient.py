@@ -16,6 +16,7 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
+from fredsim.kernels.reductions import mean_of
 from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, stretch, upper_layers
@@ -59,12 +60,15 @@ def apply(rank, size, barrier, arguments):
     """Apply a rule to the mean gradient of one minibatch whose passes are done, in place, row by row.
 
     Takes besides, behind the rest: the minibatch's number b, the rule's address, its table (fredsim.kernels.update) and
-    coefficients, whether it is to see rows without any gradient, and int64 (size,): whether θ stayed finite.
+    coefficients, whether it is to see rows without any gradient, and int64 (size,): whether θ stayed finite. Then what
+    `mean64` takes, of an array whose mean is wanted afterwards; 0 in its place for none.
     """
     a = integers(arguments)
     finite = form_rows(rank, size, a, item(a, 33), item(a, 34))
     put(integers(item(a, 38)), rank, np.int64(finite))
     meet(size, barrier)
+    if item(a, 39) != 0:
+        mean_of(rank, size, barrier, shift(a, 39))
 
 
 @njit(error_model="numpy")

@@ -26,7 +26,7 @@ from fredsim.kernels.vector import (
     zeros,
 )
 
-__all__ = ["BLOCK", "all_finite", "duplicate", "mean64"]
+__all__ = ["BLOCK", "all_finite", "duplicate", "mean64", "mean_of"]
 
 BLOCK = 1024
 
@@ -37,7 +37,12 @@ def mean64(rank, size, barrier, arguments):
 
     Arguments: the array, n, room for the blocks' sums, float64, room for 2·BLOCK float64 a thread, and the result.
     """
-    a = integers(arguments)
+    mean_of(rank, size, barrier, integers(arguments))
+
+
+@njit(error_model="numpy")
+def mean_of(rank, size, barrier, a):
+    """Do what `mean64` does."""
     array, n, sums = floats(item(a, 0)), item(a, 1), doubles(item(a, 2))
     room, result = shift(doubles(item(a, 3)), 2 * BLOCK * rank), doubles(item(a, 4))
     sum_blocks(rank, size, array, n, sums, room)

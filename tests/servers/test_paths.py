@@ -15,8 +15,6 @@ from fredsim.paths import PATHS
 from fredsim.results import Result
 
 Simulate = Callable[..., Result]
-Command = Callable[..., tuple[int, str, str]]
-Refused = Callable[..., None]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 KEYS = (
     "name", "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error", "pushes",
@@ -289,18 +287,6 @@ def test_a_stop_is_heard_between_events(path: str, interrupted: Callable[..., Re
     check_same(interrupted(changes, until=result.summary["iterations"]), result)
 
 
-def test_auto_takes_the_quickest(simulate: Simulate) -> None:
-    refusing = {"fetch": {"every": 2}}
-    for changes, path in (
-        ({}, "hand"),
-        ({"dispatcher": {"name": "uniform", "wait": False}}, "hand"),
-        ({"dispatcher": refusing}, "fused"),
-        ({"server": {"name": "sync", "lr": 0.1}}, "snapshots"),
-        ({"backend": "numpy"}, "snapshots"),
-    ):
-        assert simulate({"iterations": 5, **changes}).summary["path"] == path
-
-
 FETCH_GATES: dict[str, dict[str, Any]] = {
     "every": {"fetch": {"every": 3}},
     "bandwidth": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
@@ -351,26 +337,10 @@ class Smoothed(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(0.9), np.float32(0.1)
 
 
-class Watching(Smoothed):
-    def apply_update(self, grad, client_id, timestamp):
-        return super().apply_update(grad, client_id, timestamp)
-
-
 class Averaging(Smoothed):
     @property
     def averaged_params(self):
         return self.arrays["mean"]
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params = self.params - np.float32(self.lr) * grad
 
 
 class Backwards:
@@ -403,51 +373,3 @@ def test_a_rule_of_ones_own(server: str, number: int, check: Check) -> None:
 @pytest.mark.usefixtures("own")
 def test_a_dispatcher_of_ones_own(check: Check) -> None:
     check({"dispatcher": {"name": "own_path:Backwards"}, "evaluation": {"every": 5}})
-
-
-CANNOT: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
-    # overrides, the paths that they rule out, and why
-    "a server of one's own": (("server.name=own_path:Plain",), QUICK, "whole gradients"),
-    "a push that is watched": (("server.name=own_path:Watching",), QUICK, "Watching does more with a push"),
-    "a server that holds": (("server.name=sync",), QUICK, "Sync does more with a push"),
-    "a server that hands out": (("server.name=dana",), QUICK, "DANA hands out more than its parameters"),
-    "arrays for each client": (("server.name=dcasgd",), QUICK, "DCASGD does more with a push"),
-    "decay": (("server.weight_decay=0.1",), QUICK, "weights decay"),
-    "parameters pushed": (("server.name=fedasync",), QUICK, "push params"),
-    "numpy": (("backend=numpy",), QUICK, "numpy"),
-    "a push gate": (("dispatcher={push: {every: 2}}",), QUICK, "push"),
-    "a fetch gate": (("dispatcher={fetch: {every: 2}}",), ("hand",), "fetch"),
-    "gates of the server's": (("server.name=bfasgd",), QUICK, "push"),
-    "a replica": (("server.name=downpour",), QUICK, "push"),
-    "compression": (("compress={name: sign}",), QUICK, "compressed"),
-    "local steps": (("clients.local_steps=2",), QUICK, "local steps"),
-}  # fmt: skip
-
-
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("name", CANNOT)
-@pytest.mark.parametrize("path", QUICK)
-def test_a_path_that_cannot_be_taken(
-    name: str, path: str, small_yaml: Path, refused: Refused, command: Command
-) -> None:
-    overrides, ruled_out, why = CANNOT[name]
-    words = ("run", small_yaml, f"path={path}", *overrides, "--quiet", "--out", "out")
-    if path in ruled_out:
-        refused(*words, says=(f"path is {path}", why))
-        assert not Path("out/summary.json").exists()
-        words = ("run", small_yaml, *overrides, "--quiet", "--out", "out")
-    assert command(*words) == (0, "", "")
-
-
-def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
-    refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in PATHS)))
-
-
-def test_a_path_makes_no_other_experiment(small_yaml: Path, command: Command) -> None:
-    """A folder's run may be repeated, and verified, on another."""
-    digests = set()
-    for path in PATHS:
-        assert command("run", small_yaml, f"path={path}", "--quiet", "--out", "out") == (0, "", "")
-        digests.add(Result(Path("out")).summary["digest"])
-        assert command("verify", "out")[:2] == (0, "out: same bits\n")
-    assert len(digests) == 1

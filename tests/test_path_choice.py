@@ -1,0 +1,102 @@
+"""Which paths a run can take: `auto` takes the quickest, another is refused with the reason, and none moves a digest."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fredsim.paths import PATHS
+from fredsim.results import Result
+
+Simulate = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+QUICK = [path for path in PATHS if path not in {"auto", "snapshots"}]
+
+OWN = """
+import numpy as np
+
+from fredsim.servers import ASGD
+
+
+class Watching(ASGD):
+    def apply_update(self, grad, client_id, timestamp):
+        return super().apply_update(grad, client_id, timestamp)
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params = self.params - np.float32(self.lr) * grad
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_choice.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_auto_takes_the_quickest(simulate: Simulate) -> None:
+    refusing = {"fetch": {"every": 2}}
+    for changes, path in (
+        ({}, "hand"),
+        ({"dispatcher": {"name": "uniform", "wait": False}}, "hand"),
+        ({"dispatcher": refusing}, "fused"),
+        ({"server": {"name": "sync", "lr": 0.1}}, "snapshots"),
+        ({"backend": "numpy"}, "snapshots"),
+    ):
+        assert simulate({"iterations": 5, **changes}).summary["path"] == path
+
+
+CANNOT: dict[str, tuple[tuple[str, ...], Sequence[str], str]] = {
+    # overrides, the paths that they rule out, and why
+    "a server of one's own": (("server.name=own_choice:Plain",), QUICK, "whole gradients"),
+    "a push that is watched": (("server.name=own_choice:Watching",), QUICK, "Watching does more with a push"),
+    "a server that holds": (("server.name=sync",), QUICK, "Sync does more with a push"),
+    "a server that hands out": (("server.name=dana",), QUICK, "DANA hands out more than its parameters"),
+    "arrays for each client": (("server.name=dcasgd",), QUICK, "DCASGD does more with a push"),
+    "decay": (("server.weight_decay=0.1",), QUICK, "weights decay"),
+    "parameters pushed": (("server.name=fedasync",), QUICK, "push params"),
+    "numpy": (("backend=numpy",), QUICK, "numpy"),
+    "a push gate": (("dispatcher={push: {every: 2}}",), QUICK, "push"),
+    "a fetch gate": (("dispatcher={fetch: {every: 2}}",), ("hand",), "fetch"),
+    "gates of the server's": (("server.name=bfasgd",), QUICK, "push"),
+    "a replica": (("server.name=downpour",), QUICK, "push"),
+    "compression": (("compress={name: sign}",), QUICK, "compressed"),
+    "local steps": (("clients.local_steps=2",), QUICK, "local steps"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("name", CANNOT)
+@pytest.mark.parametrize("path", QUICK)
+def test_a_path_that_cannot_be_taken(
+    name: str, path: str, small_yaml: Path, refused: Refused, command: Command
+) -> None:
+    overrides, ruled_out, why = CANNOT[name]
+    words = ("run", small_yaml, f"path={path}", *overrides, "--quiet", "--out", "out")
+    if path in ruled_out:
+        refused(*words, says=(f"path is {path}", why))
+        assert not Path("out/summary.json").exists()
+        words = ("run", small_yaml, *overrides, "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+
+
+def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in PATHS)))
+
+
+def test_a_path_makes_no_other_experiment(small_yaml: Path, command: Command) -> None:
+    """A folder's run may be repeated, and verified, on another."""
+    digests = set()
+    for path in PATHS:
+        assert command("run", small_yaml, f"path={path}", "--quiet", "--out", "out") == (0, "", "")
+        digests.add(Result(Path("out")).summary["digest"])
+        assert command("verify", "out")[:2] == (0, "out: same bits\n")
+    assert len(digests) == 1
