@@ -1,4 +1,4 @@
-"""Which paths a run can take: `auto` takes the quickest, another is refused with the reason, and none moves a digest."""
+"""Which path a run takes: `auto` the quickest; one that cannot be taken is refused with the reason; digests stay."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +51,8 @@ class NumbaEngine:
             aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
         )
         self._make_room(0)
-        self._mean: Any = None  # the array that was measured last, and what the kernel takes for it
-        self._known: Array | None = None  # the array whose mean came with the last update
+        self._measure: _Measure | None = None  # of the array that was measured last
+        self._known: _Measure | None = None  # what came with the last update
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -83,26 +82,17 @@ class NumbaEngine:
         table = np.array([address(array) for array in (arrays[0], *arrays)], np.int64)
         at, visit, kernel = address(table), len(arrays) > 1 or not rule.rule.zero_keeps, self._kernels.apply
         kernel.address  # noqa: B018  it is compiled now, not while a clock runs
-        mean = np.zeros(5, np.int64) if watched is None else self._measure(watched)
+        measure = None if watched is None else _Measure(watched, self.threads)
 
         def apply(b: int, coefficients: Array) -> bool:
             arguments, _ = self._arguments, table
             arguments[-11:-6] = b, rule.address, at, address(coefficients), visit
-            arguments[-5:] = mean
+            arguments[-5:] = 0 if measure is None else measure.arguments
             self._team.run(kernel, arguments)
-            self._known = watched
+            self._known = measure
             return bool(self._finite.all())
 
         return apply
-
-    def _measure(self, array: Array) -> NDArray[np.int64]:
-        """Return what `mean64` takes, made once for an array."""
-        if self._mean is None or self._mean[0] is not array:
-            sums, self._result = np.empty(-(-len(array) // BLOCK) + 1), np.empty(1)
-            room = np.empty((self.threads, 2 * BLOCK))
-            self._mean = array, pack(array, len(array), sums, room, self._result), (sums, room)
-        arguments: NDArray[np.int64] = self._mean[1]
-        return arguments
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
@@ -193,10 +183,13 @@ class NumbaEngine:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        if self._known is not array:
-            self._known, arguments = None, self._measure(array)
-            (self._team.run if len(array) > ALONE else self._team.alone)(mean64, arguments)
-        return float(self._result[0])
+        if self._known is not None and self._known.array is array:  # it came with the last update
+            return float(self._known.result[0])
+        if self._measure is None or self._measure.array is not array:
+            self._measure = _Measure(array, self.threads)
+        run = self._team.run if len(array) > ALONE else self._team.alone
+        run(mean64, self._measure.arguments)
+        return float(self._measure.result[0])
 
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""
@@ -210,3 +203,13 @@ class NumbaEngine:
     def close(self) -> None:
         """End the threads."""
         self._team.close()
+
+
+class _Measure:
+    """What `mean64` takes for an array, float32 (n,), and where it writes the mean."""
+
+    def __init__(self, array: Array, threads: int) -> None:
+        self.array = array
+        self.result = np.empty(1)
+        self._room = np.empty(-(-len(array) // BLOCK) + 1), np.empty((threads, 2 * BLOCK))
+        self.arguments = pack(array, len(array), *self._room, self.result)
