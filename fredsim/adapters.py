@@ -121,14 +121,24 @@ class AdaptedServer(Adapted):
         return server
 
     def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
-        """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule."""
+        """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule.
+
+        Fewer rows where those of a later push cannot be had; that may never come. Raises SimulationError where the
+        first cannot.
+        """
         result = np.empty((len(t), len(self.elementwise.rule.coefficients)), np.float32)
-        try:
-            for column, values in enumerate(self._inner.coefficients(t, staleness)):
-                result[:, column] = values
-        except Exception:  # whose? one by one
-            for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
-                result[i] = self._call("coefficients", f"iteration {one}", one, behind)
+        with np.errstate(all="ignore"):
+            try:
+                for column, values in enumerate(self._inner.coefficients(t, staleness)):
+                    result[:, column] = values
+            except Exception:  # whose? one by one
+                for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                    try:
+                        result[i] = self._call("coefficients", f"iteration {one}", one, behind)
+                    except FredsimError:
+                        if i == 0:
+                            raise
+                        return result[:i]
         return result
 
     def rate(self) -> float:

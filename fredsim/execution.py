@@ -275,6 +275,7 @@ class _Simulate:
                 sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
                 streams=streams,
                 clients=experiment.clients.count,
+                length=length,
                 window=experiment.window,
                 memory=self._memory(),
                 folder=self._folder,

@@ -30,7 +30,7 @@ def make_simulation(parts: Parts) -> Simulation:
     """
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
-    choice = choose_path(parts.path, parts.backend, server, parts.protocol)
+    choice = choose_path(parts.path, parts.backend, server, parts.protocol, parts.length.events)
     simulation = {"hand": WorkInHand, "fused": Fused, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 
@@ -60,6 +60,8 @@ class Fused(Snapshots):
         coefficients = self._server.coefficients(iterations, staleness)
         size = self._server.bytes_of("pushed", server.params.nbytes)
         for i, client in enumerate(clients):
+            if i == len(coefficients):
+                self._server.coefficients(iterations[i:], staleness[i:])  # raises: those of this push cannot be had
             if not self._apply(i, coefficients[i]):
                 raise Diverged(self.iteration)
             server.timestamp = self._server.timestamp = self.iteration + 1
@@ -93,8 +95,8 @@ class WorkInHand(Simulation):
 
     def _prepare(self, length: Length) -> Machine:
         """Foresee all events, and begin the work that clients start from the initial parameters."""
-        events = min(limit for limit in (length.iterations, length.updates) if limit is not None)
-        self._foresight = seen = foresee(self._dispatcher.order(events), wait=self._protocol.wait)
+        order = self._dispatcher.order(length.events)
+        self._foresight = seen = foresee(order, wait=self._protocol.wait)
         self._staleness = seen.staleness
         machine = self._make_machine(seen.slots)
         first = np.flatnonzero(seen.source < 0)
@@ -122,6 +124,8 @@ class WorkInHand(Simulation):
         server = self._server.elementwise
         t, staleness = np.arange(begin, end), self._staleness[begin:end]
         coefficients = self._server.coefficients(t, staleness)
+        end = begin + len(coefficients)
+        targets, staleness = targets[: len(coefficients)], staleness[: len(coefficients)]
         losses, happened = machine.advance(
             seen.slot[begin:end],
             np.where(targets >= 0, seen.slot[begin:end], -1),

@@ -9,11 +9,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import ConfigError, nearest
 
-__all__ = ["Configurable", "Finite", "Fraction", "HyperParameters", "NonNegative", "Positive", "PositiveInt", "explain"]
+__all__ = [
+    "Configurable",
+    "Epsilon",
+    "Finite",
+    "Fraction",
+    "HyperParameters",
+    "NonNegative",
+    "Positive",
+    "PositiveInt",
+    "explain",
+]
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=2.0**-126, allow_inf_nan=False)]  # above 0 in float32 too
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
 PositiveInt = Annotated[int, Field(gt=0)]
 

@@ -28,6 +28,10 @@ PATHS: dict[Path, str] = {
 }
 
 
+#: Iterations whose order is drawn ahead and kept: about 50 bytes each.
+FORESEEN = 10_000_000
+
+
 @dataclass(frozen=True)
 class Choice:
     """The path of a run, and why it is no faster one."""
@@ -36,10 +40,13 @@ class Choice:
     why: str
 
 
-def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol) -> Choice:
-    """Return the path. Raises ConfigError where a path is wanted that the run cannot take."""
+def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int) -> Choice:
+    """Return the path of a run of so many events at most.
+
+    Raises ConfigError where a path is wanted that the run cannot take.
+    """
     hindrances: dict[Taken, str] = {
-        "hand": _against_fused(backend, server, protocol) or _against_hand(protocol),
+        "hand": _against_fused(backend, server, protocol) or _against_hand(protocol, events),
         "fused": _against_fused(backend, server, protocol),
         "snapshots": "",
     }
@@ -66,5 +73,7 @@ def _against_fused(backend: Backend, server: AdaptedServer, protocol: Protocol) 
     return server.unforeseen
 
 
-def _against_hand(protocol: Protocol) -> str:
+def _against_hand(protocol: Protocol, events: int) -> str:
+    if events > FORESEEN:
+        return f"the order of more than {FORESEEN:,} iterations is not kept in memory"
     return "" if protocol.fetch_gate is None else "a fetch may be refused"

@@ -50,6 +50,11 @@ class Length:
     iterations: int | None
     updates: int | None
 
+    @property
+    def events(self) -> int:
+        """How many events there will be, where each is an update."""
+        return min(limit for limit in (self.iterations, self.updates) if limit is not None)
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -104,6 +109,7 @@ class Parts:
     sampler: Sampler
     streams: Streams
     clients: int
+    length: Length
     window: int | None
     memory: int | None
     folder: Folder

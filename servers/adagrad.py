@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.hyper import Positive
+from fredsim.hyper import Epsilon
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
@@ -35,7 +35,7 @@ class AdaGrad(ElementwiseServer):
     class Hyper(Rated):
         """Hyper-parameters of AdaGrad."""
 
-        eps: Positive = 1e-10
+        eps: Epsilon = 1e-10
 
     rule = Rule(scaled, state=("s",), zero_keeps=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.hyper import Fraction, Positive
+from fredsim.hyper import Epsilon, Fraction
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
@@ -49,7 +49,7 @@ class Adam(ElementwiseServer):
 
         beta1: Fraction = 0.9
         beta2: Fraction = 0.999
-        eps: Positive = 1e-8
+        eps: Epsilon = 1e-8
 
     rule = Rule(scaled, state=("m", "s"))
 

@@ -199,7 +199,8 @@ class ElementwiseServer(Server):
     def unforeseen(self) -> str:
         """Why an update is not known ahead, before its gradient is, but for the rule; empty where it is."""
         own = type(self)
-        if own.apply_update is not ElementwiseServer.apply_update or own._apply is not ElementwiseServer._apply:
+        steps = ("apply_update", "_apply", "decay", "state_of")
+        if any(getattr(own, step) is not getattr(ElementwiseServer, step) for step in steps):
             return f"{own.__name__} does more with a push than apply a rule to it"
         if own.fetch is not Server.fetch:
             return f"{own.__name__} hands out more than its parameters"

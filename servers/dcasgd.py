@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fredsim.errors import ConfigError
-from fredsim.hyper import Fraction, NonNegative, Positive
+from fredsim.hyper import Epsilon, Fraction, NonNegative
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.sparse import SparseRows
@@ -75,7 +75,7 @@ class DCASGD(ElementwiseServer):
         adaptive: bool = True
         lambda0: NonNegative | None = None
         momentum: Fraction = 0.95
-        eps: Positive = 1e-7
+        eps: Epsilon = 1e-7
         backup: Literal["pull", "push"] = "pull"
         initial_backup: Literal["params", "zero"] = "params"
         mean_square: Literal["shared", "client"] = "shared"

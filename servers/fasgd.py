@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fredsim.hyper import Fraction, Positive
+from fredsim.hyper import Epsilon, Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, positive_part, sqrt
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
 from fredsim.servers.staleness import Divisor, divisor
@@ -77,7 +77,7 @@ class FASGD(ElementwiseServer):
 
         gamma: Fraction = 0.9
         beta: Fraction = 0.9
-        eps: Positive = 1e-4
+        eps: Epsilon = 1e-4
         variant: Literal["std", "released", "printed"] = "std"
         divisor: Divisor | None = None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.hyper import Fraction, Positive
+from fredsim.hyper import Epsilon, Fraction
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
 
@@ -36,7 +36,7 @@ class RMSProp(ElementwiseServer):
         """Hyper-parameters of RMSProp; `decay` is ρ."""
 
         decay: Fraction = 0.99
-        eps: Positive = 1e-8
+        eps: Epsilon = 1e-8
 
     rule = Rule(scaled, state=("s",), zero_keeps=True)
 
