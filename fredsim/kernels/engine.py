@@ -116,20 +116,19 @@ class NumbaEngine:
         self._losses = aligned(batches, mu)
         inputs, threads, chunk = int(shape.sizes[0]) + 1, self.threads, self._chunk
         data, pieces = sparse(self._dataset.train), cuts(self._dataset.train, chunk)
-        integers = np.zeros((threads, chunk + 4 + 2 * (chunk + 1) * shape.blocks + MARGIN + 1), np.int64)
         floats = aligned(threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN)
         out = address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64)
         self._room = (
             len(shape.sizes) - 1, mu, batches, chunk, pieces.shape[1] - 1,
-            shape.sizes, shape.sizes[1:], self._flat, shape.places, shape.inside, shape.transposed, *shape.full,
+            shape.sizes, shape.sizes[1:], self._flat, shape.places, shape.inside, shape.transposed, *shape.tables,
             data.first, data.column, data.value, data.labels, pieces, 0, out, 0, self._losses,
             aligned(batches * shape.samples * inputs),  # the inputs in blocks
-            np.empty(batches * shape.blocks * inputs, np.uint8),  # and which are not 0
+            np.empty(batches * shape.groups * inputs, np.uint8),  # and which are not 0
             aligned(batches * shape.samples * shape.floats + MARGIN),
             aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
             aligned(batches, int(shape.inside[-1])),
             aligned(batches, int(shape.transposed[-1])),
-            integers, integers.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite, 0, 0, 0, 0, 0,
+            shape.every, shape.every.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite, 0, 0, 0, 0, 0,
         )  # fmt: skip
         self._arguments = pack(*self._room)
 

@@ -19,7 +19,7 @@ from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross
 from fredsim.kernels.reductions import mean_of
 from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import LEAVES, gradient_rows, lay_out, stretch, upper_layers
+from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import (
     address_of,
     floats,
@@ -90,12 +90,12 @@ def run_passes(rank, size, barrier, arguments):
         long += padded(item(sizes, layer + 1))
 
     # Inputs in blocks; weights above the first layer transposed, so that errors are propagated along rows.
-    tasks = batches * blocks
-    begin, end = tasks * rank // size, tasks * (rank + 1) // size
-    for task in range(begin, end):
-        samples = shift(rows, task // blocks * mu)
-        at, mark = task * (inputs + 1) * LEAVES, task * (inputs + 1)
-        lay_out(first, column, value, samples, mu, task % blocks, inputs, factors, at, active, mark)
+    groups = (blocks + GROUP - 1) // GROUP
+    tasks = batches * groups
+    for task in range(tasks * rank // size, tasks * (rank + 1) // size):
+        b, samples = task // groups, shift(rows, task // groups * mu)
+        at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
+        lay_out(first, column, value, samples, mu, task % groups, inputs, factors, at, active, mark)
     for b in range(batches):
         weights, turned = floats(item(held, b)), shift(all_turned, b * item(transposed, layers))
         for layer in range(1, layers):
@@ -107,7 +107,8 @@ def run_passes(rank, size, barrier, arguments):
 
     # Threads divide the blocks of samples; those of one minibatch go through a chunk of rows together, while it is in
     # the first level of cache.
-    task = begin
+    tasks = batches * blocks
+    task, end = tasks * rank // size, tasks * (rank + 1) // size
     while task < end:
         b = task // blocks
         following = min(end, (b + 1) * blocks)
@@ -150,34 +151,29 @@ def form_rows(rank, size, a, b, rule):
         integers(item(a, 8)),
         integers(item(a, 9)),
     )
-    full_lists, full_found, full_merges = integers(item(a, 11)), integers(item(a, 12)), integers(item(a, 13))
+    counts, found, closes = octets(item(a, 11)), octets(item(a, 12)), octets(item(a, 13))
     out, factors, active = integers(item(a, 20)), floats(item(a, 23)), octets(item(a, 24))
     errors = shift(floats(item(a, 26)), b * item(places, layers))
     activations = shift(floats(item(a, 27)), b * item(inside, layers - 1))
-    lists, nodes = shift(integers(item(a, 29)), rank * item(a, 30)), shift(floats(item(a, 31)), rank * item(a, 32))
+    every, every_apart, nodes = octets(item(a, 29)), item(a, 30), shift(floats(item(a, 31)), rank * item(a, 32))
     table, coefficients, visit = item(a, 35), item(a, 36), item(a, 37)
     blocks = (mu + LEAVES - 1) // LEAVES
-    found = shift(lists, chunk + 2)
-    merges = shift(found, (chunk + 1) * blocks + 1)
-    open_blocks = shift(merges, (chunk + 1) * blocks + 1)
+    groups = (blocks + GROUP - 1) // GROUP
     some = shift(nodes, 64 * 65)
     gradient = floats(item(out, b))
     finite = True
     for layer in range(layers):
         tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
         d, stride, step = item(places, layer), padded(here), tall * LEAVES
-        x, entering = b * blocks * step, factors
-        where_listed, which, how = lists, found, merges
+        x, entering, which, mark, apart = b * blocks * step, factors, active, b * groups * tall, tall
         if layer > 0:
-            x, entering = item(inside, layer - 1), activations
-            where_listed, which, how = full_lists, full_found, full_merges
+            x, entering, which, mark, apart = item(inside, layer - 1), activations, every, ZERO, every_apart
         k, end = tall * rank // size, tall * (rank + 1) // size
         while k < end:
             start, stop, quiet = k, min(k + chunk, end), False
             k = stop
             if layer == 0:
-                mark = b * blocks * tall
-                k, quiet = stretch(active, mark, tall, blocks, start, stop, lists, found, merges, open_blocks)
+                k, quiet = stretch(active, mark, tall, groups, start, stop)
             at, count = item(offsets, layer) + start * here, (k - start) * here
             if quiet and rule == 0:
                 clear(gradient, at, count)
@@ -185,8 +181,8 @@ def form_rows(rank, size, a, b, rule):
                 finite &= call_rule(rule, table, at, ZERO, count, coefficients)
             elif not quiet:
                 gradient_rows(
-                    entering, x + start * LEAVES, step, k - start, where_listed, which, how, errors, d, stride, here,
-                    mu, nodes, some, ZERO, here,
+                    entering, x + start * LEAVES, step, k - start, counts, found, closes, which,
+                    mark + (start if layer == 0 else ZERO), apart, errors, d, stride, here, mu, nodes, some, ZERO, here,
                 )  # fmt: skip
                 if rule == 0:
                     copy(some, count, gradient, at)

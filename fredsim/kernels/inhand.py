@@ -100,7 +100,7 @@ class WorkInHand:
             )
         self._space = (
             aligned(threads * room * tall * shape.samples),
-            np.zeros(threads * room * tall * shape.blocks, np.uint8),
+            np.zeros(threads * room * tall * shape.groups, np.uint8),
             aligned(room * mu * int(shape.widths[0]) + MARGIN),
             aligned(room, int(shape.transposed[-1])),
         )
@@ -109,16 +109,12 @@ class WorkInHand:
         self._numbers = len(sizes) - 1, mu, room, room + 1
         self._settings = self._chunk, chunks, rule.address, int(visit), 2 + len(arrays)
         self._arrays = (
-            shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.full,
+            shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.tables,
             self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,
         )  # fmt: skip
         floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + most * int(shape.widths.max()) + 2 * MARGIN
-        integers = np.zeros(
-            (threads, self._chunk + 2 + 2 * (self._chunk + 1) * shape.blocks + 2 + MARGIN + 1), np.int64
-        )
-        scratch = aligned(threads, floats)
-        tickets = np.zeros(1, np.int64)
-        self._scratch = integers, integers.shape[1], scratch, scratch.shape[1], tickets
+        scratch, tickets = aligned(threads, floats), np.zeros(1, np.int64)
+        self._scratch = shape.every, shape.every.shape[1], scratch, scratch.shape[1], tickets
 
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array

@@ -27,11 +27,12 @@ def call_rule(typingctx, rule, table, at, gradient, count, coefficients):
 
 @njit(error_model="numpy")
 def apply_rows(
-    rule, table, at, width, coefficients, factors, x, step, rows, lists, found, merges, errors, d, stride, mu, nodes,
-    gradient,
+    rule, table, at, width, coefficients, factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d,
+    stride, mu, nodes, gradient,
 ):  # fmt: skip
     """Form rows of a layer's gradient and apply the rule to them, at element `at` on; return whether θ is finite."""
     gradient_rows(
-        factors, x, step, rows, lists, found, merges, errors, d, stride, width, mu, nodes, gradient, ZERO, width
-    )
+        factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, width, mu, nodes,
+        gradient, ZERO, width,
+    )  # fmt: skip
     return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients)

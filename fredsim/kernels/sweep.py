@@ -18,7 +18,7 @@ from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
 from fredsim.kernels.rows import apply_rows, call_rule
 from fredsim.kernels.team import cycles, fetch_add, meet
-from fredsim.kernels.trees import LEAVES, lay_out, stretch, upper_layers
+from fredsim.kernels.trees import GROUP, LEAVES, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import (
     address_of,
     floats,
@@ -64,9 +64,10 @@ def advance(rank, size, barrier, arguments):
         item(a, 11),
     )
     blocks = (mu + LEAVES - 1) // LEAVES
+    groups = (blocks + GROUP - 1) // GROUP
     sizes, strides, offsets = integers(item(a, 12)), integers(item(a, 13)), integers(item(a, 14))
     places, inside, transposed = integers(item(a, 15)), integers(item(a, 16)), integers(item(a, 17))
-    full_lists, full_found, full_merges = integers(item(a, 18)), integers(item(a, 19)), integers(item(a, 20))
+    counts, found, closes = octets(item(a, 18)), octets(item(a, 19)), octets(item(a, 20))
     bounds, tables = integers(item(a, 21)), integers(item(a, 22))
     first, column, value = integers(item(a, 23)), shorts(item(a, 24)), floats(item(a, 25))
     labels, cuts = integers(item(a, 26)), shorts(item(a, 27))
@@ -76,14 +77,11 @@ def advance(rank, size, barrier, arguments):
     held_errors, held_activations = floats(item(a, 36)), floats(item(a, 37))
     factors, active, z, all_turned = floats(item(a, 38)), octets(item(a, 39)), floats(item(a, 40)), floats(item(a, 41))
     factors = shift(factors, rank * room * blocks * (item(sizes, 0) + 1) * LEAVES)
-    active = shift(active, rank * room * blocks * (item(sizes, 0) + 1))
+    active = shift(active, rank * room * groups * (item(sizes, 0) + 1))
     bad, spent = integers(item(a, 42)), shift(integers(item(a, 43)), 4 * rank)
-    lists, nodes = shift(integers(item(a, 44)), rank * item(a, 45)), shift(floats(item(a, 46)), rank * item(a, 47))
+    every, every_apart, nodes = octets(item(a, 44)), item(a, 45), shift(floats(item(a, 46)), rank * item(a, 47))
     tickets = integers(item(a, 48))
     each_errors, each_activations = item(places, layers), item(inside, layers - 1)
-    found = shift(lists, chunk + 2)
-    merges = shift(found, (chunk + 1) * blocks + 1)
-    open_blocks = shift(merges, (chunk + 1) * blocks + 1)
     hidden = shift(nodes, 64 * 65)
     long = ZERO
     for layer in range(layers):
@@ -107,9 +105,9 @@ def advance(rank, size, barrier, arguments):
             slot = item(arriving, i)
             if slot >= 0:
                 samples = shift(held_rows, slot * mu)
-                for b in range(blocks):
-                    mark = ((i - s) * blocks + b) * tall
-                    lay_out(first, column, value, samples, mu, b, inputs, factors, mark * LEAVES, active, mark)
+                at, mark = (i - s) * blocks * tall * LEAVES, (i - s) * groups * tall
+                for g in range(groups):
+                    lay_out(first, column, value, samples, mu, g, inputs, factors, at, active, mark)
         clock = charge(spent, 2, clock)
 
         # The first layer, by columns.
@@ -118,19 +116,18 @@ def advance(rank, size, barrier, arguments):
             for i in range(s, e):
                 slot = item(arriving, i)
                 if slot >= 0:
-                    mark = (i - s) * blocks * tall
+                    mark, x = (i - s) * groups * tall, (i - s) * blocks * tall * LEAVES
                     k = begin
                     while k < end:
                         start = k
-                        k, quiet = stretch(
-                            active, mark, tall, blocks, k, end, lists, found, merges, open_blocks
-                        )  # fmt: skip
+                        k, quiet = stretch(active, mark, tall, groups, k, end)
                         finite = True
                         if not quiet:
                             finite = apply_rows(
                                 rule, below, strip + start * width, width, coefficients + i * numbers, factors,
-                                mark * LEAVES + start * LEAVES, tall * LEAVES, k - start, lists, found, merges,
-                                shift(held_errors, slot * each_errors), low, stride, mu, nodes, gradient,
+                                x + start * LEAVES, tall * LEAVES, k - start, counts, found, closes, active,
+                                mark + start, tall, shift(held_errors, slot * each_errors), low, stride, mu, nodes,
+                                gradient,
                             )  # fmt: skip
                         elif visit:
                             at, count = strip + start * width, (k - start) * width
@@ -170,8 +167,8 @@ def advance(rank, size, barrier, arguments):
                                 rule, address_of(tables, current * arrays), item(offsets, layer) + k * there, there,
                                 coefficients + i * numbers, shift(held_activations, slot * each_activations),
                                 item(inside, layer - 1) + k * LEAVES, here * LEAVES, rows_here,
-                                full_lists, full_found, full_merges, shift(held_errors, slot * each_errors),
-                                item(places, layer), there, mu, nodes, gradient,
+                                counts, found, closes, every, ZERO, every_apart,
+                                shift(held_errors, slot * each_errors), item(places, layer), there, mu, nodes, gradient,
                             )  # fmt: skip
                             if not finite:
                                 put(bad, rank, min(item(bad, rank), i))

@@ -22,11 +22,11 @@ from fredsim.kernels.dense import ZERO, padded
 from fredsim.kernels.vector import item, load, put, store, zeros
 from fredsim.numerics.rules import where
 
-__all__ = ["LEAVES", "ONE_BLOCK", "gradient_rows", "lay_out", "specialised", "stretch", "upper_layers"]
+__all__ = ["GROUP", "LEAVES", "gradient_rows", "lay_out", "specialised", "stretch", "upper_layers"]
 
 LEAVES = 8  # samples of a block: 1, 4 or 8
 ONE_BLOCK = False  # whether the minibatch is a single block
-ABSENT = np.int64(2**62)  # what the last block of a tree meets instead of a neighbour: above every real height
+GROUP = 8  # blocks whose activity is told by the bits of one byte
 
 
 @cache
@@ -47,22 +47,32 @@ def specialised(name: str, mu: int) -> ModuleType:
 
 
 @njit(error_model="numpy")
-def lay_out(first, column, value, samples, mu, block, inputs, factors, at, active, mark):
-    """Lay out the inputs of one block of the minibatch samples[: µ] at factors[at :], the active ones marked."""
-    for i in range(at, at + inputs * LEAVES):
-        put(factors, i, np.float32(0.0))
-    for k in range(mark, mark + inputs):
-        put(active, k, np.uint8(0))
-    put(active, mark + inputs, np.uint8(1))
-    for i in range(LEAVES):
-        m = block * LEAVES + i
-        put(factors, at + inputs * LEAVES + i, np.float32(m < mu))
-        if m < mu:
-            row = item(samples, m)
-            for t in range(item(first, row), item(first, row + 1)):
-                k = np.int64(item(column, t))
-                put(factors, at + k * LEAVES + i, item(value, t))
-                put(active, mark + k, np.uint8(1))
+def lay_out(first, column, value, samples, mu, group, inputs, factors, at, active, mark):
+    """Lay out the inputs of one group of blocks of the minibatch samples[: µ], which itself begins at factors[at].
+
+    Which blocks of the group are active in row k is told by the bits of active[mark + group · rows + k].
+    """
+    rows = inputs + 1
+    mark += group * rows
+    begin, end = group * GROUP * LEAVES, min((group + 1) * GROUP * LEAVES, mu)  # samples
+    blocks = (end - begin + LEAVES - 1) // LEAVES
+    for k in range(inputs):
+        put(active, mark + k, np.uint8(0))
+    put(active, mark + inputs, np.uint8((1 << blocks) - 1))
+    for block in range(blocks):
+        place = at + (group * GROUP + block) * rows * LEAVES
+        for i in range(place, place + inputs * LEAVES):
+            put(factors, i, np.float32(0.0))
+        bit = np.uint8(1 << block)
+        for i in range(LEAVES):
+            m = begin + block * LEAVES + i
+            put(factors, place + inputs * LEAVES + i, np.float32(m < mu))
+            if m < mu:
+                row = item(samples, m)
+                for t in range(item(first, row), item(first, row + 1)):
+                    k = np.int64(item(column, t))
+                    put(factors, place + k * LEAVES + i, item(value, t))
+                    put(active, mark + k, item(active, mark + k) | bit)
 
 
 @njit(error_model="numpy")
@@ -126,55 +136,21 @@ def upper_layers(layers, sizes, offsets, strides, weights, z, long, samples, act
 
 
 @njit(error_model="numpy")
-def list_blocks(active, mark, rows, blocks, k, found, merges, at, open_blocks):
-    """List the active blocks of row k at found[at :], and how many open nodes each closes; return the end.
-
-    A node stays open until the next block would meet it higher up than its left neighbour does. Two blocks meet at the
-    height of the highest bit in which their numbers differ; of two such heights that are compared here, the exclusive
-    ors can be compared themselves.
-    """
-    end = at
-    for b in range(blocks):
-        put(found, end, b)
-        end += np.int64(item(active, mark + b * rows + k))
-    depth = ZERO
-    for i in range(at, end):
-        here = item(found, i)
-        following = here ^ item(found, i + 1) if i + 1 < end else ABSENT
-        closed = ZERO
-        while depth > 0 and item(open_blocks, depth - 1) ^ here < following:
-            depth -= 1
-            closed += 1
-        put(merges, i, closed)
-        put(open_blocks, depth, here)
-        depth += 1
-    return end
+def stretch(active, mark, rows, groups, k, end):
+    """Return the end of the stretch of rows from k on that all have a gradient, or none, and which."""
+    quiet = no_block(active, mark + k, rows, groups)
+    while k < end and no_block(active, mark + k, rows, groups) == quiet:
+        k += 1
+    return k, quiet
 
 
 @njit(error_model="numpy")
-def stretch(active, mark, rows, blocks, k, end, lists, found, merges, open_blocks):
-    """Return the end of the stretch of rows from k on that have a gradient, or have none, and whether they have none.
-
-    What `gradient_rows` needs of them is left in lists, found and merges.
-    """
-    start = k
-    if ONE_BLOCK:
-        quiet = item(active, mark + k) == 0
-        while k < end and (item(active, mark + k) == 0) == quiet:
-            k += 1
-        return k, quiet
-    put(lists, 0, ZERO)
-    quiet, same = True, True
-    while k < end and same:
-        at = item(lists, k - start)
-        stop = list_blocks(active, mark, rows, blocks, k, found, merges, at, open_blocks)
-        if k == start:
-            quiet = stop == at
-        same = (stop == at) == quiet
-        if same:
-            put(lists, k - start + 1, stop)
-            k += 1
-    return k, quiet
+def no_block(active, at, rows, groups):
+    """Return whether no group has an active block in a row."""
+    bits = item(active, at)
+    for g in range(1, groups):
+        bits |= item(active, at + g * rows)
+    return bits == 0
 
 
 @njit(error_model="numpy")
@@ -206,33 +182,62 @@ def mean(total, mu):
 
 
 @njit(error_model="numpy")
-def columns(like, factors, x, step, rows, lists, found, merges, errors, d, stride, mu, nodes, out, at, out_stride):
+def sum_group(like, factors, x, step, errors, d, stride, counts, found, closes, bits, nodes, depth):
+    """Return the sum of a group of blocks by the tree; open nodes are parked from `depth` on.
+
+    For each pattern of active blocks, the tables say how many there are, which, and how many open nodes each closes.
+    """
+    total = like
+    begin = np.int64(bits) * GROUP
+    for i in range(begin, begin + item(counts, bits)):
+        if i > begin:  # the node before is left open
+            store(nodes, depth * 64, total)
+            depth += 1
+        b = np.int64(item(found, i))
+        total = sum_block(like, factors, x + b * step, errors, d + b * LEAVES * stride, stride)
+        for _ in range(item(closes, i)):
+            depth -= 1
+            total = load(like, nodes, depth * 64) + total
+    return total
+
+
+@njit(error_model="numpy")
+def columns(
+    like, factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, mu, nodes,
+    out, at, out_stride,
+):  # fmt: skip
     """Write some columns of the mean gradient, as many as `like` has lanes, of consecutive rows to out[at :]."""
+    groups = (mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
     for k in range(rows):
         total = like
         depth = ZERO
-        begin = item(lists, k)
-        for i in range(begin, item(lists, k + 1)):
-            if i > begin:  # the node before is left open: park it
+        for g in range(groups):
+            if g > 0:
                 store(nodes, depth * 64, total)
                 depth += 1
-            b = item(found, i)
-            total = sum_block(like, factors, x + b * step + k * LEAVES, errors, d + b * LEAVES * stride, stride)
-            for _ in range(item(merges, i)):
+            bits = item(active, mark + g * apart + k)
+            place, error = x + g * GROUP * step + k * LEAVES, d + g * GROUP * LEAVES * stride
+            total = sum_group(
+                like, factors, place, step, errors, error, stride, counts, found, closes, bits, nodes, depth
+            )
+            meets = g if g < groups - 1 else -1  # the last closes all that is open
+            while depth > 0 and meets & 1:
                 depth -= 1
                 total = load(like, nodes, depth * 64) + total
+                meets >>= 1
         store(out, at + k * out_stride, mean(total, mu))
 
 
 @njit(error_model="numpy")
 def gradient_rows(
-    factors, x, step, rows, lists, found, merges, errors, d, stride, width, mu, nodes, out, at, out_stride
-):
+    factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, width, mu, nodes,
+    out, at, out_stride,
+):  # fmt: skip
     """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
 
     The factors of the first begin at `x`, those of the next block of samples `step` later, the errors of sample m at
-    `d` + m·`stride`; row k's blocks are listed between lists[k] and lists[k + 1]. What a row's last vector writes
-    beyond its end is overwritten by the row after it.
+    `d` + m·`stride`; the active blocks of group g in row k are the bits of active[mark + g·`apart` + k]. What a row's
+    last vector writes beyond its end is overwritten by the row after it.
     """
     if ONE_BLOCK:
         for k in range(rows):
@@ -244,18 +249,18 @@ def gradient_rows(
         if j % 32:
             j -= 16
             columns(
-                zeros(16), factors, x, step, rows, lists, found, merges, errors, d + j, stride, mu, nodes,
-                out, at + j, out_stride,
+                zeros(16), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
+                mu, nodes, out, at + j, out_stride,
             )  # fmt: skip
         if j % 64:
             j -= 32
             columns(
-                zeros(32), factors, x, step, rows, lists, found, merges, errors, d + j, stride, mu, nodes,
-                out, at + j, out_stride,
+                zeros(32), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
+                mu, nodes, out, at + j, out_stride,
             )  # fmt: skip
         while j:
             j -= 64
             columns(
-                zeros(64), factors, x, step, rows, lists, found, merges, errors, d + j, stride, mu, nodes,
-                out, at + j, out_stride,
+                zeros(64), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
+                mu, nodes, out, at + j, out_stride,
             )  # fmt: skip
