@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fredsim.arrays import aligned
+
 __all__ = ["Shelf", "array_on", "mapped", "rest"]
 
 Array = NDArray[np.float32]
@@ -60,7 +62,7 @@ class Shelf:
             return self._free.pop()
         if self._left > 0:
             self._left -= 1
-            return np.zeros(self._size + self._margin, np.float32)[: self._size]
+            return aligned(self._size + self._margin)[: self._size]
         if not self._spilled:
             count = max(1, TOGETHER // self._each)
             memory = mapped(self._folder, count * self._each)

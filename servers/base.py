@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.arrays import aligned
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
@@ -107,7 +108,8 @@ class Server(Configurable):
         """
         if clients <= 0:
             raise ConfigError(f"clients is {clients}; there must be one at least")
-        self.params = np.array(params, np.float32)
+        self.params = aligned(len(params))
+        self.params[...] = params
         self.clients = clients
         self.layout = layout
         self.timestamp = 0
@@ -214,7 +216,7 @@ class ElementwiseServer(Server):
         """Take a copy of the initial parameters and compile the rule."""
         super().init(params, clients, layout)
         initial = self.initial_state()
-        starts = {name: np.empty_like(self.params) for name in self.rule.state}
+        starts: dict[str, Array] = {name: aligned(len(self.params)) for name in self.rule.state}
         for name, start in starts.items():
             start[...] = initial.get(name, 0.0)
         self.arrays = {name: start for name, start in starts.items() if name not in self.per_client}

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.arrays import aligned
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
-from fredsim.kernels.shape import MARGIN, Shape, aligned
+from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, default_threads, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, compile_rule

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.arrays import LINE, aligned
 from fredsim.datasets import Split
 from fredsim.kernels.data import cuts, sparse
-from fredsim.kernels.shape import LINE, MARGIN, Shape, aligned
+from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule

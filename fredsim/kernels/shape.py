@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-__all__ = ["LINE", "MARGIN", "Shape", "aligned"]
+__all__ = ["MARGIN", "Shape"]
 
 Integers = NDArray[np.int64]
 
 #: Floats that must be readable and writable behind everything that a kernel loads and stores whole vectors from.
 MARGIN = 64
-LINE = 64  # bytes of a cache line
-
-
-def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return zeros that begin at a cache line: a vector across two lines takes twice as long to load."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.zeros(size + LINE, np.uint8)
-    begin = -room.ctypes.data % LINE
-    return room[begin : begin + size].view(dtype).reshape(shape)
 
 
 def _ends(lengths: Integers) -> Integers:
