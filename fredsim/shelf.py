@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fredsim.arrays import aligned
+from fredsim.numerics.arrays import aligned
 
 __all__ = ["Shelf", "array_on", "mapped", "rest"]
 

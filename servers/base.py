@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.arrays import aligned
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
 from fredsim.servers.schedules import Rate, rate_at

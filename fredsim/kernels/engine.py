@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.arrays import aligned
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.data import cuts, sparse
@@ -20,6 +19,7 @@ from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, compile_rule
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaEngine"]

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.arrays import LINE, aligned
 from fredsim.datasets import Split
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule
+from fredsim.numerics.arrays import LINE, aligned
 from fredsim.shelf import array_on, mapped, rest
 
 __all__ = ["WorkInHand"]
