@@ -37,31 +37,32 @@ def gates(least: int, rounds: int, threads: int) -> Table:
     )
 
 
+SHARES = ("gradient and update", "forward and error", "inputs", "waiting")
+
+
 def overhead(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Table:
-    """Return the share of a run's time that its kernels do not account for."""
+    """Return what a run's time goes into: the shares of its kernels' work, and what they do not account for."""
     rows = []
     for cell in cells:
         iterations = cell.iterations(least)
-        seconds: Rounds = []
-        outside: list[tuple[float, float]] = []  # share, seconds
-        for _ in range(rounds):
-            summary, _ = simulate(cell, iterations, threads)
-            seconds.append((summary["seconds"],))
-            if "seconds_kernels" in summary:
-                rest = summary["seconds"] - summary["seconds_kernels"]
-                outside.append((rest / summary["seconds"], rest))
+        summaries = [simulate(cell, iterations, threads)[0] for _ in range(rounds)]
+        seconds: Rounds = [(summary["seconds"],) for summary in summaries]
+        outside = [1 - summary["seconds_kernels"] / summary["seconds"] for summary in summaries]
+        _, spread = in_brief([100 * share for share in outside], seconds)
+        inside = [
+            median(
+                (1 - rest) * summary["shares_kernels"][name] for rest, summary in zip(outside, summaries, strict=True)
+            )
+            for name in SHARES
+        ]
         each = f"{1e6 * median(took for (took,) in seconds) / iterations:,.1f}"
-        if not outside:
-            rows.append((*cell.names, each, "not recorded", "", ""))
-            continue
-        shares = [share for share, _ in outside]
-        _, spread = in_brief([100 * share for share in shares], seconds)
-        rest = f"{1e6 * median(rest for _, rest in outside) / iterations:,.2f}"
-        rows.append((*cell.names, each, rest, f"{100 * median(shares):.1f}", spread))
+        shares = (*inside, median(outside))
+        rows.append((*cell.names, each, *(f"{100 * share:.1f}" for share in shares), spread))
     return Table(
-        "Outside the kernels",
-        f"1 − seconds_kernels / seconds of the run's summary, evaluation apart in both: medians of {rounds} runs of "
-        f"{least:,} iterations, or 10 λ where that is more.",
-        ("server", "λ", "µ", "µs an iteration", "outside, µs", "outside, %", "range, %"),
+        "Where the time goes",
+        f"µs an iteration, and per cent of it: in kernels, by the threads' cycle counters, and outside of them (Python, "
+        f"bookkeeping, recording), evaluation apart: medians of {rounds} runs of {least:,} iterations, or 10 λ where "
+        "that is more.",
+        ("server", "λ", "µ", "µs", *SHARES, "outside", "outside, range"),
         rows,
     )

@@ -79,6 +79,10 @@ class Machine(Protocol):
         """Write parameters and state to flat arrays (P,)."""
         ...
 
+    def shares(self) -> dict[str, float]:
+        """Return the shares of its time by what it did."""
+        ...
+
 
 class FusedEngine(Engine, Protocol):
     """An engine that applies an elementwise rule to a gradient as it is formed."""

@@ -207,6 +207,7 @@ def execute(
         "seconds": outcome.seconds,
         "seconds_evaluation": outcome.seconds_evaluation,
         "seconds_kernels": _finite(outcome.seconds_kernels),
+        "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
         "experiment": digest,
         "backend": experiment.backend,

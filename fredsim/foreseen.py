@@ -148,6 +148,9 @@ class WorkInHand(Simulation):
         if end % self._interval.every == 0:
             self._record()
 
+    def _shares(self) -> dict[str, float] | None:
+        return None if self._machine is None else self._machine.shares()
+
     def _record(self) -> None:
         """Record a row of the server's own arrays."""
         if self._machine is not None:

@@ -75,7 +75,8 @@ class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
     `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
-    is not among, `seconds_kernels` went by in compiled code, NaN where there is none.
+    is not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
+    these up, where they are known.
     """
 
     status: Status
@@ -86,6 +87,7 @@ class Outcome:
     seconds_evaluation: float
     seconds_kernels: float
     choice: Choice
+    shares: dict[str, float] | None
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
@@ -156,8 +158,20 @@ class Simulation:
         raw = server.params if server.averages else None
         kernels = self._engine.seconds - self._seconds_before
         return Outcome(
-            status, self.iteration, server.result, raw, seconds, self._seconds_evaluation, kernels, self._choice
+            status,
+            self.iteration,
+            server.result,
+            raw,
+            seconds,
+            self._seconds_evaluation,
+            kernels,
+            self._choice,
+            self._shares(),
         )
+
+    def _shares(self) -> dict[str, float] | None:
+        """Return the shares of the kernels' time by what they did, where that is known."""
+        return None
 
     def _over(self, length: Length) -> bool:
         if length.iterations is not None and self.iteration >= length.iterations:

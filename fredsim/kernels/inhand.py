@@ -26,6 +26,8 @@ Integers = NDArray[np.int64]
 
 #: What one window keeps beside the parameters should stay in the second level of cache.
 WINDOW_BYTES = 2**19
+#: Events of one window; few windows of different clients are longer.
+MOST = 64
 #: How many stretches the first layer's rows are swept in. Fewer cost less for each event, more keep a stretch closer.
 CHUNKS = 4
 
@@ -65,7 +67,7 @@ class WorkInHand:
         self._offsets = shape.offsets(np.where(np.arange(len(shape.widths)) > 0, shape.widths, 0))
         tall, upper = int(shape.sizes[0]) + 1, int(self._offsets[-1])
         each = 4 * (tall * shape.samples + mu * shape.widths[0] + upper + shape.transposed[-1])
-        room = window or int(max(1, min(64, WINDOW_BYTES // each)))
+        room = min(window or int(max(1, WINDOW_BYTES // each)), MOST)
 
         below = tall * int(shape.widths[0])
         self._below = [aligned(below + MARGIN) for _ in range(1 + len(arrays))]
@@ -139,6 +141,11 @@ class WorkInHand:
         if self._file is not None:
             rest(self._file)
         return losses, int(bad.min())
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of all threads' time in kernels."""
+        total = self.cycles.sum(axis=0) / max(1, self.cycles.sum())
+        return dict(zip(("gradient and update", "forward and error", "inputs", "waiting"), total.tolist(), strict=True))
 
     def give(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""
