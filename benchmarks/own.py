@@ -49,18 +49,17 @@ def overhead(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Ta
         seconds: Rounds = [(summary["seconds"],) for summary in summaries]
         outside = [1 - summary["seconds_kernels"] / summary["seconds"] for summary in summaries]
         _, spread = in_brief([100 * share for share in outside], seconds)
-        inside = [
+        shares = [
             median(
-                (1 - rest) * summary["shares_kernels"][name] for rest, summary in zip(outside, summaries, strict=True)
+                summary["shares_kernels"][name] * (1 - rest) for rest, summary in zip(outside, summaries, strict=True)
             )
             for name in SHARES
         ]
         each = f"{1e6 * median(took for (took,) in seconds) / iterations:,.1f}"
-        shares = (*inside, median(outside))
-        rows.append((*cell.names, each, *(f"{100 * share:.1f}" for share in shares), spread))
+        rows.append((*cell.names, each, *(f"{100 * share:.1f}" for share in (*shares, median(outside))), spread))
     return Table(
         "Where the time goes",
-        f"µs an iteration, and per cent of it: in kernels, by the threads' cycle counters, and outside of them (Python, "
+        "µs an iteration, and per cent of it: in kernels, by the threads' cycle counters, and outside of them (Python, "
         f"bookkeeping, recording), evaluation apart: medians of {rounds} runs of {least:,} iterations, or 10 λ where "
         "that is more.",
         ("server", "λ", "µ", "µs", *SHARES, "outside", "outside, range"),
