@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,19 +126,24 @@ class AdaptedServer(Adapted):
         Fewer rows where those of a later push cannot be had; that may never come. Raises SimulationError where the
         first cannot.
         """
-        result = np.empty((len(t), len(self.elementwise.rule.coefficients)), np.float32)
+        server, before = self.elementwise, self.elementwise.timestamp
+        result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
         with np.errstate(all="ignore"):
             try:
-                for column, values in enumerate(self._inner.coefficients(t, staleness)):
+                server.timestamp = cast(Any, t)  # what a server reads there itself is that of each push, too
+                for column, values in enumerate(server.coefficients(t, staleness)):
                     result[:, column] = values
             except Exception:  # whose? one by one
                 for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                    server.timestamp = one
                     try:
                         result[i] = self._call("coefficients", f"iteration {one}", one, behind)
                     except FredsimError:
                         if i == 0:
                             raise
                         return result[:i]
+            finally:
+                server.timestamp = before
         return result
 
     def rate(self) -> float:

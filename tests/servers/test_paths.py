@@ -343,6 +343,16 @@ class Averaging(Smoothed):
         return self.arrays["mean"]
 
 
+class ItsOwnTime(Smoothed):
+    def coefficients(self, t, staleness):
+        return np.float32(self.rate()), np.float32(1 - 0.1 / (self.timestamp + 1)), np.float32(0.1)
+
+
+class OneByOne(Smoothed):
+    def coefficients(self, t, staleness):
+        return np.float32(self.rate() / 2 if staleness > 3 else self.rate(t)), np.float32(0.9), np.float32(0.1)
+
+
 class Backwards:
     def init(self, clients, streams):
         self.clients = clients
@@ -368,6 +378,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("server", ["Smoothed", "Averaging"])
 def test_a_rule_of_ones_own(server: str, number: int, check: Check) -> None:
     check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}})
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("number", range(0, len(SETTINGS), 5))
+@pytest.mark.parametrize("server", ["ItsOwnTime", "OneByOne"])
+def test_a_server_that_reads_its_own_time(server: str, number: int, check: Check) -> None:
+    lr = {"name": "cosine", "base": 0.1, "steps": 50}
+    check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": lr}})
 
 
 @pytest.mark.usefixtures("own")
