@@ -18,7 +18,17 @@ from fredsim.kernels.elementary import exp32, log32
 from fredsim.kernels.vector import item, load, put, store, transpose16, zeros
 from fredsim.numerics.rules import where
 
-__all__ = ["ZERO", "backward", "combine", "largest", "padded", "softmax_cross_entropy", "turn"]
+__all__ = [
+    "ZERO",
+    "backward",
+    "combine",
+    "first_layer",
+    "largest",
+    "length",
+    "padded",
+    "softmax_cross_entropy",
+    "turn",
+]
 
 FLUSH = np.float32(2.0**-62)
 ZERO = np.int64(0)  # a literal 0 has a type of its own in numba, for which every function would be compiled once more
@@ -28,6 +38,15 @@ ZERO = np.int64(0)  # a literal 0 has a type of its own in numba, for which ever
 def padded(width):
     """Return `width` rounded up to whole vectors."""
     return (width + 15) // 16 * 16
+
+
+@njit(error_model="numpy")
+def length(layers, sizes):
+    """Return what one sample's activations of all layers take, each padded."""
+    total = ZERO
+    for layer in range(layers):
+        total += padded(item(sizes, layer + 1))
+    return total
 
 
 @njit(error_model="numpy")
@@ -51,6 +70,24 @@ def combine(column, value, start, stop, weights, base, stride, width, out, at, f
     while j < width:
         add_rows(zeros(16), column, value, start, stop, weights, base + j, stride, out, at + j, fresh)
         j += 16
+
+
+@njit(error_model="numpy")
+def first_layer(first, column, value, cuts, chunks, rows, m0, m1, weights, inputs, width, stride, z, apart):
+    """Write z[m·apart :], the first layer of the samples rows[m], m0 ≤ m < m1.
+
+    All of them go through a chunk of the weights' rows while it is in the first level of cache; where a sample's inputs
+    of each chunk begin is told by `cuts` (samples, chunks + 1).
+    """
+    for c in range(chunks):
+        for m in range(m0, m1):
+            row = item(rows, m)
+            cut = row * (chunks + 1) + c
+            low, high = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
+            combine(column, value, low, high, weights, ZERO, stride, width, z, m * apart, c == 0)
+    for m in range(m0, m1):
+        for j in range(width):
+            put(z, m * apart + j, item(z, m * apart + j) + item(weights, inputs * stride + j))
 
 
 @njit(error_model="numpy")

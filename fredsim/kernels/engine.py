@@ -39,17 +39,14 @@ class NumbaEngine:
         self._mu = mu
         self._evaluation = specialised("evaluation", mu)
         together = self._evaluation.TOGETHER
-        self._sizes = np.array(model.sizes, np.int64)
         self._dataset = dataset
         self._team = Team(threads or default_threads())
         self.threads = self._team.size
-        strides = -(-self._sizes[1:] // 16) * 16  # of each layer's rows, padded
-        self._padded = np.concatenate([[0], np.cumsum((self._sizes[:-1] + 1) * strides)]), strides
-        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(strides[0]))))
-        self._inside = np.concatenate([[0], np.cumsum(together * (self._sizes[1:-1] + 1))])
+        self._evaluated = shape = Shape(model.sizes, together, self._evaluation, 1)
+        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(shape.widths[0]))))
         self._scratch = (
-            aligned(self.threads, together * int((self._sizes[1:-1] + 1).sum())),
-            aligned(self.threads, (together + 1) * int(strides.sum()) + MARGIN),
+            aligned(self.threads, int(shape.inside[-1])),
+            aligned(self.threads, (together + 1) * shape.floats + MARGIN),
         )
         self._make_room(0)
         self._measure: _Measure | None = None  # of the array that was measured last
@@ -80,16 +77,15 @@ class NumbaEngine:
         b is the minibatch, of the last `passes`, whose gradient it takes; `coefficients` is float32 (C,). It returns
         whether every new parameter is finite. The mean of the array `watched` is known afterwards.
         """
-        table = np.array([address(array) for array in (arrays[0], *arrays)], np.int64)
-        at, visit, kernel = address(table), len(arrays) > 1 or not rule.rule.zero_keeps, self._kernels.apply
-        kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+        table, kernel = pack(arrays[0], *arrays), self._kernels.apply
+        visit = len(arrays) > 1 or not rule.rule.zero_keeps
         measure = None if watched is None else _Measure(watched, self.threads)
+        watching = np.zeros(5, np.int64) if measure is None else measure.arguments
+        kernel.address  # noqa: B018  it is compiled now, not while a clock runs
 
         def apply(b: int, coefficients: Array) -> bool:
-            arguments, _ = self._arguments, table
-            arguments[-11:-6] = b, rule.address, at, address(coefficients), visit
-            arguments[-5:] = 0 if measure is None else measure.arguments
-            self._team.run(kernel, arguments)
+            given = self._arguments, b, rule.address, table, coefficients, visit, self._finite, *watching
+            self._team.run(kernel, pack(*given))
             self._known = measure
             return bool(self._finite.all())
 
@@ -129,7 +125,7 @@ class NumbaEngine:
             aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
             aligned(batches, int(shape.inside[-1])),
             aligned(batches, int(shape.transposed[-1])),
-            shape.every, shape.every.shape[1], floats, floats.shape[1], 0, 0, 0, 0, 0, self._finite, 0, 0, 0, 0, 0,
+            shape.every, shape.every.shape[1], floats, floats.shape[1],
         )  # fmt: skip
         self._arguments = pack(*self._room)
 
@@ -156,23 +152,24 @@ class NumbaEngine:
         return oracle.mean64(losses), float(np.count_nonzero(wrong) / len(split))
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
-        data, (offsets, strides) = sparse(split), self._padded
+        data, shape = sparse(split), self._evaluated
+        offsets = shape.offsets(shape.widths)
         weights = aligned(offsets[-1] + MARGIN)
         at = 0
-        for inputs, width, offset, stride in zip(self._sizes, self._sizes[1:], offsets, strides, strict=False):
+        for inputs, width, offset, stride in zip(shape.sizes, shape.sizes[1:], offsets, shape.widths, strict=False):
             rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
             rows[:, :width] = params[at : at + (inputs + 1) * width].reshape(-1, width)
             at += (inputs + 1) * width
         losses = np.empty(len(split), np.float32)
         wrong = np.empty(len(split), np.uint8)
-        pieces = cuts(split, self._chunk)
+        pieces, order = cuts(split, self._chunk), np.arange(len(split))
         blocks, floats = self._scratch
         self._team.run(
             self._evaluation.evaluate,
             pack(
-                len(self._sizes) - 1, len(split), pieces.shape[1] - 1, self._sizes, strides, offsets, self._inside,
+                len(shape.sizes) - 1, len(split), pieces.shape[1] - 1, shape.sizes, shape.widths, offsets, shape.inside,
                 weights, data.first, data.column, data.value, data.labels, pieces, losses, wrong,
-                blocks, blocks.shape[1], floats, floats.shape[1],
+                order, blocks, blocks.shape[1], floats, floats.shape[1],
             ),
         )  # fmt: skip
         return losses, wrong

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fredsim.kernels.cache import kernel
-from fredsim.kernels.dense import ZERO, combine, largest, padded, softmax_cross_entropy
+from fredsim.kernels.dense import first_layer, largest, length, padded, softmax_cross_entropy
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import LEAVES, upper_layers
+from fredsim.kernels.trees import GROUP, LEAVES, upper_layers
 from fredsim.kernels.vector import floats, integers, item, octets, put, shift, shorts
 
-__all__ = ["TOGETHER", "evaluate"]
+__all__ = ["GROUP", "LEAVES", "TOGETHER", "evaluate"]
 
 TOGETHER = 32  # samples that go through a chunk of rows while it is in the first level of cache
 
@@ -19,8 +19,9 @@ TOGETHER = 32  # samples that go through a chunk of rows while it is in the firs
 def evaluate(rank, size, barrier, arguments):
     """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,), uint8.
 
-    The arguments stand below, in their order. The weights' rows are padded. Scratch for each thread comes last: what
-    enters the upper layers in blocks, and the activations of TOGETHER samples and one error.
+    The arguments stand below, in their order. The weights' rows are padded; `order` int64 (n,) numbers the samples.
+    Scratch for each thread comes last: what enters the upper layers in blocks, and the activations of TOGETHER samples
+    and one error.
     """
     a = integers(arguments)
     layers, n, chunks = item(a, 0), item(a, 1), item(a, 2)
@@ -29,23 +30,15 @@ def evaluate(rank, size, barrier, arguments):
     )  # fmt: skip
     weights, first, column, value = floats(item(a, 7)), integers(item(a, 8)), shorts(item(a, 9)), floats(item(a, 10))
     labels, cuts, losses, wrong = integers(item(a, 11)), shorts(item(a, 12)), floats(item(a, 13)), octets(item(a, 14))
-    activations, z = shift(floats(item(a, 15)), rank * item(a, 16)), shift(floats(item(a, 17)), rank * item(a, 18))
-    inputs, width, classes = item(sizes, 0), item(sizes, 1), item(sizes, layers)
-    stride = padded(width)
-    long = ZERO
-    for layer in range(layers):
-        long += padded(item(sizes, layer + 1))
+    order = integers(item(a, 15))
+    activations, z = shift(floats(item(a, 16)), rank * item(a, 17)), shift(floats(item(a, 18)), rank * item(a, 19))
+    inputs, width, classes, long = item(sizes, 0), item(sizes, 1), item(sizes, layers), length(layers, sizes)
     for block in range(n * rank // size, n * (rank + 1) // size, TOGETHER):
         stop = min(block + TOGETHER, n * (rank + 1) // size)
-        for c in range(chunks):
-            for row in range(block, stop):
-                cut = row * (chunks + 1) + c
-                low, high = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-                combine(column, value, low, high, weights, ZERO, stride, width, z, (row - block) * long, c == 0)
-        for row in range(block, stop):
-            at = (row - block) * long
-            for j in range(width):
-                put(z, at + j, item(z, at + j) + item(weights, inputs * stride + j))
+        first_layer(
+            first, column, value, cuts, chunks, shift(order, block), 0, stop - block, weights, inputs, width,
+            padded(width), z, long,
+        )  # fmt: skip
         for b in range((stop - block + LEAVES - 1) // LEAVES):
             samples, here = min(LEAVES, stop - block - b * LEAVES), shift(z, b * LEAVES * long)
             upper_layers(layers, sizes, offsets, strides, weights, here, long, samples, activations, inside, b)

@@ -4,9 +4,9 @@ The same bits as fredsim.numerics.oracle.gradient. Conventions as in fredsim.ker
 flat, their rows not padded. A batch is `rows` int64 (B, µ): the samples of each of B minibatches, with its parameters
 at the memory address `held[b]`.
 
-All kernels take the same arguments, which stand in `passes` in their order. After the data comes work space for each
-minibatch: its inputs in blocks, hidden activations sample by sample, errors, activations in blocks, and the weights
-above the first layer transposed; then scratch for each thread, and what the kernels alone take.
+The arguments stand in `run_passes` and `form_rows` in their order. After the data comes work space for each minibatch:
+its inputs in blocks, hidden activations sample by sample, errors, activations in blocks, and the weights above the
+first layer transposed; then scratch for each thread.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from fredsim.kernels.cache import kernel
-from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
-from fredsim.kernels.reductions import mean_of
+from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
+from fredsim.kernels.reductions import copy, mean_of
 from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
@@ -25,8 +25,6 @@ from fredsim.kernels.vector import (
     floats,
     integers,
     item,
-    load,
-    load_part,
     octets,
     put,
     shift,
@@ -51,7 +49,7 @@ def gradients(rank, size, barrier, arguments):
     run_passes(rank, size, barrier, arguments)
     a = integers(arguments)
     for b in range(item(a, 2)):
-        form_rows(rank, size, a, b, ZERO)
+        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO)
     meet(size, barrier)
 
 
@@ -59,16 +57,19 @@ def gradients(rank, size, barrier, arguments):
 def apply(rank, size, barrier, arguments):
     """Apply a rule to the mean gradient of one minibatch whose passes are done, in place, row by row.
 
-    Takes besides, behind the rest: the minibatch's number b, the rule's address, its table (fredsim.kernels.update) and
-    coefficients, whether it is to see rows without any gradient, and int64 (size,): whether θ stayed finite. Then what
-    `mean64` takes, of an array whose mean is wanted afterwards; 0 in its place for none.
+    Takes the address of the passes' arguments, the minibatch's number b, the rule's address, its table
+    (fredsim.kernels.update) and coefficients, whether it is to see rows without any gradient, and int64 (size,):
+    whether θ stayed finite. Then what `mean64` takes, of an array whose mean is wanted afterwards; 0 in its place for
+    none.
     """
     a = integers(arguments)
-    finite = form_rows(rank, size, a, item(a, 33), item(a, 34))
-    put(integers(item(a, 38)), rank, np.int64(finite))
+    b, rule, table, coefficients, visit = item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5)
+    watched = item(a, 7)  # read before the threads meet: after that the arguments may be gone
+    finite = form_rows(rank, size, integers(item(a, 0)), b, rule, table, coefficients, visit)
+    put(integers(item(a, 6)), rank, np.int64(finite))
     meet(size, barrier)
-    if item(a, 39) != 0:
-        mean_of(rank, size, barrier, shift(a, 39))
+    if watched != 0:
+        mean_of(rank, size, barrier, shift(a, 7))
 
 
 @njit(error_model="numpy")
@@ -84,10 +85,7 @@ def run_passes(rank, size, barrier, arguments):
     factors, active, z = floats(item(a, 23)), octets(item(a, 24)), floats(item(a, 25))
     all_errors, all_activations, all_turned = floats(item(a, 26)), floats(item(a, 27)), floats(item(a, 28))
     blocks = (mu + LEAVES - 1) // LEAVES
-    inputs, width, classes = item(sizes, 0), item(sizes, 1), item(sizes, layers)
-    long = ZERO  # what one sample's activations take
-    for layer in range(layers):
-        long += padded(item(sizes, layer + 1))
+    inputs, width, classes, long = item(sizes, 0), item(sizes, 1), item(sizes, layers), length(layers, sizes)
 
     # Inputs in blocks; weights above the first layer transposed, so that errors are propagated along rows.
     groups = (blocks + GROUP - 1) // GROUP
@@ -105,8 +103,7 @@ def run_passes(rank, size, barrier, arguments):
             turn(weights, item(offsets, layer), here, start, stop, below, here, turned, item(transposed, layer))
     meet(size, barrier)
 
-    # Threads divide the blocks of samples; those of one minibatch go through a chunk of rows together, while it is in
-    # the first level of cache.
+    # Threads divide the blocks of samples.
     tasks = batches * blocks
     task, end = tasks * rank // size, tasks * (rank + 1) // size
     while task < end:
@@ -117,21 +114,14 @@ def run_passes(rank, size, barrier, arguments):
         activations = shift(all_activations, b * item(inside, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
         here = shift(z, b * blocks * LEAVES * long)
-        for c in range(chunks):
-            for m in range(m0, m1):
-                row = item(rows, b * mu + m)
-                cut = row * (chunks + 1) + c
-                start, stop = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-                combine(column, value, start, stop, weights, ZERO, width, width, here, m * long, c == 0)
-        for m in range(m0, m1):
-            for j in range(width):
-                put(here, m * long + j, item(here, m * long + j) + item(weights, inputs * width + j))
+        samples = shift(rows, b * mu)
+        first_layer(first, column, value, cuts, chunks, samples, m0, m1, weights, inputs, width, width, here, long)
         for k in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
-            block, samples = shift(here, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
-            upper_layers(layers, sizes, offsets, strides, weights, block, long, samples, activations, inside, k)
+            block, count = shift(here, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
+            upper_layers(layers, sizes, offsets, strides, weights, block, long, count, activations, inside, k)
         for m in range(m0, m1):
             last, to = (m + 1) * long - padded(classes), item(places, layers - 1) + m * padded(classes)
-            label = item(labels, item(rows, b * mu + m))
+            label = item(labels, item(samples, m))
             put(losses, b * mu + m, softmax_cross_entropy(here, last, classes, label, errors, to))
             backward(layers, sizes, transposed, turned, here, m * long, errors, places, m)
         task = following
@@ -139,7 +129,7 @@ def run_passes(rank, size, barrier, arguments):
 
 
 @njit(error_model="numpy")
-def form_rows(rank, size, a, b, rule):
+def form_rows(rank, size, a, b, rule, table, coefficients, visit):
     """Form this thread's rows of minibatch b's gradient, and apply the rule to them, or, without one, write them out.
 
     Threads divide the rows of every layer. Returns whether θ stayed finite.
@@ -156,7 +146,6 @@ def form_rows(rank, size, a, b, rule):
     errors = shift(floats(item(a, 26)), b * item(places, layers))
     activations = shift(floats(item(a, 27)), b * item(inside, layers - 1))
     every, every_apart, nodes = octets(item(a, 29)), item(a, 30), shift(floats(item(a, 31)), rank * item(a, 32))
-    table, coefficients, visit = item(a, 35), item(a, 36), item(a, 37)
     blocks = (mu + LEAVES - 1) // LEAVES
     groups = (blocks + GROUP - 1) // GROUP
     some = shift(nodes, 64 * 65)
@@ -185,21 +174,10 @@ def form_rows(rank, size, a, b, rule):
                     mark + (start if layer == 0 else ZERO), apart, errors, d, stride, here, mu, nodes, some, ZERO, here,
                 )  # fmt: skip
                 if rule == 0:
-                    copy(some, count, gradient, at)
+                    copy(some, count, shift(gradient, at))
                 else:
                     finite &= call_rule(rule, table, at, address_of(some, ZERO), count, coefficients)
     return finite
-
-
-@njit(error_model="numpy")
-def copy(source, count, out, at):
-    """Set out[at : at + count] to the first elements of `source`."""
-    i = ZERO
-    while i + 16 <= count:
-        store(out, at + i, load(zeros(16), source, i))
-        i += 16
-    if i < count:
-        store_part(out, at + i, load_part(zeros(16), source, i, count - i), count - i)
 
 
 @njit(error_model="numpy")

@@ -26,7 +26,7 @@ from fredsim.kernels.vector import (
     zeros,
 )
 
-__all__ = ["BLOCK", "all_finite", "duplicate", "mean64", "mean_of"]
+__all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64", "mean_of"]
 
 BLOCK = 1024
 
@@ -78,13 +78,21 @@ def duplicate(rank, size, barrier, arguments):
     """Copy float32 (n,). Arguments: the array, n, and where the copy goes."""
     a = integers(arguments)
     array, n, out = floats(item(a, 0)), item(a, 1), floats(item(a, 2))
-    i, end = n // 16 * rank // size * 16, n // 16 * (rank + 1) // size * 16
-    while i < end:
-        store(out, i, load(zeros(16), array, i))
-        i += 16
-    if rank == size - 1 and i < n:
-        store_part(out, i, load_part(zeros(16), array, i, n - i), n - i)
+    begin = n // 16 * rank // size * 16
+    end = n if rank == size - 1 else n // 16 * (rank + 1) // size * 16
+    copy(shift(array, begin), end - begin, shift(out, begin))
     meet(size, barrier)
+
+
+@njit(error_model="numpy")
+def copy(source, count, out):
+    """Copy `count` float32."""
+    i = 0
+    while i + 16 <= count:
+        store(out, i, load(zeros(16), source, i))
+        i += 16
+    if i < count:
+        store_part(out, i, load_part(zeros(16), source, i, count - i), count - i)
 
 
 @njit(error_model="numpy")

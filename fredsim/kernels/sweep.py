@@ -15,7 +15,7 @@ from __future__ import annotations
 from numba import njit
 
 from fredsim.kernels.cache import kernel
-from fredsim.kernels.dense import ZERO, backward, combine, padded, softmax_cross_entropy, turn
+from fredsim.kernels.dense import ZERO, backward, combine, length, padded, softmax_cross_entropy, turn
 from fredsim.kernels.rows import apply_rows, call_rule
 from fredsim.kernels.team import cycles, fetch_add, meet
 from fredsim.kernels.trees import GROUP, LEAVES, lay_out, stretch, upper_layers
@@ -83,9 +83,7 @@ def advance(rank, size, barrier, arguments):
     tickets = integers(item(a, 48))
     each_errors, each_activations = item(places, layers), item(inside, layers - 1)
     hidden = shift(nodes, 64 * 65)
-    long = ZERO
-    for layer in range(layers):
-        long += padded(item(sizes, layer + 1))
+    long = length(layers, sizes)
     gradient = shift(hidden, LEAVES * long + 64)
 
     inputs, classes = item(sizes, 0), item(sizes, layers)
