@@ -6,7 +6,6 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from fredsim.datasets import Dataset, Split
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.shelf import Limits
 
 if TYPE_CHECKING:
     from fredsim.kernels.engine import NumbaEngine
@@ -98,16 +98,7 @@ class FusedEngine(Engine, Protocol):
         """
         ...
 
-    def work_in_hand(
-        self,
-        rule: Any,
-        params: Array,
-        arrays: Sequence[Array],
-        slots: int,
-        window: int | None,
-        memory: int | None,
-        folder: Path | None,
-    ) -> Machine:
+    def work_in_hand(self, rule: Any, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
         """Return a machine for events whose minibatches are known when clients fetch."""
         ...
 

@@ -29,6 +29,7 @@ from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
+from fredsim.shelf import Limits
 from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts
 from fredsim.streams import Streams
 
@@ -277,9 +278,7 @@ class _Simulate:
                 streams=streams,
                 clients=experiment.clients.count,
                 length=length,
-                window=experiment.window,
-                memory=self._memory(),
-                folder=self._folder,
+                limits=Limits(experiment.window, self._memory(), self._folder),
                 path=experiment.path,
                 backend=experiment.backend,
                 interval=self._interval(),

@@ -49,11 +49,9 @@ class Fused(Snapshots):
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients one by one."""
         clients = self._next_clients(self._limit(length))
-        ids, before = np.array(clients), self.iteration
-        iterations = np.arange(before, before + len(clients))
-        rows = self._sampler.rows(iterations, ids, self._numbers[ids])
-        self._numbers[ids] += 1
-        losses = self._fused.passes([self._holdings.params(client) for client in clients], rows).copy()
+        held = [self._holdings.params(client) for client in clients]
+        losses = self._fused.passes(held, self._rows(clients)[:, 0]).copy()
+        iterations = np.arange(self.iteration, self.iteration + len(clients))
         stamps = np.array([self._holdings.timestamp(client) for client in clients])
         server = self._server.elementwise
         staleness = iterations - stamps  # every event is an update
@@ -88,9 +86,8 @@ class WorkInHand(Simulation):
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         arrays = [server.arrays[name] for name in server.rule.state]
-        parts = self._parts
         return cast(FusedEngine, self._engine).work_in_hand(
-            server.update, server.params, arrays, slots, parts.window, parts.memory, parts.folder
+            server.update, server.params, arrays, slots, self._parts.limits
         )
 
     def _prepare(self, length: Length) -> Machine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,25 @@ from numpy.typing import DTypeLike, NDArray
 
 from fredsim.numerics.arrays import aligned
 
-__all__ = ["Shelf", "array_on", "mapped", "rest"]
+__all__ = ["Limits", "Shelf", "array_on", "mapped", "rest"]
 
 Array = NDArray[np.float32]
 
 GRAIN = mmap.ALLOCATIONGRANULARITY
 TOGETHER = 64 * 2**20  # bytes by which the file grows
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a simulation may hold at once.
+
+    `window` events are taken together, by default as many as do well; what clients hold beyond `memory` bytes lies in a
+    file in `folder`.
+    """
+
+    window: int | None = None
+    memory: int | None = None
+    folder: Path | None = None
 
 
 def mapped(folder: Path | None, size: int) -> mmap.mmap:
@@ -47,11 +61,11 @@ def array_on(memory: mmap.mmap, shape: tuple[int, ...], dtype: DTypeLike, at: in
 class Shelf:
     """Gives out arrays float32 (size,) with `margin` floats behind them, and takes them back."""
 
-    def __init__(self, size: int, margin: int, memory: int | None, folder: Path | None) -> None:
-        """Keep up to `memory` bytes in memory, all of them by default, and the rest in a file in `folder`."""
-        self._size, self._margin, self._folder = size, margin, folder
+    def __init__(self, size: int, margin: int, limits: Limits) -> None:
+        """Keep as much in memory as the limits allow, all of it by default."""
+        self._size, self._margin, self._folder = size, margin, limits.folder
         self._each = -(-4 * (size + margin) // GRAIN) * GRAIN
-        self._left = math.inf if memory is None else memory // self._each
+        self._left = math.inf if limits.memory is None else limits.memory // self._each
         self._free: list[Array] = []
         self._spilled: list[Array] = []
         self._where: dict[int, tuple[mmap.mmap, int]] = {}  # by address, of the arrays in the file

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path as Folder
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +28,7 @@ from fredsim.paths import Choice, Path
 from fredsim.protocol import Protocol
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
-from fredsim.shelf import Shelf
+from fredsim.shelf import Limits, Shelf
 from fredsim.streams import Streams
 
 __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
@@ -112,9 +111,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    window: int | None
-    memory: int | None
-    folder: Folder
+    limits: Limits
     path: Path
     backend: Backend
     interval: Interval
@@ -205,7 +202,7 @@ class Snapshots(Simulation):
             wait=parts.protocol.wait,
             pushes=server.pushes,
             tensors=tensors,
-            shelf=Shelf(len(parts.params), MARGIN, parts.memory, parts.folder),
+            shelf=Shelf(len(parts.params), MARGIN, parts.limits),
         )
         self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)
@@ -219,7 +216,7 @@ class Snapshots(Simulation):
         self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
         certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
         room = WINDOW_BYTES // (4 * len(parts.params))
-        self._window = (parts.window or max(1, min(parts.clients, room))) if certain else 1
+        self._window = (parts.limits.window or max(1, min(parts.clients, room))) if certain else 1
 
     def _warm(self) -> None:
         """Compile before any clock runs."""
@@ -237,18 +234,21 @@ class Snapshots(Simulation):
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
         clients = self._next_clients(self._limit(length))
-        steps = self._protocol.local_steps
-        within = np.arange(steps)
-        iterations = (np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within).reshape(-1)
-        ids = np.array(clients)
-        numbers = (self._numbers[ids][:, None] * steps + within).reshape(-1)
-        rows = self._sampler.rows(iterations, np.repeat(ids, steps), numbers)
-        self._numbers[ids] += 1
         rate = self._server.rate() if self._steps_alone else 0.0
-        pushes, losses = self._holdings.work(clients, rows.reshape(len(clients), steps, -1), rate)
+        pushes, losses = self._holdings.work(clients, self._rows(clients), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
         for i, client in enumerate(clients):
             self._arrive(client, pushes[i], losses[i])
+
+    def _rows(self, clients: Sequence[int]) -> NDArray[np.int64]:
+        """Return the samples (B, k, µ) of the k local steps of the next works that arrive."""
+        steps, ids = self._protocol.local_steps, np.array(clients)
+        within = np.arange(steps)
+        iterations = np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within
+        numbers = self._numbers[ids][:, None] * steps + within
+        self._numbers[ids] += 1
+        rows = self._sampler.rows(iterations.reshape(-1), np.repeat(ids, steps), numbers.reshape(-1))
+        return rows.reshape(len(clients), steps, -1)
 
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""

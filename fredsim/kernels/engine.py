@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
+from fredsim.shelf import Limits
 
 __all__ = ["NumbaEngine"]
 
@@ -130,18 +130,11 @@ class NumbaEngine:
         self._arguments = pack(*self._room)
 
     def work_in_hand(
-        self,
-        rule: CompiledRule,
-        params: Array,
-        arrays: Sequence[Array],
-        slots: int,
-        window: int | None,
-        memory: int | None,
-        folder: Path | None,
+        self, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> WorkInHand:
         """Return a machine for events whose minibatches are known when clients fetch."""
         model, train = self.model, self._dataset.train
-        return WorkInHand(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, window, memory, folder)
+        return WorkInHand(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel; sums follow the contract's tree whatever the threads."""

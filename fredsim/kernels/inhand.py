@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule
 from fredsim.numerics.arrays import LINE, aligned
-from fredsim.shelf import array_on, mapped, rest
+from fredsim.shelf import Limits, array_on, mapped, rest
 
 __all__ = ["WorkInHand"]
 
@@ -45,15 +44,9 @@ class WorkInHand:
         params: Array,
         arrays: Sequence[Array],
         slots: int,
-        window: int | None,
-        memory: int | None,
-        folder: Path | None,
+        limits: Limits,
     ) -> None:
-        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` places for work.
-
-        `window` events are taken together, by default as many as fit the cache. Work that takes more than `memory`
-        bytes lies in a file in `folder`.
-        """
+        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` places for work."""
         self._team, self._data, self._mu, self._rule = team, sparse(split), mu, rule
         self._kernel = specialised("sweep", mu)
         threads = team.size
@@ -67,7 +60,7 @@ class WorkInHand:
         self._offsets = shape.offsets(np.where(np.arange(len(shape.widths)) > 0, shape.widths, 0))
         tall, upper = int(shape.sizes[0]) + 1, int(self._offsets[-1])
         each = 4 * (tall * shape.samples + mu * shape.widths[0] + upper + shape.transposed[-1])
-        room = min(window or int(max(1, WINDOW_BYTES // each)), MOST)
+        room = min(limits.window or int(max(1, WINDOW_BYTES // each)), MOST)
 
         below = tall * int(shape.widths[0])
         self._below = [aligned(below + MARGIN) for _ in range(1 + len(arrays))]
@@ -93,7 +86,8 @@ class WorkInHand:
         )
         #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
         self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
-        self._file = mapped(folder, self.bytes + 4 * LINE) if memory is not None and self.bytes > memory else None
+        spills = limits.memory is not None and self.bytes > limits.memory
+        self._file = mapped(limits.folder, self.bytes + 4 * LINE) if spills else None
         if self._file is None:
             self._held = tuple(aligned(*size, dtype=dtype) for size, dtype in kept)
         else:

@@ -203,7 +203,7 @@ class Team:
             thread.start()
 
     def run(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
-        """Call the kernel with packed arguments on every thread; it must end with `meet`, and read no argument after it."""
+        """Call the kernel with packed arguments on every thread; it must end with `meet`, its last look at them."""
         begin = time.perf_counter()
         barrier, _ = self._addresses
         at = address(arguments)
