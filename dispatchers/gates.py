@@ -126,9 +126,10 @@ class BandwidthAware(Gate):
 
 
 class Budget(Gate):
-    """So many bytes an iteration on average, shared among tensors in proportion to their v̄.
+    """So many bytes an iteration on average, shared among tensors in proportion to their v̄ + ε.
 
-    Tensor t passes with probability min(1, B·v̄_t/Σv̄ ÷ its bytes). The future work of Odena 2016.
+    Tensor t passes with probability min(1, B·(v̄_t + ε)/Σ(v̄ + ε) ÷ its bytes). The future work of Odena 2016; ε,
+    as in its eq 9, is what lets a tensor pass whose deviation is still 0.
     """
 
     idea = "so many bytes an iteration, shared among tensors in proportion to their deviation"
@@ -136,9 +137,10 @@ class Budget(Gate):
     short = "bytes"
 
     class Hyper(HyperParameters):
-        """`bytes` an iteration."""
+        """`bytes` an iteration; `eps` is added to each tensor's deviation."""
 
         bytes: Positive
+        eps: Positive = 1e-4
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Note what each tensor takes."""
@@ -147,7 +149,7 @@ class Budget(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> Sequence[bool]:
         """Draw for each tensor."""
-        means = statistics.means()
+        means = [v + self.hyper.eps for v in statistics.means()]
         total = sum(means)
         return [
             self.uniform(number, step, client) * total * size < self.hyper.bytes * v

@@ -4,11 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import fredsim
+from fredsim.experiment import Experiment, Plugin
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,3 +63,18 @@ def test_commands_in_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in set(re.findall(r"`fredsim (\w+)", text)):
         run(ROOT, name, "--help")
+
+
+def test_every_key_is_explained() -> None:
+    text = (ROOT / "docs/experiment.md").read_text(encoding="utf-8")
+
+    def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+        for name, field in model.model_fields.items():
+            inner = field.annotation
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not Plugin:
+                yield from keys(inner, f"{prefix}{name}.")
+            else:
+                yield prefix + name
+
+    missing = [key for key in [*keys(Experiment), "cases", "sweep"] if f"`{key}`" not in text]
+    assert not missing
