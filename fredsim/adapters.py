@@ -49,9 +49,10 @@ class Adapted:
     def _broken(self, where: str, stage: str, what: str) -> SimulationError:
         return SimulationError(f"{', '.join(part for part in (self._name, where, stage) if part)}: {what}")
 
-    def _check_array(self, array: object, size: int, where: str, what: str) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (size,):
-            found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+    def _check_array(self, array: Any, size: int, where: str, what: str) -> None:
+        is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
+        if not is_array or array.dtype != np.float32 or array.shape != (size,):
+            found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
             raise self._broken(where, what, f"is {found}; it must be float32 ({size},)")
 
 
@@ -191,6 +192,8 @@ class AdaptedServer(Adapted):
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = f"client {client}, iteration {iteration}"
+        if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
+            grad = np.asarray(grad)
         reply = self._call("apply_update", where, grad, client, timestamp)
         self.timestamp = self._inner.timestamp if self._counts_itself else self.timestamp + 1
         if self._own:
@@ -198,7 +201,7 @@ class AdaptedServer(Adapted):
         else:
             self._check_params(where)
             params = self.params
-            finite = self._finite(params if params.flags.c_contiguous else np.ascontiguousarray(params))
+            finite = self._finite(params)
         if reply is None:
             return Pushed((client,), (), finite)
         if not hasattr(reply, "released"):

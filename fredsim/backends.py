@@ -1,4 +1,4 @@
-"""What computes: `numpy`, the slow oracle, and `numba`, the threaded kernels. Both give the same bits.
+"""What computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device. All give the same bits.
 
 An engine is a backend's machinery for one model on one data set; it knows neither clients nor servers.
 """
@@ -6,28 +6,40 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.datasets import Dataset, Split
+from fredsim.errors import ConfigError
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.operations import NumpyOperations, Operations
-from fredsim.shelf import Limits
+from fredsim.numerics.rules import Rule
+from fredsim.shelf import Limits, Shelf
 
-if TYPE_CHECKING:
-    from fredsim.kernels.engine import NumbaEngine
-
-__all__ = ["BACKENDS", "MARGIN", "Backend", "Engine", "FusedEngine", "Machine", "NumpyEngine", "make_engine"]
+__all__ = [
+    "BACKENDS",
+    "MARGIN",
+    "Backend",
+    "Engine",
+    "FusedEngine",
+    "Machine",
+    "NumpyEngine",
+    "QueueingEngine",
+    "found_backend",
+    "make_engine",
+]
 
 Array = NDArray[np.float32]
 Part = Literal["validation", "test"]
-Backend = Literal["numpy", "numba"]
+Backend = Literal["auto", "numpy", "numba", "cuda"]
 BACKENDS: dict[Backend, str] = {
     "numba": "compiled kernels, threaded (default)",
     "numpy": "the slow oracle that defines the bits",
+    "cuda": "a CUDA device, by PyTorch and Triton",
+    "auto": "cuda where there is a device, else numba",
 }
 
 #: Floats that must be readable behind the parameters that an engine is given: a kernel loads whole vectors.
@@ -38,6 +50,8 @@ class Engine(Operations, Protocol):
     """Gradients, evaluation and the operations of servers on one backend."""
 
     threads: int
+    #: The name of the device that kernels run on, None for this machine's processors.
+    device_name: str | None
 
     @property
     def seconds(self) -> float:
@@ -50,6 +64,10 @@ class Engine(Operations, Protocol):
         `held[b]`, float32 (P,), are the parameters of minibatch b, with MARGIN readable floats behind them. The arrays
         returned are overwritten by the next call.
         """
+        ...
+
+    def shelf(self, limits: Limits) -> Shelf:
+        """Return room for the parameters that clients hold. Raises ConfigError for limits that it cannot keep to."""
         ...
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
@@ -103,10 +121,37 @@ class FusedEngine(Engine, Protocol):
         ...
 
 
+class QueueingEngine(Engine, Protocol):
+    """An engine whose device works through what is queued."""
+
+    def machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
+        """Return a machine for a rule in place on parameters and state, with so many places for what clients hold."""
+        ...
+
+
+class QueueMachine(Protocol):
+    """Events that are queued on a device (fredsim.cuda.queue)."""
+
+    def advance(
+        self,
+        windows: Sequence[tuple[int, int]],
+        held: NDArray[np.int64],
+        kept: NDArray[np.int64],
+        rows: NDArray[np.int32],
+        coefficients: Array,
+    ) -> tuple[Array, int]:
+        """Process n events, window by window; return the losses (n, µ) and the first event not finite, else n.
+
+        Each event's gradient is of the parameters in place held[i]; after it θ is put in place kept[i], unless −1.
+        """
+        ...
+
+
 class NumpyEngine(NumpyOperations):
     """The oracle."""
 
     threads = 1
+    device_name: str | None = None
     seconds = float("nan")
 
     def __init__(self, model: Mlp, dataset: Dataset) -> None:
@@ -137,16 +182,38 @@ class NumpyEngine(NumpyOperations):
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
         return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
 
+    def shelf(self, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(self._layout.size, MARGIN, limits)
+
     def close(self) -> None:
         """Do nothing: there are no threads."""
 
 
-def make_engine(
-    backend: Backend, model: Mlp, dataset: Dataset, mu: int, threads: int | None
-) -> NumpyEngine | NumbaEngine:
-    """Return a backend's engine for minibatches of µ; `threads` None means one a processor."""
+def found_backend(backend: Backend) -> Backend:
+    """Return the backend that `auto` comes to on this machine, or the one that is named."""
+    if backend != "auto":
+        return backend
+    try:
+        from fredsim.cuda.device import device
+
+        device()
+    except ConfigError:
+        return "numba"
+    return "cuda"
+
+
+def make_engine(backend: Backend, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
+
+    Raises ConfigError where the backend needs what is not there.
+    """
     if backend == "numpy":
         return NumpyEngine(model, dataset)
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaEngine
+
+        return CudaEngine(model, dataset, mu)
     from fredsim.kernels.engine import NumbaEngine
 
     return NumbaEngine(model, dataset, mu, threads)

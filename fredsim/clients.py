@@ -7,7 +7,7 @@ hold the same version share one array, which is freed when the last of them move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ class Holdings(Protocol):
         """Return the timestamp of the parameters that the client's work under way started from."""
         ...
 
-    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Array, Array]:
-        """Return what B different clients push (B, P), and their samples' losses (B, k·µ).
+    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
+        """Return what B different clients push, (P,) each, and their samples' losses (B, k·µ).
 
         `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
         are overwritten by the next call.
@@ -114,27 +114,27 @@ class SnapshotHoldings:
         """Return the timestamp of the version that the work under way started from."""
         return self._under_way[client].timestamp
 
-    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Array, Array]:
+    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
         """Compute the gradients of different clients together, local step by local step."""
         held = [self._under_way[client].params for client in clients]
         steps = rows.shape[1]
         if steps == 1 and self._pushes == "gradient":
-            return self._engine.gradients(held, rows[:, 0])
-        alpha = np.float32(rate)
-        x = np.zeros((len(clients), self._size + MARGIN), np.float32)
-        for place, params in zip(x, held, strict=True):
-            place[: self._size] = params
-        here = [place[: self._size] for place in x]
+            gradients, first_losses = self._engine.gradients(held, rows[:, 0])
+            return cast(Sequence[Array], gradients), first_losses
+        here = [self._engine.zeros(self._size + MARGIN)[: self._size] for _ in clients]
+        total = [self._engine.zeros(self._size) for _ in clients]
+        for place, params in zip(here, held, strict=True):
+            place[...] = params
         losses = []
-        total = np.zeros((len(clients), self._size), np.float32)
         for step in range(steps):
             grads, step_losses = self._engine.gradients(here, rows[:, step])
             losses.append(step_losses.copy())
             with np.errstate(all="ignore"):
-                moved = alpha * grads
-                total = total - moved if self._pushes == "delta" else total + grads
-                x[:, : self._size] -= moved
-        return (x[:, : self._size] if self._pushes == "params" else total), np.concatenate(losses, axis=1)
+                for b, place in enumerate(here):
+                    moved = np.float32(rate) * grads[b]
+                    total[b] = total[b] - moved if self._pushes == "delta" else total[b] + grads[b]
+                    place -= moved
+        return (here if self._pushes == "params" else total), np.concatenate(losses, axis=1)
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""
@@ -187,10 +187,7 @@ class SnapshotHoldings:
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
         room = self._shelf.take()
-        if params.flags.c_contiguous:
-            self._engine.duplicate(params, room)
-        else:
-            np.copyto(room, params)
+        self._engine.duplicate(params, room)
         self._shelf.rest(room)
         version = Version(room, timestamp, shared)
         if shared:

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fredsim import notices
-from fredsim.backends import Engine, make_engine
+from fredsim.backends import Backend, Engine, found_backend, make_engine
 from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
@@ -173,11 +173,10 @@ def execute(
     experiment, length = prepared.experiment, prepared.length
     claim(folder, "config.yaml", dump_yaml(experiment.plain()))
     (folder / "summary.json").unlink(missing_ok=True)
-    engine = make_engine(
-        experiment.backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads
-    )
+    backend = found_backend(experiment.backend)
+    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
     try:
-        simulate = _Simulate(prepared, engine, folder, observer, stop)
+        simulate = _Simulate(prepared, backend, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = simulate(length if until is None else Length(until, None))
         test_loss, test_error = engine.evaluate(outcome.params, "test")
@@ -211,7 +210,8 @@ def execute(
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
         "experiment": digest,
-        "backend": experiment.backend,
+        "backend": backend,
+        "device": engine.device_name,
         "threads": engine.threads,
         "path": outcome.choice.path,
         "path_why": outcome.choice.why,
@@ -228,9 +228,16 @@ class _Simulate:
     """Runs the events of one experiment, anew after a divergence, streaming metrics.csv."""
 
     def __init__(
-        self, prepared: Prepared, engine: Engine, folder: Path, observer: Observer, stop: Callable[[], bool]
+        self,
+        prepared: Prepared,
+        backend: Backend,
+        engine: Engine,
+        folder: Path,
+        observer: Observer,
+        stop: Callable[[], bool],
     ) -> None:
         self._prepared = prepared
+        self._backend = backend
         self._engine = engine
         self._folder = folder
         self._observer = observer
@@ -280,7 +287,7 @@ class _Simulate:
                 length=length,
                 limits=Limits(experiment.window, self._memory(), self._folder),
                 path=experiment.path,
-                backend=experiment.backend,
+                backend=self._backend,
                 interval=self._interval(),
                 recorder=recorder,
                 progress=self._observer.advance,

@@ -144,9 +144,10 @@ class Experiment(HyperParameters):
     @property
     def digest(self) -> str:
         """The SHA-256 of what determines the bits: all but the name and how the run is computed."""
-        data = {
-            k: v for k, v in self.plain().items() if k not in {"name", "backend", "threads", "window", "path", "memory"}
-        }
+        how = {"name", "backend", "threads", "window", "path", "memory"}
+        data = {key: value for key, value in self.plain().items() if key not in how}
+        if "average" in data:
+            data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import FusedEngine, Machine
-from fredsim.foresight import foresee
+from fredsim.backends import FusedEngine, Machine, QueueingEngine
+from fredsim.foresight import Foresight, foresee, places_of, windows_of
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
 from fredsim.simulation import Diverged, Length, Parts, Simulation, Snapshots
 
-__all__ = ["Fused", "WorkInHand", "make_simulation"]
+__all__ = ["Fused", "Queued", "WorkInHand", "make_simulation"]
+
+Array = NDArray[np.float32]
 
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
 #: Works that are begun together from the initial parameters.
 TOGETHER = 1024
+#: The gradients of one window on a device.
+QUEUED_BYTES = 256 * 2**20
 
 
 def make_simulation(parts: Parts) -> Simulation:
@@ -31,7 +35,7 @@ def make_simulation(parts: Parts) -> Simulation:
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
     choice = choose_path(parts.path, parts.backend, server, parts.protocol, parts.length.events)
-    simulation = {"hand": WorkInHand, "fused": Fused, "snapshots": Snapshots}[choice.path]
+    simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 
 
@@ -72,40 +76,25 @@ class Fused(Snapshots):
                 self._record()
 
 
-class WorkInHand(Simulation):
-    """Clients hold the work they have in hand: all that the events depend on is known before the first."""
+class Foreseen(Simulation):
+    """All that events depend on is known before the first, but for the rule."""
 
     def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
-        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
-        # Compile before any clock runs.
-        self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)
-        self._machine: Machine | None = None
         self._many = 64  # events at once: what takes a fraction of a second
+        self._foresight: Foresight | None = None
 
-    def _make_machine(self, slots: int) -> Machine:
-        server = self._server.elementwise
-        arrays = [server.arrays[name] for name in server.rule.state]
-        return cast(FusedEngine, self._engine).work_in_hand(
-            server.update, server.params, arrays, slots, self._parts.limits
-        )
+    def _begin(self, seen: Foresight) -> None:
+        """Take note of all that will happen."""
+        raise NotImplementedError
 
-    def _prepare(self, length: Length) -> Machine:
-        """Foresee all events, and begin the work that clients start from the initial parameters."""
-        order = self._dispatcher.order(length.events)
-        self._foresight = seen = foresee(order, wait=self._protocol.wait)
-        self._staleness = seen.staleness
-        machine = self._make_machine(seen.slots)
-        first = np.flatnonzero(seen.source < 0)
-        for begin in range(0, len(first), TOGETHER):
-            targets = first[begin : begin + TOGETHER]
-            nobody, no_rule = np.full(len(targets), -1), np.zeros((len(targets), 1), np.float32)
-            machine.advance(nobody, seen.slot[targets], nobody, self._rows(targets), no_rule)
-        return machine
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let events begin … end − 1 happen; return the losses (n, µ) and how many left every parameter finite."""
+        raise NotImplementedError
 
     def _rows(self, events: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
-        seen, some = self._foresight, events >= 0
+        seen, some = cast(Foresight, self._foresight), events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]
         result[some] = self._sampler.rows(chosen, seen.clients[chosen], seen.number[chosen])
@@ -113,29 +102,20 @@ class WorkInHand(Simulation):
 
     def _advance(self, length: Length) -> None:
         """Let events happen up to the next row, or as many as take a fraction of a second."""
-        machine = self._machine = self._machine or self._prepare(length)
-        began = time.perf_counter()
-        seen, begin = self._foresight, self.iteration
-        end = min(len(seen), begin + self._many, begin + self._interval.every - begin % self._interval.every)
-        targets = seen.target[begin:end]
-        server = self._server.elementwise
-        t, staleness = np.arange(begin, end), self._staleness[begin:end]
-        coefficients = self._server.coefficients(t, staleness)
+        if self._foresight is None:
+            self._foresight = foresee(self._dispatcher.order(length.events), wait=self._protocol.wait)
+            self._staleness = self._foresight.staleness
+            self._begin(self._foresight)
+        began, begin = time.perf_counter(), self.iteration
+        end = min(len(self._foresight), begin + self._many, begin + self._interval.every - begin % self._interval.every)
+        coefficients = self._server.coefficients(np.arange(begin, end), self._staleness[begin:end])
         end = begin + len(coefficients)
-        targets, staleness = targets[: len(coefficients)], staleness[: len(coefficients)]
-        losses, happened = machine.advance(
-            seen.slot[begin:end],
-            np.where(targets >= 0, seen.slot[begin:end], -1),
-            seen.source[begin:end] - begin,
-            self._rows(targets),
-            coefficients,
-        )
+        losses, happened = self._process(begin, end, coefficients)
         if happened < end - begin:
             raise Diverged(begin + happened)
-        size = server.params.nbytes
-        self._recorder.events(
-            staleness, losses, self._server.bytes_of("pushed", size), self._server.bytes_of("fetched", size)
-        )
+        server, size = self._server.elementwise, self._server.params.nbytes
+        pushed, fetched = self._server.bytes_of("pushed", size), self._server.bytes_of("fetched", size)
+        self._recorder.events(self._staleness[begin:end], losses, pushed, fetched)
         self.iteration = server.timestamp = self._server.timestamp = end
         took = time.perf_counter() - began
         if took < SLICE / 2:
@@ -145,6 +125,39 @@ class WorkInHand(Simulation):
         if end % self._interval.every == 0:
             self._record()
 
+
+class WorkInHand(Foreseen):
+    """Clients hold the work they have in hand."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
+        # Compile before any clock runs.
+        self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        self._machine: Machine | None = None
+
+    def _make_machine(self, slots: int) -> Machine:
+        server = self._server.elementwise
+        return cast(FusedEngine, self._engine).work_in_hand(
+            server.update, server.params, server.state_of(0), slots, self._parts.limits
+        )
+
+    def _begin(self, seen: Foresight) -> None:
+        """Begin the work that clients start from the initial parameters."""
+        machine = self._machine = self._make_machine(seen.slots)
+        first = np.flatnonzero(seen.source < 0)
+        for begin in range(0, len(first), TOGETHER):
+            targets = first[begin : begin + TOGETHER]
+            nobody, no_rule = np.full(len(targets), -1), np.zeros((len(targets), 1), np.float32)
+            machine.advance(nobody, seen.slot[targets], nobody, self._rows(targets), no_rule)
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let the work of some events arrive, and the next one of each client begin."""
+        seen, machine = cast(Foresight, self._foresight), cast("Machine", self._machine)
+        slots, targets = seen.slot[begin:end], seen.target[begin:end]
+        followed = np.where(targets >= 0, slots, -1)
+        return machine.advance(slots, followed, seen.source[begin:end] - begin, self._rows(targets), coefficients)
+
     def _shares(self) -> dict[str, float] | None:
         return None if self._machine is None else self._machine.shares()
 
@@ -152,5 +165,25 @@ class WorkInHand(Simulation):
         """Record a row of the server's own arrays."""
         if self._machine is not None:
             server = self._server.elementwise
-            self._machine.give(server.params, [server.arrays[name] for name in server.rule.state])
+            self._machine.give(server.params, server.state_of(0))
         super()._record()
+
+
+class Queued(Foreseen):
+    """Clients hold the parameters they fetched, in places on a device."""
+
+    def _begin(self, seen: Foresight) -> None:
+        """Find a place for what each client will hold."""
+        server = self._server.elementwise
+        self._held, self._kept, places = places_of(seen)
+        self._machine = cast(QueueingEngine, self._engine).machine(
+            server.rule, server.params, server.state_of(0), places
+        )
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Queue some events."""
+        seen = cast(Foresight, self._foresight)
+        room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
+        windows = list(windows_of(seen.source[begin:end] - begin, room))
+        rows = self._rows(np.arange(begin, end))
+        return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)

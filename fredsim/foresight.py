@@ -6,12 +6,13 @@ known before the first: the parameters it started from (those after its source),
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Foresight", "foresee"]
+__all__ = ["Foresight", "foresee", "places_of", "windows_of"]
 
 Integers = NDArray[np.int64]
 
@@ -59,3 +60,35 @@ def foresee(clients: Integers, *, wait: bool) -> Foresight:
     source[other[same]], target[one[same]] = one[same], other[same]
     slot = inverse * ahead + number % ahead
     return Foresight(clients, source, target, slot, len(counts) * ahead, number)
+
+
+def places_of(seen: Foresight) -> tuple[Integers, Integers, int]:
+    """Return each event's place of the parameters that it started from, and of what its client fetches; and how many.
+
+    int64 (T,) each; −1 for a fetch that is never used. Place 0 keeps the initial parameters; any other is free again
+    once its client has arrived.
+    """
+    held, kept = np.zeros(len(seen), np.int64), np.full(len(seen), -1, np.int64)
+    free: list[int] = []
+    places = 1
+    for event, (source, target) in enumerate(zip(seen.source.tolist(), seen.target.tolist(), strict=True)):
+        if source >= 0:
+            held[event] = kept[source]
+            free.append(int(kept[source]))
+        if target >= 0:
+            if not free:
+                free.append(places)
+                places += 1
+            kept[event] = free.pop()
+    return held, kept, places
+
+
+def windows_of(source: Integers, room: int) -> Iterator[tuple[int, int]]:
+    """Yield windows begin … end of at most `room` events, all of which were under way before the window began."""
+    begin = 0
+    for event, started in enumerate(source.tolist()):
+        if started >= begin or event - begin == room:
+            yield begin, event
+            begin = event
+    if begin < len(source):
+        yield begin, len(source)

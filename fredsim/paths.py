@@ -3,7 +3,7 @@
 `hand`: clients hold the work they have in hand; needs an elementwise rule whose coefficients follow from timestamp and
 staleness alone, and every fetch known ahead. `fused`: clients hold the parameters they fetched, and such a rule is
 applied to a gradient row by row as it is formed; a fetch may be refused. `snapshots`: as fused, with whole gradients;
-any server.
+any server. `queued`: a device applies such a rule to stretches of iterations, where all is known ahead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from fredsim.protocol import Protocol
 
 __all__ = ["PATHS", "Choice", "Path", "Taken", "choose_path"]
 
-Taken = Literal["hand", "fused", "snapshots"]
-Path = Literal["auto", "hand", "fused", "snapshots"]
+Taken = Literal["hand", "fused", "queued", "snapshots"]
+Path = Literal["auto", "hand", "fused", "queued", "snapshots"]
 PATHS: dict[Path, str] = {
     "auto": "the fastest that a run can take (default)",
     "hand": "clients hold the work they have in hand",
     "fused": "clients hold the parameters they fetched; the rule is applied to a gradient as it is formed",
+    "queued": "a device works through stretches of iterations that are queued",
     "snapshots": "clients hold the parameters they fetched; the server gets whole gradients",
 }
 
@@ -45,23 +46,25 @@ def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol:
 
     Raises ConfigError where a path is wanted that the run cannot take.
     """
-    hindrances: dict[Taken, str] = {
-        "hand": _against_fused(backend, server, protocol) or _against_hand(protocol, events),
-        "fused": _against_fused(backend, server, protocol),
-        "snapshots": "",
-    }
+    whole, unordered = _against_rows(server, protocol), _against_order(protocol, events)
+    offered: dict[Taken, str] = {"snapshots": ""}
+    if backend == "numba":
+        offered = {"hand": whole or unordered, "fused": whole, **offered}
+    elif backend == "cuda":
+        offered = {"queued": whole or unordered, **offered}
     if wanted != "auto":
-        if hindrances[wanted]:
-            raise ConfigError(f"path is {wanted}; {hindrances[wanted]}: leave path out")
+        hindrance = offered.get(wanted, f"the backend {backend} has no such path")
+        if hindrance:
+            raise ConfigError(f"path is {wanted}; {hindrance}: leave path out")
         return Choice(wanted, f"path is {wanted}")
-    taken = next(path for path, hindrance in hindrances.items() if not hindrance)
-    return Choice(taken, hindrances["fused"] or hindrances["hand"] or "all that an event depends on is known ahead")
+    taken = next(path for path, hindrance in offered.items() if not hindrance)
+    if backend == "numpy":
+        return Choice(taken, "the backend numpy forms whole gradients")
+    return Choice(taken, whole or unordered or "all that an event depends on is known ahead")
 
 
-def _against_fused(backend: Backend, server: AdaptedServer, protocol: Protocol) -> str:
-    """Return why a rule cannot be applied to rows as they are formed, or nothing."""
-    if backend != "numba":
-        return f"the backend {backend} forms whole gradients"
+def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
+    """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
     if protocol.compressor is not None:
@@ -73,7 +76,8 @@ def _against_fused(backend: Backend, server: AdaptedServer, protocol: Protocol) 
     return server.unforeseen
 
 
-def _against_hand(protocol: Protocol, events: int) -> str:
+def _against_order(protocol: Protocol, events: int) -> str:
+    """Return why not all events are known before the first, or nothing."""
     if events > FORESEEN:
         return f"the order of more than {FORESEEN:,} iterations is not kept in memory"
     return "" if protocol.fetch_gate is None else "a fetch may be refused"

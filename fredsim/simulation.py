@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedDispatcher, AdaptedServer, Pushed
-from fredsim.backends import MARGIN, Backend, Engine
+from fredsim.backends import Backend, Engine
 from fredsim.clients import Holdings, SnapshotHoldings
 from fredsim.errors import ConfigError
 from fredsim.models import Mlp
@@ -28,7 +28,7 @@ from fredsim.paths import Choice, Path
 from fredsim.protocol import Protocol
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
-from fredsim.shelf import Limits, Shelf
+from fredsim.shelf import Limits
 from fredsim.streams import Streams
 
 __all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
@@ -157,8 +157,8 @@ class Simulation:
         return Outcome(
             status,
             self.iteration,
-            server.result,
-            raw,
+            np.asarray(server.result),
+            None if raw is None else np.asarray(raw),
             seconds,
             self._seconds_evaluation,
             kernels,
@@ -185,7 +185,7 @@ class Simulation:
         validation = self._engine.evaluate(self._server.result, "validation")
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
-        digest = self._layout.digest(self._server.params)
+        digest = self._layout.digest(np.asarray(self._server.params))
         self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
 
 
@@ -202,7 +202,7 @@ class Snapshots(Simulation):
             wait=parts.protocol.wait,
             pushes=server.pushes,
             tensors=tensors,
-            shelf=Shelf(len(parts.params), MARGIN, parts.limits),
+            shelf=parts.engine.shelf(parts.limits),
         )
         self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)

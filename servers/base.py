@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
-from fredsim.numerics.arrays import aligned
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
 from fredsim.servers.schedules import Rate, rate_at
@@ -108,7 +107,7 @@ class Server(Configurable):
         """
         if clients <= 0:
             raise ConfigError(f"clients is {clients}; there must be one at least")
-        self.params = aligned(len(params))
+        self.params = self.operations.zeros(len(params))
         self.params[...] = params
         self.clients = clients
         self.layout = layout
@@ -144,7 +143,7 @@ class Server(Configurable):
 
     def take_state(self) -> State:
         """Return all that changes from push to push, as copies, under flat names."""
-        return {"params": self.params.copy(), "timestamp": self.timestamp}
+        return {"params": np.array(self.params), "timestamp": self.timestamp}
 
     def put_state(self, state: State) -> None:
         """Take up a state, after `init` with the same arguments; the bits after are the same."""
@@ -167,12 +166,14 @@ class PerClient:
 
     def take(self, name: str) -> State:
         """Return the arrays under `name.client`."""
-        return {f"{name}.{client}": array.copy() for client, array in self._arrays.items()}
+        return {f"{name}.{client}": np.array(array) for client, array in self._arrays.items()}
 
     def put(self, name: str, state: State) -> None:
         """Take up what `take` returned."""
         found = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-        self._arrays = {int(client): np.array(value, np.float32) for client, value in found.items()}
+        self._arrays = {}
+        for client, value in found.items():
+            self[int(client)][...] = value
 
 
 class ElementwiseServer(Server):
@@ -216,7 +217,7 @@ class ElementwiseServer(Server):
         """Take a copy of the initial parameters and compile the rule."""
         super().init(params, clients, layout)
         initial = self.initial_state()
-        starts: dict[str, Array] = {name: aligned(len(self.params)) for name in self.rule.state}
+        starts: dict[str, Array] = {name: self.operations.zeros(len(self.params)) for name in self.rule.state}
         for name, start in starts.items():
             start[...] = initial.get(name, 0.0)
         self.arrays = {name: start for name, start in starts.items() if name not in self.per_client}
@@ -254,7 +255,7 @@ class ElementwiseServer(Server):
 
     def take_state(self) -> State:
         """Return the parameters, the timestamp and the rule's state."""
-        state = super().take_state() | {f"rule.{name}": array.copy() for name, array in self.arrays.items()}
+        state = super().take_state() | {f"rule.{name}": np.array(array) for name, array in self.arrays.items()}
         for name, own in self.own.items():
             state |= own.take(f"rule.{name}")
         return state

@@ -2,9 +2,11 @@
 
 After each update, with p the new parameters (PaddlePaddle's ParameterAverageOptimizer, shipped as ModelAverage):
 
-    updates += 1; acc += 1; sum₁ += p every 16,384 updates: sum₂ += sum₁; sum₁ = 0 if acc ≥ min_window and acc ≥
-    ⌊min(max_window, updates·rate)⌋: sum₃ = sum₁ + sum₂; sum₁ = sum₂ = 0; old = acc; acc = 0 average = (sum₁ + sum₂ +
-    sum₃) / (acc + old)
+    updates += 1; acc += 1; sum₁ += p
+    every 16,384 updates: sum₂ += sum₁; sum₁ = 0
+    if acc ≥ min_window and acc ≥ ⌊min(max_window, updates·rate)⌋:
+        sum₃ = sum₁ + sum₂; sum₁ = sum₂ = 0; old = acc; acc = 0
+    average = (sum₁ + sum₂ + sum₃) / (acc + old)
 
 It spans one to two windows, since sum₃ replaces the older one.
 """
@@ -13,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import model_validator
 
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
 from fredsim.layout import Layout
+from fredsim.numerics.operations import NumpyOperations
 from fredsim.servers.base import Array, Reply, Server, State
 
 __all__ = ["WindowAverage"]
@@ -34,11 +37,15 @@ class WindowAverage(Configurable):
     citation = "PaddlePaddle, ParameterAverageOptimizer (shipped as ModelAverage)"
 
     class Hyper(HyperParameters):
-        """A window grows with the updates by `rate`, between `min_window` and `max_window` updates."""
+        """A window grows with the updates by `rate`, between `min_window` and `max_window` updates.
+
+        `device` cpu keeps the sums on the host, whatever the backend; null where the parameters are.
+        """
 
         rate: NonNegative = 0.15
         min_window: PositiveInt = 10000
         max_window: PositiveInt = 10000
+        device: Literal["cpu"] | None = None
 
         @model_validator(mode="after")
         def check(self) -> WindowAverage.Hyper:
@@ -67,7 +74,8 @@ class WindowAverage(Configurable):
             self.server.init(params, clients, layout)
         else:
             self.server.init(params, clients)
-        self._sums = [np.zeros(len(params), np.float32) for _ in range(3)]
+        operations = getattr(self.server, "operations", None) if self.hyper.device is None else None
+        self._sums = [(operations or NumpyOperations()).zeros(len(params)) for _ in range(3)]
         self._updates = self._accumulated = self._old = 0
         self._seen = getattr(self.server, "timestamp", 0)
 
@@ -117,7 +125,7 @@ class WindowAverage(Configurable):
 
     def take_state(self) -> State:
         """Return the server's state with the sums."""
-        sums = {f"window.sum{i}": array.copy() for i, array in enumerate(self._sums, start=1)}
+        sums = {f"window.sum{i}": np.array(array) for i, array in enumerate(self._sums, start=1)}
         counts = {"updates": self._updates, "accumulated": self._accumulated, "old": self._old, "seen": self._seen}
         state: State = self.server.take_state()
         return state | sums | {f"window.{name}": value for name, value in counts.items()}

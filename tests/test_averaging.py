@@ -127,7 +127,7 @@ def test_the_average_of_a_run_that_diverges(simulate: Simulate) -> None:
 def test_the_configuration_names_the_average(simulate: Simulate) -> None:
     """So that the run can be repeated from it."""
     result = simulate({"average": {"name": "window"}})
-    expected = {"name": "window", "rate": 0.15, "min_window": 10000, "max_window": 10000}
+    expected = {"name": "window", "rate": 0.15, "min_window": 10000, "max_window": 10000, "device": None}
     assert result.config["average"] == expected
     assert "average" not in simulate({}).config
 

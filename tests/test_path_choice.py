@@ -11,7 +11,7 @@ from fredsim.results import Result
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
-QUICK = [path for path in PATHS if path not in {"auto", "snapshots"}]
+QUICK = ["hand", "fused"]
 
 OWN = """
 import numpy as np
@@ -88,6 +88,10 @@ def test_a_path_that_cannot_be_taken(
     assert command(*words) == (0, "", "")
 
 
+def test_a_path_of_another_backend(small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, "path=queued", says=("path is queued; the backend numba has no such path",))
+
+
 def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
     refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in PATHS)))
 
@@ -95,7 +99,7 @@ def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
 def test_a_path_makes_no_other_experiment(small_yaml: Path, command: Command) -> None:
     """A folder's run may be repeated, and verified, on another."""
     digests = set()
-    for path in PATHS:
+    for path in ("auto", *QUICK, "snapshots"):
         assert command("run", small_yaml, f"path={path}", "--quiet", "--out", "out") == (0, "", "")
         digests.add(Result(Path("out")).summary["digest"])
         assert command("verify", "out")[:2] == (0, "out: same bits\n")

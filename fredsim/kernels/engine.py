@@ -20,7 +20,7 @@ from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
-from fredsim.shelf import Limits
+from fredsim.shelf import Limits, Shelf
 
 __all__ = ["NumbaEngine"]
 
@@ -33,6 +33,8 @@ ALONE = 20_000  # multiply-adds below which waking the other threads costs more 
 
 class NumbaEngine:
     """Gradients of many minibatches at once, on a team of threads."""
+
+    device_name: str | None = None
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         self.model = model
@@ -167,6 +169,14 @@ class NumbaEngine:
         )  # fmt: skip
         return losses, wrong
 
+    def zeros(self, size: int) -> Array:
+        """Return zeros."""
+        return aligned(size)
+
+    def shelf(self, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(self.model.layout.size, MARGIN, limits)
+
     def compile_rule(self, rule: Rule) -> CompiledRule:
         """Compile the rule's fused loop."""
         return compile_rule(rule)
@@ -183,12 +193,16 @@ class NumbaEngine:
 
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""
+        array = np.ascontiguousarray(array)
         self._team.run(all_finite, pack(array, len(array), self._finite))
         return bool(self._finite.all())
 
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy an array (P,)."""
-        self._team.run(duplicate, pack(array, len(array), out))
+        if array.flags.c_contiguous:
+            self._team.run(duplicate, pack(array, len(array), out))
+        else:
+            np.copyto(out, array)
 
     def close(self) -> None:
         """End the threads."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import Rule
 
@@ -18,18 +19,22 @@ Kernel = Callable[..., bool]
 
 
 class Operations(Protocol):
-    """The interface."""
+    """The interface. Arrays are float32; they lie where the backend computes, and answer to NumPy's operators."""
+
+    def zeros(self, size: int) -> Array:
+        """Return zeros (size,)."""
+        ...
 
     def compile_rule(self, rule: Rule) -> Kernel:
         """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
         ...
 
     def finite(self, array: Array) -> bool:
-        """Return whether every element of a contiguous float32 array (n,) is finite."""
+        """Return whether every element of an array (n,) is finite."""
         ...
 
     def duplicate(self, array: Array, out: Array) -> None:
-        """Copy one contiguous float32 array (n,) to another."""
+        """Copy one array (n,) to another."""
         ...
 
     def mean(self, array: Array) -> float:
@@ -39,6 +44,10 @@ class Operations(Protocol):
 
 class NumpyOperations:
     """The oracle's."""
+
+    def zeros(self, size: int) -> Array:
+        """Return zeros."""
+        return aligned(size)
 
     def compile_rule(self, rule: Rule) -> Kernel:
         """Return a function that runs the rule on NumPy arrays."""

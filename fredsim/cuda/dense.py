@@ -1,0 +1,97 @@
+"""Forward and error passes of many minibatches, each with parameters of its own.
+
+The same bits as fredsim.numerics.oracle. A product with a zero factor is formed, not left out: adding it changes no sum
+that begins at +0 while parameters are finite. `held` are the addresses of each minibatch's flat parameters; `rows` the
+samples, int32 (B, µ); a layer's z and errors stand as (B, µ, width).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from fredsim.cuda.elementary import exp32, log32
+
+__all__ = ["forward", "propagate", "softmax_cross_entropy"]
+
+FLUSH = tl.constexpr(2.0**-62)
+
+
+@triton.jit
+def forward(
+    held, at, x, rows, z, mu, inputs, width,
+    FIRST: tl.constexpr, SAMPLES: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write a layer's z: Σ_k x_k w_k + b, k ascending from +0.
+
+    The layer's parameters begin at element `at`. `x` is the data set (n, inputs), whose rows the first layer takes, or
+    the z of the layer below, rectified as it is read.
+    """
+    b = tl.program_id(0)
+    m = tl.program_id(1) * SAMPLES + tl.arange(0, SAMPLES)
+    j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    here, there = m < mu, j < width
+    weights = tl.load(held + b).to(tl.pointer_type(tl.float32)) + at + j
+    sample = b.to(tl.int64) * mu + m
+    if FIRST:
+        x += tl.load(rows + sample, mask=here, other=0).to(tl.int64) * inputs
+    else:
+        x += sample * inputs
+    total = tl.zeros([SAMPLES, COLUMNS], tl.float32)
+    for k in range(inputs):
+        factor = tl.load(x + k, mask=here, other=0.0)
+        if not FIRST:
+            factor = tl.where(factor > 0.0, factor, 0.0)
+        total = total + factor[:, None] * tl.load(weights + k * width, mask=there, other=0.0)[None, :]
+    total = total + tl.load(weights + inputs * width, mask=there, other=0.0)[None, :]
+    tl.store(z + sample[:, None] * width + j[None, :], total, mask=here[:, None] & there[None, :])
+
+
+@triton.jit
+def softmax_cross_entropy(
+    z, labels, rows, n, classes, errors, losses, wrong, ERRORS: tl.constexpr, SAMPLES: tl.constexpr
+):
+    """Write the losses of n samples, and either their errors p − onehot(y), flushed, or whether the argmax is wrong."""
+    i = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
+    here = i < n
+    z += i.to(tl.int64) * classes
+    label = tl.load(labels + tl.load(rows + i, mask=here, other=0), mask=here, other=0)
+    top = tl.load(z, mask=here, other=0.0)
+    best = tl.zeros([SAMPLES], tl.int32)
+    for c in range(1, classes):
+        value = tl.load(z + c, mask=here, other=0.0)
+        best = tl.where(value > top, c, best)
+        top = tl.where(value > top, value, top)
+    total = tl.zeros([SAMPLES], tl.float32)
+    for c in range(classes):
+        total = total + exp32(tl.load(z + c, mask=here, other=0.0) - top)
+    tl.store(losses + i, log32(total) - (tl.load(z + label, mask=here, other=0.0) - top), mask=here)
+    if ERRORS:
+        for c in range(classes):
+            error = tl.div_rn(exp32(tl.load(z + c, mask=here, other=0.0) - top), total)
+            error = tl.where(label == c, error - 1.0, error)
+            error = tl.where(tl.abs(error) < FLUSH, 0.0, error)
+            tl.store(errors + i.to(tl.int64) * classes + c, error, mask=here)
+    else:
+        tl.store(wrong + i, best != label, mask=here)
+
+
+@triton.jit
+def propagate(
+    held, at, errors, z, out, mu, inputs, width, SAMPLES: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Write the errors of the layer below: Σ_j δ_j w[k, j], j ascending from +0, and +0 unless z_k > 0."""
+    b = tl.program_id(0)
+    m = tl.program_id(1) * SAMPLES + tl.arange(0, SAMPLES)
+    k = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    here, there = m < mu, k < inputs
+    weights = tl.load(held + b).to(tl.pointer_type(tl.float32)) + at + k * width
+    sample = b.to(tl.int64) * mu + m
+    errors += sample * width
+    total = tl.zeros([SAMPLES, COLUMNS], tl.float32)
+    for j in range(width):
+        factor = tl.load(errors + j, mask=here, other=0.0)
+        total = total + factor[:, None] * tl.load(weights + j, mask=there, other=0.0)[None, :]
+    place, both = sample[:, None] * inputs + k[None, :], here[:, None] & there[None, :]
+    positive = tl.load(z + place, mask=both, other=0.0) > 0.0
+    tl.store(out + place, tl.where(positive, total, 0.0), mask=both)

@@ -1,0 +1,49 @@
+"""The device that kernels run on, and how they are launched."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fredsim.errors import ConfigError
+
+try:
+    import torch
+    import triton  # noqa: F401  what is missing is told apart here
+except ImportError as error:
+    raise ConfigError(
+        f"backend is cuda; it needs PyTorch and Triton ({error}): pip install 'fredsim[cuda]', or leave backend out"
+    ) from None
+
+__all__ = ["INTERPRETED", "device", "launch", "name", "tile"]
+
+#: Whether kernels run in Triton's interpreter, on the CPU.
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def device() -> torch.device:
+    """Return the device. Raises ConfigError where there is none."""
+    if INTERPRETED:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "backend is cuda; PyTorch finds no CUDA device here: leave backend out, or set TRITON_INTERPRET=1 to run "
+            "its kernels, slowly, on the CPU"
+        )
+    return torch.device("cuda")
+
+
+def name() -> str:
+    """Return the device's name."""
+    return "Triton's interpreter" if INTERPRETED else torch.cuda.get_device_name()
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
+    """Queue a kernel. Multiplications and additions are never fused; everything else is exact by itself."""
+    if min(grid) > 0:
+        kernel[grid](*arguments, num_warps=warps, enable_fp_fusion=False, **constants)
+
+
+def tile(length: int, most: int) -> int:
+    """Return how many elements a program takes at once, a power of two: the interpreter likes them in one go."""
+    return min(1 << max(0, length - 1).bit_length(), 4096 if INTERPRETED else most)

@@ -1,0 +1,261 @@
+"""The engine of the cuda backend: data on the device, work space, and the order in which kernels are queued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fredsim.cuda import dense, trees
+from fredsim.cuda.array import DeviceArray
+from fredsim.cuda.device import device, launch, name, tile
+from fredsim.cuda.queue import Queue
+from fredsim.cuda.rules import BLOCK, compile_rule
+from fredsim.datasets import Dataset, Split
+from fredsim.errors import ConfigError
+from fredsim.models import Mlp
+from fredsim.numerics import oracle
+from fredsim.numerics.rules import Rule
+from fredsim.shelf import Limits
+
+__all__ = ["CudaEngine", "CudaOperations"]
+
+Array = NDArray[np.float32]
+Update = Callable[..., bool]
+
+
+class CudaOperations:
+    """What servers, gates and compressors ask of the device."""
+
+    def __init__(self) -> None:
+        self._device = device()
+        self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
+        self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)
+
+    def zeros(self, size: int) -> Any:
+        """Return zeros, float32 (size,), on the device."""
+        return DeviceArray(torch.zeros(size, device=self._device))
+
+    def on_device(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
+        """Return host values as a tensor on the device."""
+        return torch.as_tensor(values, dtype=dtype).to(self._device)
+
+    def compile_rule(self, rule: Rule) -> Update:
+        """Return update(theta, *state, g, begin, end, *coefficients) → finite, in place on arrays of the device.
+
+        Arrays of the host, such as a server picks sparse rows into, go there and back.
+        """
+        kernel, count = compile_rule(rule), 2 + len(rule.state)
+
+        def update(*arguments: Any) -> bool:
+            begin, end, *coefficients = arguments[count:]
+            arrays = [self._taken(array)[begin:end] for array in arguments[:count]]
+            if begin == end:  # a call on nothing, to compile
+                arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
+            numbers = self.on_device([coefficients or [0.0]], torch.float32)
+            self._bad.fill_(1)
+            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._nowhere, 0, 1, self._bad)
+            for given, array in zip(arguments[: count - 1], arrays, strict=False):
+                if not isinstance(given, DeviceArray) and begin < end:
+                    given[begin:end] = array.cpu().numpy()
+            return bool(self._bad.item())
+
+        return update
+
+    def apply(
+        self,
+        kernel: Any,
+        arrays: Sequence[torch.Tensor],
+        gradients: torch.Tensor,
+        coefficients: torch.Tensor,
+        targets: torch.Tensor,
+        first: int,
+        events: int,
+        bad: torch.Tensor,
+    ) -> None:
+        """Queue a rule for a window of pushes; see fredsim.cuda.rules."""
+        size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
+        launch(
+            kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events, bad,
+            BLOCK=block,
+        )  # fmt: skip
+
+    def finite(self, array: Any) -> bool:
+        """Return whether every element is finite."""
+        return bool(torch.isfinite(self._taken(array)).all())
+
+    def duplicate(self, array: Any, out: Any) -> None:
+        """Copy an array, on the device or to it."""
+        out[...] = array
+
+    def mean(self, array: Any) -> float:
+        """Return the mean by the contract's tree in float64."""
+        values = self._taken(array).reshape(-1)
+        n = len(values)
+        while len(values) > 1:
+            sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
+            launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)
+            values = sums
+        return float((np.float64(values.item() if n else 0.0) + 0.0) / np.float64(n))
+
+    def _taken(self, array: Any) -> torch.Tensor:
+        """Return an array's tensor on the device; one of the host is copied there."""
+        if isinstance(array, DeviceArray):
+            return array.tensor
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+
+class CudaEngine(CudaOperations):
+    """Gradients of many minibatches in a few launches."""
+
+    threads = 1
+    seconds = float("nan")
+
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int) -> None:
+        super().__init__()
+        self.device_name: str | None = name()
+        self._sizes, self._mu, self._dataset = model.sizes, mu, dataset
+        self._size = model.layout.size
+        heights = [(inputs + 1) * width for inputs, width in pairwise(model.sizes)]
+        self._at = [sum(heights[:layer]) for layer in range(len(heights))]
+        self._placed = lru_cache(maxsize=3)(self._place)
+        self._batches = 0
+        self._make_room(1)
+
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+        """Compute all minibatches together; the gradients stay on the device."""
+        addresses = self.on_device([self._address(params) for params in held], torch.int64)
+        gradients, losses = self.queue(addresses, self.on_device(rows, torch.int32))
+        return DeviceArray(gradients), losses.cpu().numpy()
+
+    def queue(self, held: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queue the gradients (B, P) and losses (B, µ) of minibatches `rows` (B, µ), parameters at addresses `held`."""
+        batches, mu = rows.shape[0], self._mu
+        if batches > self._batches:
+            self._make_room(batches)
+        x, labels = self._placed(self._dataset.train)
+        self._forward(held, x, rows, self._z, batches, mu)
+        block = tile(batches * mu, 64)
+        launch(
+            dense.softmax_cross_entropy, (-(-batches * mu // block),), self._z[-1], labels, rows, batches * mu,
+            self._sizes[-1], self._errors[-1], self._losses, self._losses, ERRORS=True, SAMPLES=block, warps=2,
+        )  # fmt: skip
+        for layer in range(len(self._sizes) - 2, 0, -1):
+            inputs, width = self._sizes[layer : layer + 2]
+            samples, columns = tile(mu, 16), tile(inputs, 64)
+            launch(
+                dense.propagate, (batches, -(-mu // samples), -(-inputs // columns)), held, self._at[layer],
+                self._errors[layer], self._z[layer - 1], self._errors[layer - 1], mu, inputs, width,
+                SAMPLES=samples, COLUMNS=columns,
+            )  # fmt: skip
+        self._sum_gradients(x, rows, batches)
+        return self._grads[:batches], self._losses[:batches]
+
+    def _forward(
+        self, held: torch.Tensor, x: torch.Tensor, rows: torch.Tensor, z: Sequence[torch.Tensor], batches: int, mu: int
+    ) -> None:
+        for layer, (inputs, width) in enumerate(pairwise(self._sizes)):
+            samples, columns = tile(mu, 16), tile(width, 64)
+            launch(
+                dense.forward, (batches, -(-mu // samples), -(-width // columns)), held, self._at[layer],
+                x if layer == 0 else z[layer - 1], rows, z[layer], mu, inputs, width,
+                FIRST=layer == 0, SAMPLES=samples, COLUMNS=columns,
+            )  # fmt: skip
+
+    def _sum_gradients(self, x: torch.Tensor, rows: torch.Tensor, batches: int) -> None:
+        """Queue the weight gradients of all layers, and the folding of what large minibatches leave."""
+        mu, parts = self._mu, self._parts[0]
+        leaves = tile(mu, trees.LEAVES) if parts == 1 else trees.LEAVES
+        for layer, (inputs, width) in enumerate(pairwise(self._sizes)):
+            height, columns = tile(inputs + 1, 16), tile(width, 64)
+            launch(
+                trees.weight_gradient, (batches, parts, -(-(inputs + 1) // height) * -(-width // columns)),
+                x if layer == 0 else self._z[layer - 1], rows, self._errors[layer],
+                self._grads if parts == 1 else self._sums[0], self._size, self._at[layer], mu, inputs, width,
+                FIRST=layer == 0, WHOLE=parts == 1, COUNT=leaves, ROWS=height, COLUMNS=columns,
+            )  # fmt: skip
+        block = tile(self._size, 1024)
+        for level, (count, left) in enumerate(pairwise(self._parts)):
+            launch(
+                trees.fold, (batches, left, -(-self._size // block)), self._sums[level],
+                self._grads if left == 1 else self._sums[level + 1], count, self._size, mu,
+                WHOLE=left == 1, COUNT=tile(count, trees.LEAVES), BLOCK=block,
+            )  # fmt: skip
+
+    def _make_room(self, batches: int) -> None:
+        """Make work space for so many minibatches: z, errors, losses, gradients, and sums of subtrees."""
+        self._batches, mu = batches, self._mu
+
+        def room(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, device=self._device)
+
+        self._z = [room(batches, mu, width) for width in self._sizes[1:]]
+        self._errors = [room(batches, mu, width) for width in self._sizes[1:]]
+        self._losses, self._grads = room(batches, mu), room(batches, self._size)
+        self._parts = [-(-mu // trees.LEAVES)]  # subtrees of a minibatch, level by level
+        while self._parts[-1] > 1:
+            self._parts.append(-(-self._parts[-1] // trees.LEAVES))
+        self._sums = [room(batches, count, self._size) for count in self._parts[:-1]]
+
+    def _place(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        """Put a split on the device: its inputs and labels."""
+        return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
+
+    def _address(self, params: Any) -> int:
+        return int(self._taken(params).data_ptr())
+
+    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
+        """Evaluate a part of the data set in one go."""
+        split: Split = getattr(self._dataset, part)
+        n = len(split)
+        if n == 0:
+            return float("nan"), float("nan")
+        x, labels = self._placed(split)
+        here = self._taken(params)
+        held, rows = self.on_device([here.data_ptr()], torch.int64), torch.arange(n, dtype=torch.int32).to(self._device)
+        z = [torch.empty((1, n, width), device=self._device) for width in self._sizes[1:]]
+        losses, wrong = torch.empty(n, device=self._device), torch.empty(n, dtype=torch.bool, device=self._device)
+        self._forward(held, x, rows, z, 1, n)
+        block = tile(n, 64)
+        launch(
+            dense.softmax_cross_entropy, (-(-n // block),), z[-1], labels, rows, n, self._sizes[-1], losses, losses,
+            wrong, ERRORS=False, SAMPLES=block, warps=2,
+        )  # fmt: skip
+        return oracle.mean64(losses.cpu().numpy()), float(wrong.sum().item() / n)
+
+    def machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> Queue:
+        """Return a machine for events that are all known ahead."""
+        return Queue(self, rule, params, arrays, places)
+
+    def shelf(self, limits: Limits) -> Any:
+        """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
+        if limits.memory is not None:
+            raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
+        return DeviceShelf(self, self._size)
+
+    def close(self) -> None:
+        """Do nothing: memory goes with the engine."""
+
+
+class DeviceShelf:
+    """Gives out arrays on the device, and takes them back; as fredsim.shelf.Shelf."""
+
+    def __init__(self, operations: CudaOperations, size: int) -> None:
+        self._operations, self._size = operations, size
+        self._free: list[Any] = []
+
+    def take(self) -> Any:
+        """Return an array, its contents arbitrary."""
+        return self._free.pop() if self._free else self._operations.zeros(self._size)
+
+    def give_back(self, array: Any) -> None:
+        """Take an array that nobody uses any more."""
+        self._free.append(array)
+
+    def rest(self, array: Any) -> None:
+        """Do nothing."""

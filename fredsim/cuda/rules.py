@@ -1,0 +1,145 @@
+"""One kernel from an elementwise rule, for a whole window of pushes: state stays in registers from push to push."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from fredsim.numerics import rules
+from fredsim.numerics.rules import FLUSH, Rule
+
+__all__ = ["BLOCK", "compile_rule"]
+
+BLOCK = 1024
+
+TEMPLATE = '''
+import triton
+import triton.language as tl
+
+FLUSH = tl.constexpr({flush})
+
+
+@triton.jit
+def quotient(x, y):
+    return tl.div_rn(x, y)
+
+
+@triton.jit
+def sqrt(x):
+    return tl.sqrt_rn(x)
+
+
+@triton.jit
+def absolute(x):
+    return tl.abs(x)
+
+
+@triton.jit
+def where(condition, x, y):
+    return tl.where(condition, x, y)
+
+
+{functions}
+
+
+@triton.jit(do_not_specialize=["first", "events"])
+def apply(
+    {pointers}, gradients, apart, coefficients, targets, size, first, events, bad, BLOCK: tl.constexpr
+):
+    """Apply the rule for `events` pushes in turn, whose gradients are `apart` elements apart.
+
+    `coefficients` are float32 (events, {count}). After push e, θ is also written to the address targets[e], unless that
+    is 0. `bad` becomes first + e for the first push after which θ is not finite, if that is less.
+    """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = i < size
+    {loads}
+    worst = tl.zeros([BLOCK], tl.int32) + events
+    for e in range(events):
+        g = tl.load(gradients + i, mask=here, other=0.0)
+        gradients += apart
+        {numbers}
+        {results} = {rule}({arguments})
+        worst = tl.where(here & (worst == events) & (theta * 0.0 != 0.0), e, worst)
+        target = tl.load(targets + e)
+        if target != 0:
+            tl.store(target.to(tl.pointer_type(tl.float32)) + i, theta, mask=here)
+    {stores}
+    found = tl.min(worst, axis=0)
+    if found < events:
+        tl.atomic_min(bad, first + found)
+'''
+
+
+class Exact(ast.NodeTransformer):
+    """Writes divisions as Triton's exact one, and leaves out annotations."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Replace x / y."""
+        self.generic_visit(node)
+        numbers = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
+        if not isinstance(node.op, ast.Div) or numbers:
+            return node
+        return ast.Call(ast.Name("quotient", ast.Load()), [node.left, node.right], [])
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        """Replace x /= y."""
+        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
+            return node
+        whole = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return ast.Assign([node.target], self.visit_BinOp(whole))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """Leave out annotations, and compile."""
+        self.generic_visit(node)
+        node.returns = None
+        for argument in node.args.args:
+            argument.annotation = None
+        node.decorator_list = [ast.Attribute(ast.Name("triton", ast.Load()), "jit", ast.Load())]
+        return node
+
+
+def _triton(function: Callable[..., Any]) -> str:
+    """Return a rule's function as one of Triton's."""
+    tree = Exact().visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+@functools.cache
+def compile_rule(rule: Rule) -> Any:
+    """Return the kernel of a rule."""
+    arrays, name = ("theta", *rule.state), rule.function.__name__
+    separator, deeper = "\n    ", "\n        "
+    source = TEMPLATE.format(
+        flush=repr(FLUSH),
+        functions="\n\n\n".join(map(_triton, (rules.flush, rules.positive_part, rules.sign, rule.function))),
+        pointers=", ".join(f"p_{x}" for x in arrays),
+        count=len(rule.coefficients),
+        loads=separator.join(f"{x} = tl.load(p_{x} + i, mask=here, other=0.0)" for x in arrays),
+        numbers=deeper.join(
+            f"c_{x} = tl.load(coefficients + e * {len(rule.coefficients)} + {number})"
+            for number, x in enumerate(rule.coefficients)
+        )
+        or "pass",
+        results=", ".join(arrays),
+        rule=name,
+        arguments=", ".join([*arrays, "g", *(f"c_{x}" for x in rule.coefficients)]),
+        stores=separator.join(f"tl.store(p_{x} + i, {x}, mask=here)" for x in arrays),
+    )
+    return _module(source, f"the update of {rule.function.__module__}.{name}").apply
+
+
+def _module(source: str, purpose: str) -> ModuleType:
+    """Return the module of a source text, which Triton will want to read."""
+    file = f"<fredsim: {purpose} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    module = ModuleType("fredsim.cuda.generated", f"Generated by fredsim: {purpose}.")
+    exec(compile(source, file, "exec"), module.__dict__)
+    return module

@@ -1,0 +1,104 @@
+"""Sums by the contract's balanced binary tree: weight gradients over the minibatch, and means over a flat array.
+
+A leaf that is missing is +0: adding it passes its partner up unchanged, as leaving it out does.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["BLOCK", "LEAVES", "fold", "sum_blocks", "weight_gradient"]
+
+#: Leaves that one program sums. Of a larger minibatch every LEAVES samples are a subtree, whose sums `fold` adds up.
+LEAVES = 64
+#: Elements of an array that one program sums.
+BLOCK = 1024
+
+
+@triton.jit
+def weight_gradient(
+    x, rows, errors, out, apart, at, mu, inputs, width,
+    FIRST: tl.constexpr, WHOLE: tl.constexpr, COUNT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write sums over COUNT samples of activation × error, bias row last, to out[at :] of each minibatch and subtree.
+
+    What enters a layer is as fredsim.cuda.dense.forward takes it. Where a minibatch is one subtree (WHOLE), its mean is
+    written. Results of (B, subtrees) are `apart` elements apart.
+    """
+    b, s = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    tiles = tl.cdiv(width, COLUMNS)
+    k = tl.program_id(2) // tiles * ROWS + tl.arange(0, ROWS)
+    j = tl.program_id(2) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    if FIRST:
+        rows += b * mu
+    else:
+        x += b * mu * inputs
+    total = subtree(x, rows, errors + b * mu * width, s * COUNT, mu, inputs, width, k, j, FIRST, COUNT)
+    if WHOLE:
+        total = tl.div_rn(total + 0.0, mu.to(tl.float32))
+    out += (b * tl.num_programs(1) + s) * apart + at
+    tl.store(out + k[:, None] * width + j[None, :], total, mask=(k <= inputs)[:, None] & (j < width)[None, :])
+
+
+@triton.jit
+def subtree(x, rows, errors, m, mu, inputs, width, k, j, FIRST: tl.constexpr, COUNT: tl.constexpr):
+    """Return the sum of the leaves of samples m … m + COUNT − 1."""
+    if COUNT == 1:
+        factor = tl.where(k == tl.where(m < mu, inputs, -1), 1.0, entering(x, rows, m, mu, inputs, k, FIRST))
+        error = tl.load(errors + m * width + j, mask=j < tl.where(m < mu, width, 0), other=0.0)
+        return factor[:, None] * error[None, :]
+    else:
+        left = subtree(x, rows, errors, m, mu, inputs, width, k, j, FIRST, COUNT // 2)
+        return left + subtree(x, rows, errors, m + COUNT // 2, mu, inputs, width, k, j, FIRST, COUNT // 2)
+
+
+@triton.jit
+def entering(x, rows, m, mu, inputs, k, FIRST: tl.constexpr):
+    """Return what enters a layer from sample m, 0 beyond the minibatch and the inputs."""
+    here = k < tl.where(m < mu, inputs, 0)
+    if FIRST:
+        row = tl.load(rows + m, mask=m < mu, other=0).to(tl.int64)
+        return tl.load(x + row * inputs + k, mask=here, other=0.0)
+    else:
+        z = tl.load(x + m * inputs + k, mask=here, other=0.0)
+        return tl.where(z > 0.0, z, 0.0)
+
+
+@triton.jit
+def fold(sums, out, count, size, mu, WHOLE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Add up COUNT consecutive sums of (B, count, size) to (B, ⌈count/COUNT⌉, size); of one that is left, the mean."""
+    b, s = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    i = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    total = sums_of(sums + b * count * size, s * COUNT, count, size, i, COUNT)
+    if WHOLE:
+        total = tl.div_rn(total + 0.0, mu.to(tl.float32))
+    tl.store(out + (b * tl.num_programs(1) + s) * size + i, total, mask=i < size)
+
+
+@triton.jit
+def sums_of(sums, s, count, size, i, COUNT: tl.constexpr):
+    """Return the sum of the sums s … s + COUNT − 1."""
+    if COUNT == 1:
+        return tl.load(sums + s.to(tl.int64) * size + i, mask=i < tl.where(s < count, size, 0), other=0.0)
+    else:
+        left = sums_of(sums, s, count, size, i, COUNT // 2)
+        return left + sums_of(sums, s + COUNT // 2, count, size, i, COUNT // 2)
+
+
+@triton.jit
+def sum_blocks(array, n, out, BLOCK: tl.constexpr):
+    """Write the sum in float64 of each BLOCK elements of an array (n,), a whole subtree each."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(array + i, mask=i < n, other=0.0).to(tl.float64)
+    tl.store(out + tl.program_id(0) + tl.arange(0, 1), pairs(values, BLOCK))
+
+
+@triton.jit
+def pairs(values, COUNT: tl.constexpr):
+    """Add neighbours until one is left, (1,)."""
+    if COUNT == 1:
+        return values
+    else:
+        even, odd = tl.split(tl.reshape(values, [COUNT // 2, 2]))
+        return pairs(even + odd, COUNT // 2)
