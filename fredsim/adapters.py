@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
+from fredsim.compressors.base import Compressor
 from fredsim.dispatchers.base import Dispatcher
 from fredsim.dispatchers.gates import Budget, Gate, Statistics
 from fredsim.errors import FredsimError, SimulationError
@@ -295,9 +296,16 @@ class AdaptedCompressor(Adapted):
         self._size = layout.size
         self._call("init", "", layout, streams)
 
+    def use(self, operations: Operations) -> None:
+        """Let a compressor of ours compute by these."""
+        if isinstance(self._inner, Compressor):
+            self._inner.operations = operations
+
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what the server decodes, and the bytes it took."""
         where = f"client {client}, iteration {step}"
+        if not getattr(self._inner, "on_device", False):
+            push = np.asarray(push)
         result = self._call("compress", where, push, client, step)
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")

@@ -205,6 +205,8 @@ class Snapshots(Simulation):
             shelf=parts.engine.shelf(parts.limits),
         )
         self._warm()
+        if parts.protocol.compressor is not None:
+            parts.protocol.compressor.use(parts.engine)
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)
         self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
         self._order: deque[int] = deque()  # choices drawn ahead

@@ -19,13 +19,12 @@ import numpy as np
 
 from fredsim.hyper import Positive
 from fredsim.layout import Layout
-from fredsim.numerics import ternary
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
 from fredsim.servers.parameter_store import ParameterStore
-from fredsim.streams import Stream
 
 __all__ = ["TernarySync"]
 
@@ -53,7 +52,7 @@ class TernarySync(ElementwiseServer):
         self.store = ParameterStore()
         for name, view in self._layout.split(self.params).items():
             self.store.init(f"scaler/{name}", [1], "float32")
-            self.store.init(f"codes/{name}", [ternary.packed_size(view.size)], "uint8")
+            self.store.init(f"codes/{name}", [packed_size(view.size)], "uint8")
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
@@ -81,26 +80,25 @@ class TernarySync(ElementwiseServer):
 
     def _exchange(self, name: str, at: slice) -> Array:
         """Return the mean of one tensor's ternary gradients, through the store."""
-        h, store = self.hyper, self.store
+        h, store, compute = self.hyper, self.store, self.operations.ternary
         scalers, codes = f"scaler/{name}", f"codes/{name}"
         store.clear(scalers)
         store.clear(codes)
         tensors = {}
         for client, grad in self._round.items():
-            part = grad[at] if h.clip_sigma is None else ternary.clip(grad[at], h.clip_sigma)
+            part = grad[at] if h.clip_sigma is None else compute.clip(grad[at], h.clip_sigma)
             tensors[client] = part
-            store.client(client).push_parameter(scalers, ternary.scaler(part))
+            store.client(client).push_parameter(scalers, compute.scaler(part))
         shared = np.float32(store.client(0).pull_parameter(scalers, "max")[0])
         if not np.isfinite(shared):  # the codes have no way to say so
             return np.full(at.stop - at.start, np.nan, np.float32)
         decoded = []
         for client, part in tensors.items():
-            s = shared if h.share_scaler else ternary.scaler(part)
-            words = self.streams.run_of_words(Stream.COMPRESSION, at.stop, self.timestamp, client)[at]
-            packed = ternary.pack(ternary.quantise(part, s, words))
+            s = shared if h.share_scaler else compute.scaler(part)
+            packed = compute.encode(part, s, Draws(self.streams, at.start, self.timestamp, client))
             store.client(client).push_parameter(codes, packed)
             if not h.share_scaler:
-                decoded.append(s * ternary.unpack(packed, part.size).astype(np.float32))
+                decoded.append(np.asarray(compute.decode(packed, part.size, s)))
         if h.share_scaler:
             mean: Array = store.client(0).pull_parameter(
                 codes, "decode_average", count=at.stop - at.start, scaler=shared
@@ -110,7 +108,7 @@ class TernarySync(ElementwiseServer):
 
     def bytes_pushed(self) -> int:
         """Return the bytes of one client's push: a scaler and the packed codes of each tensor."""
-        return sum(4 + ternary.packed_size(at.stop - at.start) for at in self._slices().values())
+        return sum(4 + packed_size(at.stop - at.start) for at in self._slices().values())
 
     def bytes_fetched(self) -> int:
         """Return the bytes of one client's pull: each tensor's scaler, where shared, and its mean gradient."""

@@ -161,4 +161,6 @@ def test_a_figure_that_cannot_be_written(done: Path, refused: Refused) -> None:
 
 
 def test_verify_on_an_unknown_backend(done: Path, refused: Refused) -> None:
-    refused("verify", done, "--backend", "gpu", says=("backend: is 'gpu'; it must be 'auto', 'numpy', 'numba' or 'cuda'",))
+    refused(
+        "verify", done, "--backend", "gpu", says=("backend: is 'gpu'; it must be 'auto', 'numpy', 'numba' or 'cuda'",)
+    )

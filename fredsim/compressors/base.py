@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fredsim.hyper import Configurable
 from fredsim.layout import Layout
+from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.streams import Stream, Streams
 
 __all__ = ["Compressor", "PerTensor"]
@@ -23,6 +24,10 @@ class Compressor(Configurable):
     citation: ClassVar[str] = ""
     #: Whether each client keeps an array (P,) of what it has not sent.
     keeps_residual: ClassVar[bool] = False
+    #: Whether it works on arrays where the backend computes; to others pushes come on the host.
+    on_device: ClassVar[bool] = False
+    #: What computes: the loop puts its own here.
+    operations: Operations = NumpyOperations()
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start over."""

@@ -7,32 +7,39 @@ Wen et al. 2017, "TernGrad", arXiv:1705.07878. Two bits a value and four bytes a
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fredsim.compressors.base import Array, PerTensor
+from fredsim.compressors.base import Array, Compressor
 from fredsim.hyper import HyperParameters, Positive
-from fredsim.numerics import ternary
+from fredsim.numerics.ternary import Draws, packed_size
 
 __all__ = ["Ternary"]
 
 
-class Ternary(PerTensor):
+class Ternary(Compressor):
     """Three values a tensor."""
 
     idea = "three values a tensor, two bits each, unbiased"
     citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878"
-    draws = True
+    on_device = True
 
     class Hyper(HyperParameters):
         """`clip_sigma` null does not clip."""
 
         clip_sigma: Positive | None = None
 
-    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Quantise, pack and decode."""
-        part = g if self.hyper.clip_sigma is None else ternary.clip(g, self.hyper.clip_sigma)
-        s, size = ternary.scaler(part), 4 + ternary.packed_size(g.size)
-        if not np.isfinite(s):  # the codes have no way to say so
-            return np.full_like(g, np.nan), size
-        codes = ternary.unpack(ternary.pack(ternary.quantise(part, s, words)), g.size)
-        return s * codes.astype(np.float32), size
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Quantise, pack and decode, tensor by tensor."""
+        out, compute = self.operations.zeros(push.size), self.operations.ternary
+        begin = size = 0
+        for tensor in self._layout.split(push).values():
+            part = slice(begin, begin + tensor.size)
+            g = push[part] if self.hyper.clip_sigma is None else compute.clip(push[part], self.hyper.clip_sigma)
+            s = compute.scaler(g)
+            if np.isfinite(s):
+                packed = compute.encode(g, s, Draws(self._streams, begin, step, client))
+                out[part] = compute.decode(packed, tensor.size, s)
+            else:  # the codes have no way to say so
+                out[part] = np.nan
+            begin = part.stop
+            size += 4 + packed_size(tensor.size)
+        return out, size

@@ -16,11 +16,13 @@ from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import device, launch, name, tile
 from fredsim.cuda.queue import Queue
 from fredsim.cuda.rules import BLOCK, compile_rule
+from fredsim.cuda.ternary import CudaTernary
 from fredsim.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.ternary import Ternary
 from fredsim.shelf import Limits
 
 __all__ = ["CudaEngine", "CudaOperations"]
@@ -34,6 +36,7 @@ class CudaOperations:
 
     def __init__(self) -> None:
         self._device = device()
+        self.ternary: Ternary = CudaTernary(self)
         self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
         self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)
 
@@ -54,7 +57,7 @@ class CudaOperations:
 
         def update(*arguments: Any) -> bool:
             begin, end, *coefficients = arguments[count:]
-            arrays = [self._taken(array)[begin:end] for array in arguments[:count]]
+            arrays = [self.taken(array)[begin:end] for array in arguments[:count]]
             if begin == end:  # a call on nothing, to compile
                 arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
             numbers = self.on_device([coefficients or [0.0]], torch.float32)
@@ -87,7 +90,7 @@ class CudaOperations:
 
     def finite(self, array: Any) -> bool:
         """Return whether every element is finite."""
-        return bool(torch.isfinite(self._taken(array)).all())
+        return bool(torch.isfinite(self.taken(array)).all())
 
     def duplicate(self, array: Any, out: Any) -> None:
         """Copy an array, on the device or to it."""
@@ -95,15 +98,18 @@ class CudaOperations:
 
     def mean(self, array: Any) -> float:
         """Return the mean by the contract's tree in float64."""
-        values = self._taken(array).reshape(-1)
-        n = len(values)
+        values = self.taken(array).reshape(-1)
+        return float(self.total(values) / np.float64(len(values)))
+
+    def total(self, values: torch.Tensor) -> float:
+        """Return the sum in float64 by the contract's tree."""
         while len(values) > 1:
             sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
             launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)
             values = sums
-        return float((np.float64(values.item() if n else 0.0) + 0.0) / np.float64(n))
+        return float(values.item() if len(values) else 0.0) + 0.0
 
-    def _taken(self, array: Any) -> torch.Tensor:
+    def taken(self, array: Any) -> torch.Tensor:
         """Return an array's tensor on the device; one of the host is copied there."""
         if isinstance(array, DeviceArray):
             return array.tensor
@@ -207,7 +213,7 @@ class CudaEngine(CudaOperations):
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
 
     def _address(self, params: Any) -> int:
-        return int(self._taken(params).data_ptr())
+        return int(self.taken(params).data_ptr())
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
         """Evaluate a part of the data set in one go."""
@@ -216,7 +222,7 @@ class CudaEngine(CudaOperations):
         if n == 0:
             return float("nan"), float("nan")
         x, labels = self._placed(split)
-        here = self._taken(params)
+        here = self.taken(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), torch.arange(n, dtype=torch.int32).to(self._device)
         z = [torch.empty((1, n, width), device=self._device) for width in self._sizes[1:]]
         losses, wrong = torch.empty(n, device=self._device), torch.empty(n, dtype=torch.bool, device=self._device)

@@ -20,6 +20,7 @@ from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.ternary import NumpyTernary, Ternary
 from fredsim.shelf import Limits, Shelf
 
 __all__ = ["NumbaEngine"]
@@ -35,6 +36,7 @@ class NumbaEngine:
     """Gradients of many minibatches at once, on a team of threads."""
 
     device_name: str | None = None
+    ternary: Ternary = NumpyTernary()
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         self.model = model

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.ternary import NumpyTernary, Ternary
 
 __all__ = ["Kernel", "NumpyOperations", "Operations"]
 
@@ -20,6 +21,9 @@ Kernel = Callable[..., bool]
 
 class Operations(Protocol):
     """The interface. Arrays are float32; they lie where the backend computes, and answer to NumPy's operators."""
+
+    #: Quantisation to three values.
+    ternary: Ternary
 
     def zeros(self, size: int) -> Array:
         """Return zeros (size,)."""
@@ -44,6 +48,8 @@ class Operations(Protocol):
 
 class NumpyOperations:
     """The oracle's."""
+
+    ternary: Ternary = NumpyTernary()
 
     def zeros(self, size: int) -> Array:
         """Return zeros."""

@@ -9,15 +9,75 @@ of byte i ÷ 4, and the unused slots of the last byte hold 01.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
+from fredsim.streams import Stream, Streams
 
-__all__ = ["clip", "pack", "packed_size", "quantise", "scaler", "unpack"]
+__all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packed_size", "quantise", "scaler", "unpack"]
 
 Array = NDArray[np.float32]
 SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random words of a tensor's elements, which stand from `begin` on in the flat vector."""
+
+    streams: Streams
+    begin: int
+    step: int
+    client: int
+
+    def words(self, count: int) -> NDArray[np.uint32]:
+        """Return the words of `count` elements."""
+        end = self.begin + count
+        return self.streams.run_of_words(Stream.COMPRESSION, end, self.step, self.client)[self.begin :]
+
+
+class Ternary(Protocol):
+    """What a backend computes of this; tensors are flat arrays that lie where it computes."""
+
+    def scaler(self, g: Array) -> np.float32:
+        """Return max|g|; NaN where one is in it."""
+        ...
+
+    def clip(self, g: Array, sigmas: float) -> Array:
+        """Return g clipped to ±sigmas·σ."""
+        ...
+
+    def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
+        """Return g quantised with the scaler s, which is finite, and packed, (⌈n/4⌉,), on the host."""
+        ...
+
+    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
+        """Return s times the first `count` values."""
+        ...
+
+
+class NumpyTernary:
+    """The functions of this module."""
+
+    def scaler(self, g: Array) -> np.float32:
+        """Return max|g|."""
+        return scaler(g)
+
+    def clip(self, g: Array, sigmas: float) -> Array:
+        """Clip."""
+        return clip(g, sigmas)
+
+    def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
+        """Quantise and pack."""
+        return pack(quantise(g, s, draws.words(g.size)))
+
+    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
+        """Unpack and scale."""
+        decoded: Array = s * unpack(packed, count).astype(np.float32)
+        return decoded
 
 
 def scaler(g: Array) -> np.float32:
@@ -33,11 +93,13 @@ def clip(g: Array, sigmas: float) -> Array:
     wide = g.reshape(-1).astype(np.float64)
     with np.errstate(all="ignore"):  # what is not finite passes as it is
         squares = (wide - mean64(g)) ** 2
-        bound = np.float32(sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
-    if bound == 0:
-        return g
-    clipped = np.where(g > bound, bound, np.where(g < -bound, -bound, g))
-    return clipped.astype(np.float32)
+        return clipped(g, sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
+
+
+def clipped(g: Array, bound: Any) -> Array:
+    """Return g clipped to ±`bound` rounded to float32, g itself where that is 0."""
+    bound = np.float32(bound)
+    return g if bound == 0 else np.where(g > bound, bound, np.where(g < -bound, -bound, g))
 
 
 def quantise(g: Array, s: np.float32, words: NDArray[np.uint32]) -> NDArray[np.int8]:
