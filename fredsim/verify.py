@@ -28,7 +28,8 @@ def verify(
     that was interrupted is run as far as it came.
     """
     config = read_document(result.folder / "config.yaml")
-    experiment = resolve(config.data | ({"backend": backend} if backend else {}), config)
+    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
+    experiment = resolve(config.data | instead, config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
     files = ("metrics.csv", "staleness.csv")
     difference(result, result, files)  # what cannot be read is found before the run, not after it

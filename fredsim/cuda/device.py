@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from fredsim.errors import ConfigError
 
 try:
@@ -41,7 +43,8 @@ def name() -> str:
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
     """Queue a kernel. Multiplications and additions are never fused; everything else is exact by itself."""
     if min(grid) > 0:
-        kernel[grid](*arguments, num_warps=warps, enable_fp_fusion=False, **constants)
+        with np.errstate(all="ignore"):  # the interpreter computes by NumPy
+            kernel[grid](*arguments, num_warps=warps, enable_fp_fusion=False, **constants)
 
 
 def tile(length: int, most: int) -> int:

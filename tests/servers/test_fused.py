@@ -17,14 +17,11 @@ from fredsim.numerics.rules import Rule
 Array = NDArray[np.float32]
 
 
-class Fused:
+class Fused(NumpyOperations):
     """Operations of the compiled backend."""
 
     def compile_rule(self, rule: Rule) -> Kernel:
         return compile_rule(rule)
-
-    def mean(self, array: Array) -> float:
-        return NumpyOperations().mean(array)
 
 
 def test_compiled_rules_give_the_bits_of_numpy(

@@ -1,0 +1,44 @@
+"""Every server on a device gives the bits that it gives on NumPy: parameters, state, what it hands out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+SIZE, PUSHES = 500, 30
+
+
+def test_rules_on_a_device_give_the_bits_of_numpy(
+    spec: dict[str, Any], exchange: Callable[..., Any], make: Callable[[Mapping[str, Any]], Any]
+) -> None:
+    from fredsim.cuda.array import DeviceArray
+    from fredsim.cuda.engine import CudaOperations
+
+    operations = CudaOperations()
+    one, two = exchange(spec, size=SIZE, drops=0.1), exchange(spec, size=SIZE, drops=0.1)
+    server = make(spec)
+    getattr(server, "server", server).operations = operations
+    server.init(one.server.params, one.clients)
+    two.server = server
+    for ex in (one, two):  # from a fixed draw: gradients whose squares are subnormal, and large ones
+        scales = np.exp(np.random.default_rng(1).uniform(-60, 5, SIZE)).astype(np.float32)
+        for _ in range(PUSHES):
+            client = int(ex.rng.choice(sorted(ex.eligible)))
+            gradients = [g * scales for g in ex.gradients()]
+            if ex is two:
+                gradients = [DeviceArray(operations.taken(g)) for g in gradients]
+            ex.push(client, gradients)
+    states = one.server.take_state(), two.server.take_state()
+    assert isinstance(server.params, DeviceArray)
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[0].items():
+        assert np.asarray(value).tobytes() == np.asarray(states[1][name]).tobytes(), name
+    for mine, other in zip(one.held, two.held, strict=True):
+        assert mine.tobytes() == np.asarray(other).tobytes()
+    assert one.server.timestamp >= 3
+    server.put_state(states[0])  # and a state can be put back
+    assert np.asarray(server.params).tobytes() == states[0]["params"].tobytes()
