@@ -27,6 +27,7 @@ __all__ = [
     "FusedEngine",
     "Machine",
     "NumpyEngine",
+    "QueueMachine",
     "QueueingEngine",
     "found_backend",
     "make_engine",
@@ -131,6 +132,10 @@ class QueueingEngine(Engine, Protocol):
 
 class QueueMachine(Protocol):
     """Events that are queued on a device (fredsim.cuda.queue)."""
+
+    def warm(self) -> None:
+        """Compile before any clock runs."""
+        ...
 
     def advance(
         self,

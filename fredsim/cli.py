@@ -71,6 +71,8 @@ def run(
         console = Console()
         console = console if console.is_terminal else Console(width=160)  # a pipe or a file has no edge to wrap at
         console.print(_table(results))
+        for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
+            typer.echo(f"backend: {backend}{device and f', {device}'}")
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
     if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.runs):
         raise typer.Exit(130)
@@ -115,7 +117,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
 
 
-LIVE = {"hand": "works", "fused": "versions", "snapshots": "versions"}
+LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
 def _bytes(size: float) -> str:

@@ -171,11 +171,11 @@ def execute(
     digest = experiment.digest
     prepared = prepare(experiment, root)
     experiment, length = prepared.experiment, prepared.length
-    claim(folder, "config.yaml", dump_yaml(experiment.plain()))
-    (folder / "summary.json").unlink(missing_ok=True)
     backend = found_backend(experiment.backend)
     engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
     try:
+        claim(folder, "config.yaml", dump_yaml(experiment.plain()))
+        (folder / "summary.json").unlink(missing_ok=True)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = simulate(length if until is None else Length(until, None))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import FusedEngine, Machine, QueueingEngine
+from fredsim.backends import FusedEngine, Machine, QueueingEngine, QueueMachine
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
@@ -172,13 +172,19 @@ class WorkInHand(Foreseen):
 class Queued(Foreseen):
     """Clients hold the parameters they fetched, in places on a device."""
 
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        self._make_machine(1).warm()
+
+    def _make_machine(self, places: int) -> QueueMachine:
+        server = self._server.elementwise
+        engine = cast(QueueingEngine, self._engine)
+        return engine.machine(server.rule, server.params, server.state_of(0), places)
+
     def _begin(self, seen: Foresight) -> None:
         """Find a place for what each client will hold."""
-        server = self._server.elementwise
         self._held, self._kept, places = places_of(seen)
-        self._machine = cast(QueueingEngine, self._engine).machine(
-            server.rule, server.params, server.state_of(0), places
-        )
+        self._machine = self._make_machine(places)
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Queue some events."""

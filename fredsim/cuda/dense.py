@@ -2,7 +2,8 @@
 
 The same bits as fredsim.numerics.oracle. A product with a zero factor is formed, not left out: adding it changes no sum
 that begins at +0 while parameters are finite. `held` are the addresses of each minibatch's flat parameters; `rows` the
-samples, int32 (B, µ); a layer's z and errors stand as (B, µ, width).
+samples, int32 (B, µ); a layer's z and errors stand as (B, µ, width). Slices of a stretch begin anywhere: no
+kernel is specialised on how they are aligned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["forward", "propagate", "softmax_cross_entropy"]
 FLUSH = tl.constexpr(2.0**-62)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["held", "rows"])
 def forward(
     held, at, x, rows, z, mu, inputs, width,
     FIRST: tl.constexpr, SAMPLES: tl.constexpr, COLUMNS: tl.constexpr,
@@ -47,7 +48,7 @@ def forward(
     tl.store(z + sample[:, None] * width + j[None, :], total, mask=here[:, None] & there[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows"])
 def softmax_cross_entropy(
     z, labels, rows, n, classes, errors, losses, wrong, ERRORS: tl.constexpr, SAMPLES: tl.constexpr
 ):
@@ -76,7 +77,7 @@ def softmax_cross_entropy(
         tl.store(wrong + i, best != label, mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["held"])
 def propagate(
     held, at, errors, z, out, mu, inputs, width, SAMPLES: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip

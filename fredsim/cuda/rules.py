@@ -49,7 +49,7 @@ def where(condition, x, y):
 {functions}
 
 
-@triton.jit(do_not_specialize=["first", "events"])
+@triton.jit(do_not_specialize=["first", "events"], do_not_specialize_on_alignment=["coefficients", "targets"])
 def apply(
     {pointers}, gradients, apart, coefficients, targets, size, first, events, bad, BLOCK: tl.constexpr
 ):

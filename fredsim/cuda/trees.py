@@ -16,7 +16,7 @@ LEAVES = 64
 BLOCK = 1024
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows"])
 def weight_gradient(
     x, rows, errors, out, apart, at, mu, inputs, width,
     FIRST: tl.constexpr, WHOLE: tl.constexpr, COUNT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,

@@ -1,0 +1,187 @@
+"""Whole runs on a CUDA device, or in Triton's interpreter where there is none: the same bits as on the CPU."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.foresight import foresee, places_of, windows_of
+from fredsim.results import Result
+
+Simulate = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+needs_triton = pytest.mark.skipif(
+    not all(__import__("importlib").util.find_spec(name) for name in ("torch", "triton")),
+    reason="PyTorch or Triton is not installed",
+)
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_DIGITS, ON_MNIST = (20, 3) if INTERPRETED else (200, 50)
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
+
+
+def same(one: Result, other: Result) -> None:
+    for name in FILES:
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+
+
+@needs_triton
+@pytest.mark.parametrize("path", ["queued", "snapshots"])
+@pytest.mark.parametrize("changes", [
+    {},
+    {"window": 2, "dispatcher": {"name": "uniform", "wait": False}},
+    {"clients": {"count": 3, "batch_size": 70, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 6},
+    {"clients": {"count": 30, "batch_size": 1}, "model": {"hidden": []}},
+], ids=["plain", "no waiting", "large minibatches", "softmax regression"])  # fmt: skip
+def test_digits(path: str, changes: dict[str, Any], simulate: Simulate) -> None:
+    server = {"name": "fasgd", "lr": 0.005}
+    base = {"iterations": ON_DIGITS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
+    base["evaluation"] = {"every": 7}
+    numpy, numba, cuda = (simulate({**base, "backend": name}) for name in ("numpy", "numba", "cuda"))
+    assert cuda.summary["path"] == "queued"
+    same(numba, numpy)
+    same(numba, cuda)
+    same(numba, simulate({**base, "backend": "cuda", "path": path}))
+
+
+@needs_triton
+@pytest.mark.parametrize("server", ["asgd", "fasgd"])
+def test_mnist(server: str, simulate: Simulate, mnist_root: Path) -> None:
+    del mnist_root
+    base = {
+        "iterations": ON_MNIST,
+        "data": {"name": "mnist", "train": 2000, "validation": 200},
+        "clients": {"count": 4, "batch_size": 8},
+        "model": {"hidden": [100]},
+        "server": {"name": server, "lr": 0.01},
+    }
+    same(simulate(base), simulate({**base, "backend": "cuda"}))
+
+
+EXCHANGES: dict[str, dict[str, Any]] = {
+    "gates": {"server": {"name": "bfasgd", "lr": 0.01, "c_push": 0.3, "c_fetch": 0.3}},
+    "per tensor": {
+        "server": {"name": "fasgd", "lr": 0.01},
+        "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.3, "per": "tensor"}}, "push": {"budget": 900.0}},
+    },
+    "accumulated": {"dispatcher": {"push": {"every": 3}, "dropped_push": "average"}},
+    "ternary rounds": {"server": {"name": "ternary_sync", "lr": 0.05, "clip_sigma": 2.5}},
+    "ternary pushes": {"compress": {"name": "ternary", "clip_sigma": 2.5}},
+    "top k": {"compress": {"name": "top_k", "k": 0.1}},
+    "local steps": {"clients": {"count": 4, "batch_size": 2, "local_steps": 2}},
+    "an average": {"average": {"name": "window", "min_window": 3, "max_window": 8}},
+    "a replica": {"server": {"name": "downpour", "lr": 0.1, "n_push": 2, "n_fetch": 2}},
+    "diverging": {"server": {"name": "asgd", "lr": 1e20}},
+}
+
+
+@needs_triton
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_what_clients_and_servers_exchange(name: str, simulate: Simulate) -> None:
+    iterations = 16 if INTERPRETED else 200
+    base = {"iterations": iterations, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
+    one, other = simulate(base), simulate({**base, "backend": "cuda"})
+    same(one, other)
+    assert one.summary["digest"] == other.summary["digest"]
+    assert one.summary["status"] == other.summary["status"]
+
+
+@needs_triton
+def test_an_average_kept_on_the_host(simulate: Simulate) -> None:
+    average = {"name": "window", "min_window": 3, "max_window": 8}
+    base = {"iterations": 12, "backend": "cuda", "clients": {"count": 4, "batch_size": 2}}
+    one = simulate({**base, "average": average})
+    other = simulate({**base, "average": {**average, "device": "cpu"}})
+    same(one, other)
+    assert one.summary["experiment"] == other.summary["experiment"]
+
+
+OWN = """
+import numpy as np
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        assert type(grad) is np.ndarray and grad.flags.c_contiguous
+        self.params -= self.lr * grad
+"""
+
+
+@needs_triton
+def test_a_server_of_ones_own(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_on_cuda.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    base = {"iterations": 10, "server": {"name": "own_on_cuda:Plain", "lr": 0.1}}
+    same(simulate(base), simulate({**base, "backend": "cuda"}))
+    same(simulate(base), simulate({**base, "backend": "cuda", "server": {"name": "asgd", "lr": 0.1}}))
+
+
+@needs_triton
+def test_a_recorded_run_is_verified_on_the_device(small_yaml: Path, command: Command) -> None:
+    where = ("path=hand", "memory=1GB", "iterations=10", "--quiet", "--out", "out")
+    assert command("run", small_yaml, *where) == (0, "", "")
+    assert command("verify", "out", "--backend", "cuda")[:2] == (0, "out: same bits\n")
+
+
+@needs_triton
+def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, "backend=cuda", "memory=1GB", "server.weight_decay=0.1", says=("memory is a limit of the host's",))
+    refused("run", small_yaml, "backend=cuda", "path=hand", says=("path is hand; the backend cuda has no such path",))
+
+
+@pytest.mark.parametrize("missing", ["torch", "triton"])
+def test_without_what_it_needs(
+    missing: str, small_yaml: Path, refused: Refused, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("fredsim.cuda")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    says = ("backend is cuda; it needs PyTorch and Triton", "pip install 'fredsim[cuda]'")
+    refused("run", small_yaml, "backend=cuda", says=says)
+    assert not Path("results").exists()
+    code, out, _ = command("run", small_yaml, "backend=auto", "iterations=5")
+    assert code == 0
+    assert "backend: numba\n" in out
+
+
+def test_places_for_what_clients_hold() -> None:
+    """No place is given out again before its client has arrived, and there are no more than are live at once."""
+    rng = np.random.default_rng(0)
+    for wait in (True, False):
+        seen = foresee(rng.integers(0, 7, 300), wait=wait)
+        held, kept, places = places_of(seen)
+        inside: dict[int, int] = {}  # what is in each place: after which event
+        live = most = 0
+        for event, (source, target) in enumerate(zip(seen.source, seen.target, strict=True)):
+            if source >= 0:
+                assert inside.pop(held[event]) == source
+                live -= 1
+            else:
+                assert held[event] == 0
+            assert (kept[event] >= 0) == (target >= 0)
+            if target >= 0:
+                assert kept[event] not in inside
+                assert kept[event] != 0
+                inside[kept[event]] = event
+                live += 1
+            most = max(most, live)
+        assert places == most + 1
+        for room in (1, 3, 100):
+            windows = list(windows_of(seen.source, room))
+            assert [begin for begin, _ in windows] == [0, *(end for _, end in windows[:-1])]
+            assert windows[-1][1] == 300
+            for begin, end in windows:
+                assert 0 < end - begin <= room
+                assert (seen.source[begin:end] < begin).all()
+                assert end == 300 or end - begin == room or seen.source[end] >= begin
