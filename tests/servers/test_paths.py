@@ -84,7 +84,8 @@ Check = Callable[..., Result]
 
 
 def test_every_path_is_compared() -> None:
-    assert {"auto", "snapshots", *QUICK} == set(PATHS)
+    """But the one of devices, which tests/test_cuda.py compares."""
+    assert {"auto", "queued", "snapshots", *QUICK} == set(PATHS)
 
 
 @pytest.mark.parametrize("deal", range(3))
