@@ -15,7 +15,7 @@ LN2_HIGH, LN2_LOW = tl.constexpr(elementary.LN2_HIGH), tl.constexpr(elementary.L
 MANTISSA, ONE_BITS = tl.constexpr(elementary.MANTISSA), tl.constexpr(elementary.ONE_BITS)
 P1, P2, P3, P4, P5 = (tl.constexpr(x) for x in elementary.EXP_POLYNOMIAL)
 L1, L2, L3, L4, L5, L6, L7 = (tl.constexpr(x) for x in elementary.LOG_POLYNOMIAL)
-INFINITY, NAN = tl.constexpr(float("inf")), tl.constexpr(float("nan"))
+INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
@@ -30,7 +30,7 @@ def exp32(x):
     c = r - t * (P1 + t * (P2 + t * (P3 + t * (P4 + t * P5))))
     value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
     value = (value * ((k + 1023) << 52).to(tl.float64, bitcast=True)).to(tl.float32)
-    special = tl.where(x < LOW, 0.0, tl.where(x > HIGH, INFINITY, NAN))
+    special = tl.where(x < LOW, 0.0, tl.where(x > HIGH, INFINITY, float("nan")))
     return tl.where((x >= LOW) & (x <= HIGH), value, special)
 
 
@@ -49,5 +49,5 @@ def log32(x):
     r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
     h = 0.5 * f * f
     value = (k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)).to(tl.float32)
-    special = tl.where(x == 0.0, -INFINITY, tl.where(x == INFINITY, INFINITY, NAN))
+    special = tl.where(x == 0.0, -INFINITY, tl.where(x == INFINITY, INFINITY, float("nan")))
     return tl.where(inside, value, special)

@@ -16,7 +16,7 @@ LEAVES = 64
 BLOCK = 1024
 
 
-@triton.jit(do_not_specialize_on_alignment=["rows"])
+@triton.jit(do_not_specialize=["mu"], do_not_specialize_on_alignment=["rows"])  # an integer 1 would be a constant
 def weight_gradient(
     x, rows, errors, out, apart, at, mu, inputs, width,
     FIRST: tl.constexpr, WHOLE: tl.constexpr, COUNT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -65,7 +65,7 @@ def entering(x, rows, m, mu, inputs, k, FIRST: tl.constexpr):
         return tl.where(z > 0.0, z, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mu"])  # a 1 would be a constant, which has no .to
 def fold(sums, out, count, size, mu, WHOLE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """Add up COUNT consecutive sums of (B, count, size) to (B, ⌈count/COUNT⌉, size); of one that is left, the mean."""
     b, s = tl.program_id(0).to(tl.int64), tl.program_id(1)

@@ -1,0 +1,34 @@
+"""The compiled kernels behind the records. What passes from layer to layer stays inside; draws are the host's."""
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.datasets import Dataset, Split
+from fredsim.kernels import elementary
+from fredsim.kernels.engine import NumbaEngine
+from fredsim.models import Mlp
+from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
+
+__all__ = ["NumbaDriver"]
+
+NOTHING = Split(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
+
+
+class NumbaDriver(NumpyDriver):
+    """Two threads, so that work is shared out."""
+
+    def __init__(self) -> None:
+        self.operations = self.engine(Mlp((1, 2)), Dataset(NOTHING, NOTHING, NOTHING, 2), 1)
+
+    def engine(self, model: Mlp, dataset: Dataset, mu: int) -> Any:
+        return NumbaEngine(model, dataset, mu, 2)
+
+    def exp32(self, x: Array) -> Answers:
+        return {"y": np.array([elementary.exp32(value) for value in x], np.float32)}
+
+    def log32(self, x: Array) -> Answers:
+        return {"y": np.array([elementary.log32(value) for value in x], np.float32)}
+
+    def inside(self, *_: Any) -> Answers:
+        return {}
