@@ -49,33 +49,50 @@ def run(
     file: File,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The folder of results [results/NAME].")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Skip the runs of a sweep that have finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
     from fredsim.plan import expand, open_source
-    from fredsim.progress import make_observer
+    from fredsim.progress import make_show
     from fredsim.results import Result
     from fredsim.runner import run_plan
 
     plan = expand(open_source(file), overrides or [])
-    observer = None if quiet else make_observer(Console(stderr=True))
-    loaded = run_plan(plan, out, root=data_root, resume=resume, observer=observer)
+    show = None if quiet else make_show(Console(stderr=True))
+    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
+    single = isinstance(loaded, Result)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not quiet:
-        from fredsim.plot import plot_error
+        _report(plan, loaded, results)
+    failures = [] if isinstance(loaded, Result) else loaded.failures
+    for name, error in failures:
+        _say_error(f"{name} failed: {error}")
+    left = len(plan.runs) - len(results) - len(failures)
+    if left:
+        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; --resume goes on", err=True)
+    if left or (single and results[0].summary["status"] == "interrupted"):
+        raise typer.Exit(130)
+    if failures:
+        raise typer.Exit(2)
 
+
+def _report(plan: Any, loaded: Any, results: list[Any]) -> None:
+    """Print the table of the runs that ended and draw their figure."""
+    from fredsim.plot import plot_error
+
+    if results:
         figure = loaded.folder / "error.png"
         plot_error(results, figure, plan.name)
-        console = Console()
-        console = console if console.is_terminal else Console(width=160)  # a pipe or a file has no edge to wrap at
+        console = _wide()
         console.print(_table(results))
         for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
             typer.echo(f"backend: {backend}{device and f', {device}'}")
+        if plan.selection is not None and (loaded.folder / "best.csv").is_file():
+            console.print(_best(plan.selection, loaded.best))
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
-    if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.runs):
-        raise typer.Exit(130)
 
 
 @app.command()
@@ -109,9 +126,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
             sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", _time(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)
-    console.print(table)
+    _wide().print(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
     typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
@@ -139,14 +154,15 @@ def verify(
     data_root: Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
-    from fredsim.progress import make_observer
+    from fredsim.progress import make_show
     from fredsim.verify import results_of
     from fredsim.verify import verify as run_again
 
     different = False
     for result in results_of(folder):
         root = str(data_root) if data_root else None
-        found = run_again(result, root=root, backend=backend, observer=make_observer(Console(stderr=True)))
+        with make_show(Console(stderr=True)) as show:
+            found = run_again(result, root=root, backend=backend, observer=show.run())
         different |= found is not None
         typer.echo(f"{result.folder}: {'same bits' if found is None else f'different: {found}'}")
     raise typer.Exit(int(different))
@@ -211,13 +227,39 @@ def _table(results: list[Any]) -> Table:
     return table
 
 
+def _best(selection: Any, best: Any) -> Table:
+    """Return the table of what `select` chose."""
+    title = f"best {', '.join(selection.axes)} by the mean of {selection.best}"
+    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    for column in best.columns:
+        table.add_column(column, justify="right", overflow="fold")
+    for values in best.itertuples(index=False):
+        table.add_row(
+            *(
+                f"{value:.4f}" if column.startswith("mean_") else str(value)
+                for column, value in zip(best.columns, values, strict=True)
+            )
+        )
+    return table
+
+
+def _wide() -> Console:
+    """Return a console for tables: a pipe or a file has no edge to wrap at."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def _say_error(text: str) -> None:
+    for line in text.splitlines():
+        typer.echo(f"error: {line}", err=True)
+
+
 def main() -> None:
     """Run the command; an error on purpose is one message and exit code 2, an interrupt 130."""
     try:
         app()
     except FredsimError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"error: {line}", err=True)
+        _say_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

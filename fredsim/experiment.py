@@ -27,7 +27,7 @@ from fredsim.sampling import Sampling
 from fredsim.servers import Server
 from fredsim.streams import Streams
 
-__all__ = ["Experiment", "Origin", "check_batch", "located", "resolve"]
+__all__ = ["Experiment", "Origin", "check_batch", "located", "problems_at", "resolve"]
 
 
 class Origin(Protocol):
@@ -160,11 +160,11 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise _problems(explain(error, Experiment), origin) from None
+        raise problems_at(explain(error, Experiment), origin) from None
     given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "none is given"
-        raise _problems(
+        raise problems_at(
             [((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin
         )
     update: dict[str, Any] = {
@@ -200,7 +200,7 @@ def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
     except ConfigError as error:
         raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
     if problems:
-        raise _problems([((key, *at), text) for at, text in problems], origin)
+        raise problems_at([((key, *at), text) for at, text in problems], origin)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
@@ -212,9 +212,9 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str |
         name, hyper = spelled_out(spec)
         found, problems = resolve_hyper("gate", name, hyper)
     except ValueError as error:
-        raise _problems([(at, str(error))], origin) from None
+        raise problems_at([(at, str(error))], origin) from None
     if problems:
-        raise _problems([((*at, name, *inner), text) for inner, text in problems], origin)
+        raise problems_at([((*at, name, *inner), text) for inner, text in problems], origin)
     return {name: found} if found else name
 
 
@@ -224,7 +224,8 @@ def located(error: ConfigError, origin: Origin) -> ConfigError:
     return ConfigError(f"{origin.place(tuple(key.split('.')))}: {error}")
 
 
-def _problems(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+    """Return one error of many problems, each with its place in front."""
     lines = []
     for at, text in problems:
         key = ".".join(str(part) for part in at if part != "")
