@@ -190,6 +190,18 @@ class AdaptedServer(Adapted):
             self._statistics[kind] = known
         return known[1]
 
+    def proxies(self, client: int, timestamp: int, iteration: int) -> dict[str, float]:
+        """Return what the server itself takes for the staleness of a client's gradient, by name."""
+        if not hasattr(self._inner, "proxies"):
+            return {}
+        where = f"client {client}, iteration {iteration}"
+        found = self._call("proxies", where, client, timestamp)
+        if not isinstance(found, dict) or not all(
+            isinstance(value, int | float | np.number) for value in found.values()
+        ):
+            raise self._broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
+        return found
+
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = f"client {client}, iteration {iteration}"

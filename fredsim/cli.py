@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from contextlib import nullcontext
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,11 +83,12 @@ def run(
 
 def _report(plan: Any, loaded: Any, results: list[Any]) -> None:
     """Print the table of the runs that ended and draw their figure."""
-    from fredsim.plot import plot_error
+    from fredsim import plots
 
     if results:
         figure = loaded.folder / "error.png"
-        plot_error(results, figure, plan.name)
+        options = plots.Options(title=plan.name, command=shlex.join(["fredsim", "plot", str(loaded.folder)]))
+        plots.plot(results, figure, options=options)
         console = _wide()
         console.print(_table(results))
         for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
@@ -189,14 +192,53 @@ def compare(one: Path, other: Path) -> None:
 def plot(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A PDF, SVG or PNG file.")] = Path("error.pdf"),
+    kind: Annotated[str, typer.Option(help="curves, staleness, copies or probe.")] = "curves",
+    by: Annotated[
+        list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")
+    ] = None,
+    panel: Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")] = None,
+    x: Annotated[str, typer.Option("--x", help="iterations, updates or bytes.")] = "iterations",
+    y: Annotated[
+        str, typer.Option("--y", help="validation_error, validation_loss or train_loss.")
+    ] = "validation_error",
+    reach: Annotated[list[float] | None, typer.Option(help="When was this y reached? Stands in the table.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
+    caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
 ) -> None:
-    """Draw validation error against iterations, a line a run."""
-    from fredsim.plot import plot_error
+    """Draw recorded runs, and write and print the table that goes with the figure."""
+    from fredsim import plots
+    from fredsim.plots.tables import write_files
     from fredsim.verify import results_of
 
-    plot_error([result for folder in folders for result in results_of(folder)], output, title)
-    typer.echo(output)
+    words = ["fredsim", *sys.argv[1:]]
+    options = plots.Options(
+        by=by,
+        panel=[] if panel == ["none"] else panel,
+        x=x,
+        y=y,
+        reach=reach or (),
+        log=log,
+        title=title,
+        caption=caption,
+        command=shlex.join(_without_output(words)),
+    )
+    results = [result for folder in folders for result in results_of(folder)]
+    drawing = plots.plot(results, output, kind, options)
+    for table in drawing.tables:
+        _wide().print(table.printed())
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
+        typer.echo(path)
+
+
+def _without_output(words: list[str]) -> list[str]:
+    """Return a command without -o FILE: the same runs give the same picture, wherever it goes."""
+    kept: list[str] = []
+    for before, word in pairwise(["", *words]):
+        named = word in {"-o", "--output"} or before in {"-o", "--output"} or word.startswith(("--output=", "-o"))
+        if not named:
+            kept.append(word)
+    return kept
 
 
 @app.command("list")
@@ -213,7 +255,7 @@ def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = 
 
 
 def _table(results: list[Any]) -> Table:
-    from fredsim.plot import labels
+    from fredsim.plots import labels
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold")

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from fredsim.experiment import Experiment, check_batch, resolve
 from fredsim.foreseen import make_simulation
 from fredsim.models import Mlp
 from fredsim.observer import Observer, Silent
+from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
 from fredsim.registry import build
@@ -137,7 +139,8 @@ def execute(
     engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, threads)
     try:
         claim(folder, "config.yaml", dump_yaml(experiment.plain()))
-        for name in ("summary.json", "metrics.csv"):  # a run that was killed may be writing to its own for a moment yet
+        # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
+        for name in ("summary.json", "metrics.csv", "probe.csv"):
             (folder / name).unlink(missing_ok=True)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)
@@ -227,7 +230,12 @@ class _Simulate:
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)
         size = experiment.clients.batch_size
-        with (self._folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+        with ExitStack() as files:
+            file = files.enter_context((self._folder / "metrics.csv").open("w", newline="", encoding="utf-8"))
+            probe = None
+            if experiment.probe is not None:
+                rows = files.enter_context((self._folder / "probe.csv").open("w", newline="", encoding="utf-8"))
+                probe = Probe(experiment.probe.every, rows)
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(METRICS)
 
@@ -255,6 +263,7 @@ class _Simulate:
                 recorder=recorder,
                 progress=self._observer.advance,
                 stop=stop,
+                probe=probe,
             )
             return make_simulation(parts).run(length), recorder
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fredsim.document import Document, assign, flatten, parse_override, read_document
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment, Origin, problems_at, resolve
 from fredsim.hyper import explain
 from fredsim.selection import Selection, check_selection
@@ -136,6 +136,8 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             for key, value in (*chosen.items(), *last):
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
+    if not overrides:  # which may have taken away what published points are of
+        _check_published(document, runs)
     source = dict(data)
     if last:
         source["overrides"] = dict(last)
@@ -146,6 +148,18 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
         except ConfigError as error:
             raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
     return plan
+
+
+def _check_published(document: Document, runs: Sequence[PlannedRun]) -> None:
+    """Raise ConfigError for a series of published points that names a key which no run has."""
+    known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
+    for number, series in enumerate((document.data.get("published") or {"series": []})["series"]):
+        for key in series["where"]:
+            if key not in known:
+                place = document.place(("published", "series", number, "where", key))
+                raise ConfigError(
+                    f"{place}: published.series.{number}.where: no run has a key '{key}'{nearest(key, known)}"
+                )
 
 
 def _selection(document: Document) -> Selection | None:

@@ -63,6 +63,13 @@ class Result:
         return _read_csv(self.folder / "staleness.csv", "staleness", "count")
 
     @cached_property
+    def probe(self) -> pd.DataFrame:
+        """The rows of probe.csv (fredsim.probe), of an experiment that asks for it: `probe: {every: 100}`."""
+        if not (self.folder / "probe.csv").is_file():
+            raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
+        return _read_csv(self.folder / "probe.csv", "iteration", "staleness", "b_staleness")
+
+    @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters, by name."""
         from safetensors import SafetensorError

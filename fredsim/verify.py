@@ -32,7 +32,7 @@ def verify(
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
     experiment = resolve(config.data | instead, config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
-    files = ("metrics.csv", "staleness.csv")
+    files = ("metrics.csv", "staleness.csv", *(["probe.csv"] if experiment.probe is not None else []))
     difference(result, result, files)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)

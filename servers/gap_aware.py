@@ -79,6 +79,18 @@ class GapAware(ElementwiseServer):
         self.own["held"][client_id][...] = self.params
         return self.params
 
+    def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
+        """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""
+        del timestamp
+        h, distance = self.hyper, absolute(self.params - self.own["held"][client_id])
+        if h.c is None:
+            if self.timestamp == 0:
+                return {"gap": 0.0}
+            distance = distance / (self._largest * np.sqrt(self.arrays["s"] / unbiased(h.decay, self.timestamp)) + 1e-8)
+        else:
+            distance = distance / np.float32(h.c)
+        return {"gap": self.operations.mean(distance)}
+
     def take_state(self) -> State:
         """Return the state with α_max."""
         return super().take_state() | {"largest": self._largest}
