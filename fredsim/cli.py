@@ -83,19 +83,33 @@ def run(
 
 def _report(plan: Any, loaded: Any, results: list[Any]) -> None:
     """Print the table of the runs that ended and draw their figure."""
-    from fredsim import plots
+    from fredsim import plots, tables
 
     if results:
         figure = loaded.folder / "error.png"
         options = plots.Options(title=plan.name, command=shlex.join(["fredsim", "plot", str(loaded.folder)]))
         plots.plot(results, figure, options=options)
-        console = _wide()
-        console.print(_table(results))
+        rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+        _print(tables.Table(rows).printed())
         for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
             typer.echo(f"backend: {backend}{device and f', {device}'}")
         if plan.selection is not None and (loaded.folder / "best.csv").is_file():
-            console.print(_best(plan.selection, loaded.best))
+            title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
+            _print(tables.Table(loaded.best.to_dict("records"), title).printed())
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
+
+
+def _row(result: Any, label: str) -> dict[str, Any]:
+    s = result.summary
+    return {
+        "run": label,
+        "status": s["status"],
+        "iterations": s["iterations"],
+        "valid. error": s["validation_error"],
+        "test error": s["test_error"],
+        "iter./s": s["iterations_per_second"],
+        "digest": s["digest"][:12],
+    }
 
 
 @app.command()
@@ -129,7 +143,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
             sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", _time(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
-    _wide().print(table)
+    _print(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
     typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
@@ -191,7 +205,9 @@ def compare(one: Path, other: Path) -> None:
 @app.command()
 def plot(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A PDF, SVG or PNG file.")] = Path("error.pdf"),
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
+    ] = None,
     kind: Annotated[str, typer.Option(help="curves, staleness, copies or probe.")] = "curves",
     by: Annotated[
         list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")
@@ -208,9 +224,10 @@ def plot(
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure."""
     from fredsim import plots
-    from fredsim.plots.tables import write_files
+    from fredsim.tables import write_files
     from fredsim.verify import results_of
 
+    output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     words = ["fredsim", *sys.argv[1:]]
     options = plots.Options(
         by=by,
@@ -226,7 +243,7 @@ def plot(
     results = [result for folder in folders for result in results_of(folder)]
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
-        _wide().print(table.printed())
+        _print(table.printed())
     for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
         typer.echo(path)
 
@@ -254,41 +271,10 @@ def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = 
                 typer.echo(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
 
 
-def _table(results: list[Any]) -> Table:
-    from fredsim.plots import labels
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for name in ("status", "iterations", "valid. error", "test error", "iter./s", "digest"):
-        table.add_column(name, justify="left" if name in {"status", "digest"} else "right", no_wrap=True)
-    for result, label in zip(results, labels(results), strict=True):
-        s = result.summary
-        errors = ["-" if s[key] is None else f"{s[key]:.4f}" for key in ("validation_error", "test_error")]
-        rate = f"{s['iterations_per_second']:,.0f}"
-        table.add_row(label, s["status"], str(s["iterations"]), *errors, rate, s["digest"][:12])
-    return table
-
-
-def _best(selection: Any, best: Any) -> Table:
-    """Return the table of what `select` chose."""
-    title = f"best {', '.join(selection.axes)} by the mean of {selection.best}"
-    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
-    for column in best.columns:
-        table.add_column(column, justify="right", overflow="fold")
-    for values in best.itertuples(index=False):
-        table.add_row(
-            *(
-                f"{value:.4f}" if column.startswith("mean_") else str(value)
-                for column, value in zip(best.columns, values, strict=True)
-            )
-        )
-    return table
-
-
-def _wide() -> Console:
-    """Return a console for tables: a pipe or a file has no edge to wrap at."""
+def _print(table: Table) -> None:
+    """Print a table; a pipe or a file has no edge to wrap at."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    (console if console.is_terminal else Console(width=160)).print(table)
 
 
 def _say_error(text: str) -> None:

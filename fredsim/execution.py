@@ -172,6 +172,7 @@ def execute(
         "bytes_fetched": last.bytes_fetched,
         "seconds": outcome.seconds,
         "seconds_evaluation": outcome.seconds_evaluation,
+        **({} if outcome.seconds_probe is None else {"seconds_probe": outcome.seconds_probe}),
         "seconds_kernels": _finite(outcome.seconds_kernels),
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,

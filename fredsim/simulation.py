@@ -75,7 +75,7 @@ class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
     `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
-    is not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
+    and the probe are not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
     these up, where they are known.
     """
 
@@ -88,6 +88,7 @@ class Outcome:
     seconds_kernels: float
     choice: Choice
     shares: dict[str, float] | None
+    seconds_probe: float | None = None
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
@@ -167,6 +168,7 @@ class Simulation:
             kernels,
             self._choice,
             self._shares(),
+            probe.seconds if probe else None,
         )
 
     def _shares(self) -> dict[str, float] | None:

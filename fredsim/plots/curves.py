@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 
 from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, chosen, in_units, x_of
 from fredsim.plots.groups import Line, Panel
-from fredsim.plots.tables import Table
 from fredsim.results import Result
+from fredsim.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd

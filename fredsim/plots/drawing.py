@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.plots.groups import Panel
-from fredsim.plots.tables import Table
+from fredsim.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -57,6 +57,9 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     found = KINDS[chosen("--kind", kind, list(KINDS))]
     if found.axes and options.panel:
         raise ConfigError(f"--panel: is given; a figure of the kind {kind} has panels of its own, use --by")
+    for name in ("x", "y", "reach"):
+        if kind != "curves" and getattr(options, name) != getattr(Options(), name):
+            raise ConfigError(f"--{name}: is given; it goes with figures of the kind curves")
     panels = group(results, options.by, options.panel if not found.axes else [])
     count = found.axes or len(panels)
     columns = min(count, 2)

@@ -92,12 +92,19 @@ def _check(key: str, flat: Sequence[Flat]) -> None:
 
 
 def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
-    """Return the keys whose values are not the same in all runs, or in all that have them where `present` is asked."""
+    """Return the keys whose values are not the same in all runs.
+
+    With `present`: in all runs that have the key; a value that stands where others have a mapping differs from it.
+    """
     values: dict[str, list[str]] = {}
     for config in flat:
         for key, value in config.items():
             values.setdefault(key, []).append(repr(value))
-    return {key for key, found in values.items() if len(set(found)) > 1 or (not present and len(found) < len(flat))}
+    differing = {key for key, found in values.items() if len(set(found)) > 1}
+    if present:
+        above = {key[:at] for key in values for at, letter in enumerate(key) if letter == "."}
+        return differing | (above & values.keys())
+    return differing | {key for key, found in values.items() if len(found) < len(flat)}
 
 
 def _texts(flat: Sequence[Flat]) -> list[str]:

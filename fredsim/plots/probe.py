@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from fredsim.plots.drawing import Drawing, Kind, Options, X
 from fredsim.plots.groups import Line, Panel
-from fredsim.plots.tables import Table
+from fredsim.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd

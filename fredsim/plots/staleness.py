@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from fredsim.plots.drawing import Drawing, Kind, Options
 from fredsim.plots.groups import Line, Panel
-from fredsim.plots.tables import Table
+from fredsim.tables import Table
 
 __all__ = ["STALENESS"]
 

@@ -1,4 +1,4 @@
-"""The table that goes with a figure: printed, as CSV with every digit, as Markdown with a few."""
+"""Tables: printed, or beside a figure as CSV with every digit and as Markdown with a few."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Table:
     def printed(self) -> RichTable:
         """Return the table for a terminal."""
         table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
-        for name in self.columns:
+        for number, name in enumerate(self.columns):
             text = any(isinstance(row.get(name), str) for row in self.rows)
-            table.add_column(name, justify="left" if text else "right", overflow="fold")
+            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
         for row in self.rows:
             table.add_row(*(_short(row.get(name)) for name in self.columns))
         return table
