@@ -1,4 +1,4 @@
-"""One face for every server, dispatcher, gate and compressor, and one place where a user's mistakes are caught.
+"""One face for every server and dispatcher, and one place where a user's mistakes are caught.
 
 A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
 Whatever goes wrong inside, the error names the class, the client, the iteration, the stage, and the line.
@@ -7,7 +7,7 @@ Whatever goes wrong inside, the error names the class, the client, the iteration
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
-from fredsim.compressors.base import Compressor
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.dispatchers.gates import Budget, Gate, Statistics
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.window_average import WindowAverage
-from fredsim.streams import Stream, Streams
+from fredsim.streams import Streams
 
-__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate", "AdaptedServer"]
+__all__ = ["Adapted", "AdaptedDispatcher", "AdaptedServer"]
 
 Array = NDArray[np.float32]
 
@@ -190,6 +188,18 @@ class AdaptedServer(Adapted):
             self._statistics[kind] = known
         return known[1]
 
+    def proxies(self, client: int, timestamp: int, iteration: int) -> dict[str, float]:
+        """Return what the server itself takes for the staleness of a client's gradient, by name."""
+        if not hasattr(self._inner, "proxies"):
+            return {}
+        where = f"client {client}, iteration {iteration}"
+        found = self._call("proxies", where, client, timestamp)
+        if not isinstance(found, dict) or not all(
+            isinstance(value, int | float | np.number) for value in found.values()
+        ):
+            raise self._broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
+        return found
+
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = f"client {client}, iteration {iteration}"
@@ -254,63 +264,3 @@ class AdaptedDispatcher(Adapted):
         if isinstance(self._inner, Dispatcher):
             return self._inner.order(count)
         return np.array([self.choose(step) for step in range(count)], np.int64)
-
-
-class AdaptedGate(Adapted):
-    """A gate as the loop sees it."""
-
-    def __init__(self, gate: Any) -> None:
-        super().__init__(gate)
-        self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
-        self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
-        self._tensors = 0
-
-    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
-        """Start the gate."""
-        self._tensors = len(tensors)
-        self._call("init", "", clients, tensors, streams, stream)
-
-    def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
-        """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
-        if isinstance(self._inner, Gate):
-            self._inner.look_ahead(begin, clients)
-
-    def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
-        """Return whether a copy passes, or whether each tensor does."""
-        where = f"client {client}, iteration {step}"
-        passes = self._call("passes", where, step, client, statistics)
-        if isinstance(passes, bool | np.bool_):
-            return bool(passes)
-        mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
-        if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
-            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
-            raise self._broken(where, "passes", what)
-        return [bool(part) for part in mask]
-
-
-class AdaptedCompressor(Adapted):
-    """A compressor as the loop sees it."""
-
-    def init(self, layout: Layout, streams: Streams) -> None:
-        """Start the compressor."""
-        self._size = layout.size
-        self._call("init", "", layout, streams)
-
-    def use(self, operations: Operations) -> None:
-        """Let a compressor of ours compute by these."""
-        if isinstance(self._inner, Compressor):
-            self._inner.operations = operations
-
-    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Return what the server decodes, and the bytes it took."""
-        where = f"client {client}, iteration {step}"
-        if not getattr(self._inner, "on_device", False):
-            push = np.asarray(push)
-        result = self._call("compress", where, push, client, step)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
-        decoded, size = result
-        self._check_array(decoded, self._size, where, "what compress returns")
-        if not isinstance(size, int | np.integer) or size <= 0:
-            raise self._broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
-        return decoded, int(size)

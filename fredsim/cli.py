@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from contextlib import nullcontext
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,33 +51,65 @@ def run(
     file: File,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The folder of results [results/NAME].")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Skip the runs of a sweep that have finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
     from fredsim.plan import expand, open_source
-    from fredsim.progress import make_observer
+    from fredsim.progress import make_show
     from fredsim.results import Result
     from fredsim.runner import run_plan
 
     plan = expand(open_source(file), overrides or [])
-    observer = None if quiet else make_observer(Console(stderr=True))
-    loaded = run_plan(plan, out, root=data_root, resume=resume, observer=observer)
+    show = None if quiet else make_show(Console(stderr=True))
+    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
+    single = isinstance(loaded, Result)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not quiet:
-        from fredsim.plot import plot_error
+        _report(plan, loaded, results)
+    failures = [] if isinstance(loaded, Result) else loaded.failures
+    for name, error in failures:
+        _say_error(f"{name} failed: {error}")
+    left = len(plan.runs) - len(results) - len(failures)
+    if left:
+        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; --resume goes on", err=True)
+    if left or (single and results[0].summary["status"] == "interrupted"):
+        raise typer.Exit(130)
+    if failures:
+        raise typer.Exit(2)
 
+
+def _report(plan: Any, loaded: Any, results: list[Any]) -> None:
+    """Print the table of the runs that ended and draw their figure."""
+    from fredsim import plots, tables
+
+    if results:
         figure = loaded.folder / "error.png"
-        plot_error(results, figure, plan.name)
-        console = Console()
-        console = console if console.is_terminal else Console(width=160)  # a pipe or a file has no edge to wrap at
-        console.print(_table(results))
+        options = plots.Options(title=plan.name, command=shlex.join(["fredsim", "plot", str(loaded.folder)]))
+        plots.plot(results, figure, options=options)
+        rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+        _print(tables.Table(rows).printed())
         for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
             typer.echo(f"backend: {backend}{device and f', {device}'}")
+        if plan.selection is not None and (loaded.folder / "best.csv").is_file():
+            title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
+            _print(tables.Table(loaded.best.to_dict("records"), title).printed())
         typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
-    if any(result.summary["status"] == "interrupted" for result in results) or len(results) < len(plan.runs):
-        raise typer.Exit(130)
+
+
+def _row(result: Any, label: str) -> dict[str, Any]:
+    s = result.summary
+    return {
+        "run": label,
+        "status": s["status"],
+        "iterations": s["iterations"],
+        "valid. error": s["validation_error"],
+        "test error": s["test_error"],
+        "iter./s": s["iterations_per_second"],
+        "digest": s["digest"][:12],
+    }
 
 
 @app.command()
@@ -109,9 +143,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
             sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", _time(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)
-    console.print(table)
+    _print(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
     typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
@@ -139,14 +171,15 @@ def verify(
     data_root: Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
-    from fredsim.progress import make_observer
+    from fredsim.progress import make_show
     from fredsim.verify import results_of
     from fredsim.verify import verify as run_again
 
     different = False
     for result in results_of(folder):
         root = str(data_root) if data_root else None
-        found = run_again(result, root=root, backend=backend, observer=make_observer(Console(stderr=True)))
+        with make_show(Console(stderr=True)) as show:
+            found = run_again(result, root=root, backend=backend, observer=show.run())
         different |= found is not None
         typer.echo(f"{result.folder}: {'same bits' if found is None else f'different: {found}'}")
     raise typer.Exit(int(different))
@@ -172,15 +205,57 @@ def compare(one: Path, other: Path) -> None:
 @app.command()
 def plot(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A PDF, SVG or PNG file.")] = Path("error.pdf"),
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="curves, staleness, copies or probe.")] = "curves",
+    by: Annotated[
+        list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")
+    ] = None,
+    panel: Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")] = None,
+    x: Annotated[str, typer.Option("--x", help="iterations, updates or bytes.")] = "iterations",
+    y: Annotated[
+        str, typer.Option("--y", help="validation_error, validation_loss or train_loss.")
+    ] = "validation_error",
+    reach: Annotated[list[float] | None, typer.Option(help="When was this y reached? Stands in the table.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
+    caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
 ) -> None:
-    """Draw validation error against iterations, a line a run."""
-    from fredsim.plot import plot_error
+    """Draw recorded runs, and write and print the table that goes with the figure."""
+    from fredsim import plots
+    from fredsim.tables import write_files
     from fredsim.verify import results_of
 
-    plot_error([result for folder in folders for result in results_of(folder)], output, title)
-    typer.echo(output)
+    output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
+    words = ["fredsim", *sys.argv[1:]]
+    options = plots.Options(
+        by=by,
+        panel=[] if panel == ["none"] else panel,
+        x=x,
+        y=y,
+        reach=reach or (),
+        log=log,
+        title=title,
+        caption=caption,
+        command=shlex.join(_without_output(words)),
+    )
+    results = [result for folder in folders for result in results_of(folder)]
+    drawing = plots.plot(results, output, kind, options)
+    for table in drawing.tables:
+        _print(table.printed())
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
+        typer.echo(path)
+
+
+def _without_output(words: list[str]) -> list[str]:
+    """Return a command without -o FILE: the same runs give the same picture, wherever it goes."""
+    kept: list[str] = []
+    for before, word in pairwise(["", *words]):
+        named = word in {"-o", "--output"} or before in {"-o", "--output"} or word.startswith(("--output=", "-o"))
+        if not named:
+            kept.append(word)
+    return kept
 
 
 @app.command("list")
@@ -196,19 +271,15 @@ def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = 
                 typer.echo(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
 
 
-def _table(results: list[Any]) -> Table:
-    from fredsim.plot import labels
+def _print(table: Table) -> None:
+    """Print a table; a pipe or a file has no edge to wrap at."""
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for name in ("status", "iterations", "valid. error", "test error", "iter./s", "digest"):
-        table.add_column(name, justify="left" if name in {"status", "digest"} else "right", no_wrap=True)
-    for result, label in zip(results, labels(results), strict=True):
-        s = result.summary
-        errors = ["-" if s[key] is None else f"{s[key]:.4f}" for key in ("validation_error", "test_error")]
-        rate = f"{s['iterations_per_second']:,.0f}"
-        table.add_row(label, s["status"], str(s["iterations"]), *errors, rate, s["digest"][:12])
-    return table
+
+def _say_error(text: str) -> None:
+    for line in text.splitlines():
+        typer.echo(f"error: {line}", err=True)
 
 
 def main() -> None:
@@ -216,8 +287,7 @@ def main() -> None:
     try:
         app()
     except FredsimError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"error: {line}", err=True)
+        _say_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -87,10 +87,19 @@ def check_dataset(name: str) -> None:
 def file_digest(name: str) -> str | None:
     """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
     path = name.partition(":")[2]
+    if not path:
+        return None
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
+        found = os.stat(path)
+        return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)
     except OSError:
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(path: str, *state: int) -> str:
+    del state  # every run of a sweep asks; a file that has changed is read anew
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @functools.lru_cache(maxsize=4)

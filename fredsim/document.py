@@ -14,7 +14,7 @@ from ruamel.yaml.reader import ReaderError
 
 from fredsim.errors import ConfigError
 
-__all__ = ["Document", "assign", "dump_yaml", "parse_override", "read_document"]
+__all__ = ["Document", "assign", "dump_yaml", "flatten", "parse_override", "read_document"]
 
 Key = tuple[int | str, ...]
 
@@ -121,3 +121,11 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
             around = ".".join(parents[: depth + 1])
             raise ConfigError(f"{key}: {around} is {at!r}; it must be a mapping to have keys below it")
     at[last] = value
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, under dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

@@ -6,11 +6,11 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -23,6 +23,8 @@ from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment, check_batch, resolve
 from fredsim.foreseen import make_simulation
 from fredsim.models import Mlp
+from fredsim.observer import Observer, Silent
+from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
 from fredsim.registry import build
@@ -33,50 +35,7 @@ from fredsim.shelf import Limits
 from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts
 from fredsim.streams import Streams
 
-__all__ = ["Observer", "Silent", "claim", "execute", "finished"]
-
-
-class Observer(Protocol):
-    """Who watches a run: the progress bar, or nobody. Nothing that it does changes a bit."""
-
-    def compiling(self) -> None:
-        """Take note that a kernel is being compiled, which happens once on a machine."""
-        ...
-
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Take note that a run begins; one of its two lengths is known."""
-        ...
-
-    def advance(self, iteration: int, timestamp: int) -> None:
-        """Take note of how far the run is."""
-        ...
-
-    def row(self, row: Row) -> None:
-        """Take note of a row."""
-        ...
-
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Take note that the run has ended and its files are written."""
-        ...
-
-
-class Silent:
-    """Watches nothing."""
-
-    def compiling(self) -> None:
-        """Do nothing."""
-
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Do nothing."""
-
-    def advance(self, iteration: int, timestamp: int) -> None:
-        """Do nothing."""
-
-    def row(self, row: Row) -> None:
-        """Do nothing."""
-
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Do nothing."""
+__all__ = ["claim", "execute", "finished"]
 
 
 def claim(folder: Path, name: str, content: str) -> None:
@@ -164,18 +123,25 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     label: str = "",
     until: int | None = None,
+    share: int | None = None,
 ) -> None:
-    """Run one experiment into its folder; `until` ends it after that many iterations, as an interrupt would have."""
+    """Run one experiment into its folder.
+
+    `until` ends it after that many iterations, as an interrupt would have; `share` is its number of threads where the
+    experiment gives none.
+    """
     observer = observer or Silent()
     notices.compiling = observer.compiling
     digest = experiment.digest
     prepared = prepare(experiment, root)
     experiment, length = prepared.experiment, prepared.length
-    backend = found_backend(experiment.backend)
-    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
+    backend, threads = found_backend(experiment.backend), experiment.threads or share
+    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, threads)
     try:
         claim(folder, "config.yaml", dump_yaml(experiment.plain()))
-        (folder / "summary.json").unlink(missing_ok=True)
+        # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
+        for name in ("summary.json", "metrics.csv", "probe.csv"):
+            (folder / name).unlink(missing_ok=True)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = simulate(length if until is None else Length(until, None))
@@ -206,6 +172,7 @@ def execute(
         "bytes_fetched": last.bytes_fetched,
         "seconds": outcome.seconds,
         "seconds_evaluation": outcome.seconds_evaluation,
+        **({} if outcome.seconds_probe is None else {"seconds_probe": outcome.seconds_probe}),
         "seconds_kernels": _finite(outcome.seconds_kernels),
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
@@ -264,7 +231,12 @@ class _Simulate:
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)
         size = experiment.clients.batch_size
-        with (self._folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+        with ExitStack() as files:
+            file = files.enter_context((self._folder / "metrics.csv").open("w", newline="", encoding="utf-8"))
+            probe = None
+            if experiment.probe is not None:
+                rows = files.enter_context((self._folder / "probe.csv").open("w", newline="", encoding="utf-8"))
+                probe = Probe(experiment.probe.every, rows)
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(METRICS)
 
@@ -292,6 +264,7 @@ class _Simulate:
                 recorder=recorder,
                 progress=self._observer.advance,
                 stop=stop,
+                probe=probe,
             )
             return make_simulation(parts).run(length), recorder
 

@@ -14,9 +14,9 @@ from fredsim.adapters import AdaptedServer
 from fredsim.backends import Backend
 from fredsim.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.document import Document
+from fredsim.document import Document, flatten
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, explain
+from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, explain
 from fredsim.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.outbox import DroppedPush
@@ -27,7 +27,7 @@ from fredsim.sampling import Sampling
 from fredsim.servers import Server
 from fredsim.streams import Streams
 
-__all__ = ["Experiment", "Origin", "check_batch", "located", "resolve"]
+__all__ = ["Experiment", "Origin", "check_batch", "located", "problems_at", "resolve"]
 
 
 class Origin(Protocol):
@@ -111,6 +111,28 @@ class Evaluation(HyperParameters):
     unit: Literal["iterations", "updates", "epochs"] = "iterations"
 
 
+class Series(HyperParameters):
+    """Published points [x, y] of the runs whose resolved values are those of `where`, under dotted keys."""
+
+    where: dict[str, Any]
+    points: Annotated[list[Annotated[list[Finite], Field(min_length=2, max_length=2)]], Field(min_length=1)]
+
+
+class Published(HyperParameters):
+    """What a paper reports, to be drawn beside what comes out; it changes no run. `source` says where it stands."""
+
+    source: str
+    x: Literal["iterations", "updates"] = "iterations"
+    y: Literal["validation_error", "validation_loss", "train_loss"] = "validation_error"
+    series: list[Series]
+
+
+class ProbeChoice(HyperParameters):
+    """Measure the true B-staleness every so many iterations (fredsim.probe)."""
+
+    every: PositiveInt
+
+
 class Experiment(HyperParameters):
     """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
 
@@ -132,20 +154,22 @@ class Experiment(HyperParameters):
     window: PositiveInt | None = None
     path: Path = "auto"
     memory: Annotated[ByteSize, Field(gt=0)] | None = None
+    probe: ProbeChoice | None = None
+    published: Published | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
         data = self.model_dump()
-        for key in ("iterations", "updates", "epochs", "compress", "average"):
+        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published"):
             if data[key] is None:
                 del data[key]
         return data
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits: all but the name and how the run is computed."""
-        how = {"name", "backend", "threads", "window", "path", "memory"}
-        data = {key: value for key, value in self.plain().items() if key not in how}
+        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it."""
+        beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published"}
+        data = {key: value for key, value in self.plain().items() if key not in beside}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
@@ -160,11 +184,11 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise _problems(explain(error, Experiment), origin) from None
+        raise problems_at(explain(error, Experiment), origin) from None
     given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "none is given"
-        raise _problems(
+        raise problems_at(
             [((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin
         )
     update: dict[str, Any] = {
@@ -178,6 +202,7 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     known = usual | {"sha256": file_digest(experiment.data.name)}
     update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
     experiment = experiment.model_copy(update=update)
+    experiment = experiment.model_copy(update={"published": _of_this_run(experiment)})
     try:
         _try_out(experiment)
     except ConfigError as error:
@@ -200,7 +225,7 @@ def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
     except ConfigError as error:
         raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
     if problems:
-        raise _problems([((key, *at), text) for at, text in problems], origin)
+        raise problems_at([((key, *at), text) for at, text in problems], origin)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
@@ -212,9 +237,9 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str |
         name, hyper = spelled_out(spec)
         found, problems = resolve_hyper("gate", name, hyper)
     except ValueError as error:
-        raise _problems([(at, str(error))], origin) from None
+        raise problems_at([(at, str(error))], origin) from None
     if problems:
-        raise _problems([((*at, name, *inner), text) for inner, text in problems], origin)
+        raise problems_at([((*at, name, *inner), text) for inner, text in problems], origin)
     return {name: found} if found else name
 
 
@@ -224,12 +249,22 @@ def located(error: ConfigError, origin: Origin) -> ConfigError:
     return ConfigError(f"{origin.place(tuple(key.split('.')))}: {error}")
 
 
-def _problems(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+    """Return one error of many problems, each with its place in front."""
     lines = []
     for at, text in problems:
         key = ".".join(str(part) for part in at if part != "")
         lines.append(f"{origin.place(at)}: {key}{': ' if key else ''}{text}")
     return ConfigError("\n".join(lines))
+
+
+def _of_this_run(experiment: Experiment) -> Published | None:
+    """Return what is published of an experiment with these values, None where nothing is."""
+    published, flat = experiment.published, flatten(experiment.plain())
+    if published is None:
+        return None
+    series = [one for one in published.series if all(flat.get(key) == value for key, value in one.where.items())]
+    return published.model_copy(update={"series": series}) if series else None
 
 
 def _try_out(experiment: Experiment) -> None:

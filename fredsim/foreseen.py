@@ -34,7 +34,8 @@ def make_simulation(parts: Parts) -> Simulation:
     """
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
-    choice = choose_path(parts.path, parts.backend, server, parts.protocol, parts.length.events)
+    events, probed = parts.length.events, parts.probe is not None
+    choice = choose_path(parts.path, parts.backend, server, parts.protocol, events, probed=probed)
     simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 
@@ -46,6 +47,8 @@ class Fused(Snapshots):
         server = self._server.elementwise
         self._fused = cast(FusedEngine, self._engine)
         self._fused.passes([], np.empty((0, 1), np.int64))
+        if self._parts.probe is not None:
+            super()._warm()
         gate = self._protocol.fetch_gate
         watched = self._server.deviation if gate is not None and gate.needs_statistics else None
         self._apply = self._fused.applier(server.update, [server.params, *server.state_of(0)], watched)
@@ -53,8 +56,9 @@ class Fused(Snapshots):
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients one by one."""
         clients = self._next_clients(self._limit(length))
+        rows = self._rows(clients)
         held = [self._holdings.params(client) for client in clients]
-        losses = self._fused.passes(held, self._rows(clients)[:, 0]).copy()
+        losses = self._fused.passes(held, rows[:, 0]).copy()
         iterations = np.arange(self.iteration, self.iteration + len(clients))
         stamps = np.array([self._holdings.timestamp(client) for client in clients])
         server = self._server.elementwise

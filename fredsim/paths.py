@@ -41,12 +41,14 @@ class Choice:
     why: str
 
 
-def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int) -> Choice:
-    """Return the path of a run of so many events at most.
+def choose_path(
+    wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int, *, probed: bool
+) -> Choice:
+    """Return the path of a run of so many events at most, `probed` where the true B-staleness is measured.
 
     Raises ConfigError where a path is wanted that the run cannot take.
     """
-    whole, unordered = _against_rows(server, protocol), _against_order(protocol, events)
+    whole, unordered = _against_rows(server, protocol), _against_order(protocol, events, probed)
     offered: dict[Taken, str] = {"snapshots": ""}
     if backend == "numba":
         offered = {"hand": whole or unordered, "fused": whole, **offered}
@@ -76,8 +78,10 @@ def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
     return server.unforeseen
 
 
-def _against_order(protocol: Protocol, events: int) -> str:
-    """Return why not all events are known before the first, or nothing."""
+def _against_order(protocol: Protocol, events: int, probed: bool) -> str:
+    """Return why not all events are known before the first, or why they must happen one by one, or nothing."""
     if events > FORESEEN:
         return f"the order of more than {FORESEEN:,} iterations is not kept in memory"
+    if probed:
+        return "the probe asks for the parameters that clients hold"
     return "" if protocol.fetch_gate is None else "a fetch may be refused"

@@ -11,9 +11,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fredsim.document import Document, assign, parse_override, read_document
-from fredsim.errors import ConfigError
-from fredsim.experiment import Experiment, Origin, resolve
+from pydantic import ValidationError
+
+from fredsim.document import Document, assign, flatten, parse_override, read_document
+from fredsim.errors import ConfigError, nearest
+from fredsim.experiment import Experiment, Origin, problems_at, resolve
+from fredsim.hyper import explain
+from fredsim.selection import Selection, check_selection
 
 __all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
 
@@ -63,6 +67,7 @@ class Plan:
 
     runs: list[PlannedRun]
     source: dict[str, Any]
+    selection: Selection | None = None
 
     @property
     def name(self) -> str:
@@ -73,6 +78,16 @@ class Plan:
     def is_sweep(self) -> bool:
         """Whether the document has cases or a sweep, be it of one run."""
         return "cases" in self.source or "sweep" in self.source
+
+    @property
+    def axes(self) -> list[str]:
+        """The keys in which the runs differ, those of mappings dotted, in the order written."""
+        return list(dict.fromkeys(key for run in self.runs for key in flatten(run.axes)))
+
+    @property
+    def cases(self) -> list[str]:
+        """Those axes that `cases` give."""
+        return list(dict.fromkeys(key for case in self.source.get("cases", []) for key in flatten(case)))
 
 
 def _short(value: Any) -> str:
@@ -105,13 +120,13 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
         if key in sweep:
             sweep[key] = value if isinstance(value, list) else [value]
-        elif key in {"sweep", "cases"} or not (sweep or cases):
+        elif key in {"sweep", "cases"} or at[0] == "select" or not (sweep or cases):
             _assign(data, key, value, places[at])
         else:
             last.append((key, value))
         sweep, cases = _grid(document)
     _refuse_clashes(document, sweep, cases)
-    base = {key: value for key, value in data.items() if key not in {"cases", "sweep"}}
+    base = {key: value for key, value in data.items() if key not in {"cases", "sweep", "select"}}
     runs = []
     for number, case in enumerate(cases or [{}]):
         for values in product(*sweep.values()):
@@ -121,10 +136,41 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             for key, value in (*chosen.items(), *last):
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
+    if not overrides:  # which may have taken away what published points are of
+        _check_published(document, runs)
     source = dict(data)
     if last:
         source["overrides"] = dict(last)
-    return Plan(runs, source)
+    plan = Plan(runs, source, _selection(document))
+    if plan.selection is not None:
+        try:
+            check_selection(plan.selection, plan.axes)
+        except ConfigError as error:
+            raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
+    return plan
+
+
+def _check_published(document: Document, runs: Sequence[PlannedRun]) -> None:
+    """Raise ConfigError for a series of published points that names a key which no run has."""
+    known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
+    for number, series in enumerate((document.data.get("published") or {"series": []})["series"]):
+        for key in series["where"]:
+            if key not in known:
+                place = document.place(("published", "series", number, "where", key))
+                raise ConfigError(
+                    f"{place}: published.series.{number}.where: no run has a key '{key}'{nearest(key, known)}"
+                )
+
+
+def _selection(document: Document) -> Selection | None:
+    """Return what `select` says. Raises ConfigError."""
+    given = document.data.get("select")
+    if given is None:
+        return None
+    try:
+        return Selection.model_validate(given)
+    except ValidationError as error:
+        raise problems_at([(("select", *at), text) for at, text in explain(error, Selection)], document) from None
 
 
 def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fredsim.adapters import AdaptedCompressor, AdaptedGate, AdaptedServer
+from fredsim.adapters import AdaptedServer
 from fredsim.dispatchers.gates import Always, spelled_out
 from fredsim.errors import ConfigError
+from fredsim.exchanges import AdaptedCompressor, AdaptedGate
 from fredsim.layout import Layout
 from fredsim.outbox import DroppedPush
 from fredsim.registry import build

@@ -63,6 +63,13 @@ class Result:
         return _read_csv(self.folder / "staleness.csv", "staleness", "count")
 
     @cached_property
+    def probe(self) -> pd.DataFrame:
+        """The rows of probe.csv (fredsim.probe), of an experiment that asks for it: `probe: {every: 100}`."""
+        if not (self.folder / "probe.csv").is_file():
+            raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
+        return _read_csv(self.folder / "probe.csv", "iteration", "staleness", "b_staleness")
+
+    @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters, by name."""
         from safetensors import SafetensorError
@@ -76,13 +83,12 @@ class Result:
 
 
 class Results:
-    """The runs of a sweep, in its order."""
+    """The runs of a sweep that have ended with a result, in its order; what failed stands in `runs` alone."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._names: list[str] = self.runs["run"].tolist()
-        if not self._names:
-            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+        failed = {name for name, _ in self.failures}
+        self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
 
     def __iter__(self) -> Iterator[Result]:
         return (Result(self.folder / name) for name in self._names)
@@ -101,12 +107,31 @@ class Results:
         """A row a run: the values of the axes, and how it ended."""
         return _read_csv(self.folder / "runs.csv", "run")
 
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """What `select` chose: a row for each combination of the other axes. Raises OutputError where there is none."""
+        path = self.folder / "best.csv"
+        if not path.is_file():
+            raise OutputError(
+                f"{path}: is not there; give the experiment `select`, and let all its runs end (--resume)"
+            )
+        return _read_csv(path)
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """The runs that failed, and why."""
+        rows = self.runs.to_dict("records")
+        return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
+
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:
     """Return what a folder of results holds. Raises OutputError where it holds none."""
     folder = Path(folder)
     if (folder / "runs.csv").is_file():
-        return Results(folder)
+        results = Results(folder)
+        if results.runs.empty:
+            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+        return results
     if (folder / "config.yaml").is_file():
         return Result(folder)
     found = "holds no results (neither config.yaml nor runs.csv)" if folder.is_dir() else "is no folder"

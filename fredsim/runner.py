@@ -1,22 +1,21 @@
-"""Running experiments: one, or the runs of a sweep one after another."""
+"""Running experiments: one, or the runs of a sweep."""
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from fredsim.document import dump_yaml
 from fredsim.errors import ConfigError
-from fredsim.execution import Observer, Silent, claim, execute, finished
+from fredsim.execution import execute
 from fredsim.experiment import located
+from fredsim.observer import Show, SilentShow
 from fredsim.plan import Plan, Source, expand, open_source
-from fredsim.results import Result, Results, load
+from fredsim.results import Result, Results
+from fredsim.sweep import run_sweep
 
 __all__ = ["run", "run_plan"]
 
@@ -28,6 +27,7 @@ def run(
     *,
     data_root: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    jobs: int = 1,
 ) -> Result | Results:
     """Run an experiment or a sweep and return its result.
 
@@ -37,13 +37,16 @@ def run(
         out: the folder of results; results/NAME where None.
         data_root: where data files are kept; see fredsim.datasets.data_root.
         resume: skip the runs of a sweep that have finished.
+        jobs: how many runs of a sweep are done side by side, each in a process of its own; no bit depends on it.
+
+    A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
     Raises:
         ConfigError: the experiment is not valid. DataError: its data is missing or damaged. OutputError: the folder
-        holds another experiment. SimulationError: a server or dispatcher broke its contract.
+        holds another experiment. SimulationError: the server or dispatcher of a single run broke its contract.
 
     """
-    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume)
+    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs)
 
 
 def run_plan(
@@ -52,30 +55,23 @@ def run_plan(
     *,
     root: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    observer: Observer | None = None,
+    jobs: int = 1,
+    show: Show | None = None,
 ) -> Result | Results:
-    """Run what a plan holds, one run after another; see `run`."""
-    observer = observer or Silent()
+    """Run what a plan holds; see `run`."""
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}; it must be 1 at least")
     folder = Path(out) if out is not None else Path("results") / plan.name
-    if plan.is_sweep:
-        claim(folder, "sweep.yaml", dump_yaml(plan.source))
-    rows: list[dict[str, Any]] = []
-    with stop_on_interrupt() as stop:
-        for planned in plan.runs:
-            experiment, label = planned.experiment, planned.label
-            name = f"{label}-{experiment.digest[:8]}"
-            path = folder / name if plan.is_sweep else folder
-            if not (plan.is_sweep and resume and finished(path, experiment)):
-                try:
-                    execute(experiment, path, root=root, observer=observer, stop=stop, label=label)
-                except ConfigError as error:  # what shows only beside the data
-                    raise located(error, planned.origin) from None
-            if plan.is_sweep:
-                rows.append({"run": name, **_flat(planned.axes), **_summary_columns(path)})
-                _write_runs(folder / "runs.csv", rows)
-            if stop():
-                break
-    return load(folder)
+    with stop_on_interrupt() as stop, show or SilentShow() as show:
+        if plan.is_sweep:
+            run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, show=show, stop=stop)
+            return Results(folder)
+        (planned,) = plan.runs
+        try:
+            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop)
+        except ConfigError as error:  # what shows only beside the data
+            raise located(error, planned.origin) from None
+        return Result(folder)
 
 
 @contextmanager
@@ -96,35 +92,3 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-SUMMARY_COLUMNS = (
-    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
-    "bytes_pushed", "bytes_fetched", "digest",
-)  # fmt: skip
-
-
-def _summary_columns(folder: Path) -> dict[str, Any]:
-    summary = Result(folder).summary
-    return {key: summary[key] for key in SUMMARY_COLUMNS}
-
-
-def _flat(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the axes' values as columns, those of a mapping under dotted names."""
-    flat: dict[str, Any] = {}
-    for key, value in axes.items():
-        if isinstance(value, Mapping):
-            flat |= _flat({f"{key}.{name}": item for name, item in value.items()})
-        else:
-            flat[key] = value
-    return flat
-
-
-def _write_runs(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    axes = list(dict.fromkeys(key for row in rows for key in row if key not in SUMMARY_COLUMNS))
-    arriving = path.with_suffix(".csv.part")
-    with arriving.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*axes, *SUMMARY_COLUMNS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    arriving.replace(path)

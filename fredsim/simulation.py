@@ -25,6 +25,7 @@ from fredsim.errors import ConfigError
 from fredsim.models import Mlp
 from fredsim.outbox import Message, Outbox
 from fredsim.paths import Choice, Path
+from fredsim.probe import Probe
 from fredsim.protocol import Protocol
 from fredsim.recorder import Recorder
 from fredsim.sampling import Sampler
@@ -74,7 +75,7 @@ class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
     `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
-    is not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
+    and the probe are not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
     these up, where they are known.
     """
 
@@ -87,6 +88,7 @@ class Outcome:
     seconds_kernels: float
     choice: Choice
     shares: dict[str, float] | None
+    seconds_probe: float | None = None
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
@@ -118,6 +120,7 @@ class Parts:
     recorder: Recorder
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
+    probe: Probe | None = None
 
 
 class Simulation:
@@ -150,7 +153,8 @@ class Simulation:
             self._parts.progress(self.iteration, self._server.timestamp)
         if self._recorder.rows[-1].iteration != self.iteration:
             self._record()
-        seconds = time.perf_counter() - begin - self._seconds_evaluation
+        probe = self._parts.probe
+        seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
         server = self._server
         raw = server.params if server.averages else None
         kernels = self._engine.seconds - self._seconds_before
@@ -164,6 +168,7 @@ class Simulation:
             kernels,
             self._choice,
             self._shares(),
+            probe.seconds if probe else None,
         )
 
     def _shares(self) -> dict[str, float] | None:
@@ -227,6 +232,8 @@ class Snapshots(Simulation):
     def _limit(self, length: Length) -> int:
         """Return how many events are sure to be part of the run: an event makes at most one update."""
         limits = [self._window]
+        if self._parts.probe is not None:
+            limits.append(self._parts.probe.ahead(self.iteration))
         if length.iterations is not None:
             limits.append(length.iterations - self.iteration)
         if length.updates is not None:
@@ -243,14 +250,25 @@ class Snapshots(Simulation):
             self._arrive(client, pushes[i], losses[i])
 
     def _rows(self, clients: Sequence[int]) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of the next works that arrive."""
+        """Return the samples (B, k, µ) of the k local steps of the next works that arrive, the first of them probed."""
         steps, ids = self._protocol.local_steps, np.array(clients)
         within = np.arange(steps)
         iterations = np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within
         numbers = self._numbers[ids][:, None] * steps + within
         self._numbers[ids] += 1
         rows = self._sampler.rows(iterations.reshape(-1), np.repeat(ids, steps), numbers.reshape(-1))
-        return rows.reshape(len(clients), steps, -1)
+        rows = rows.reshape(len(clients), steps, -1)
+        probe = self._parts.probe
+        if probe is not None and probe.due(self.iteration):
+            self._measure(probe, clients[0], rows[0, 0])
+        return rows
+
+    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
+        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        self._seconds_before += self._engine.seconds - kernels
+        probe.seconds += time.perf_counter() - begin
 
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""

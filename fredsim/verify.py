@@ -12,8 +12,9 @@ import numpy as np
 
 from fredsim.document import read_document
 from fredsim.errors import OutputError
-from fredsim.execution import Observer, execute
+from fredsim.execution import execute
 from fredsim.experiment import resolve
+from fredsim.observer import Observer
 from fredsim.results import Result, load
 
 __all__ = ["difference", "results_of", "verify"]
@@ -31,7 +32,7 @@ def verify(
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
     experiment = resolve(config.data | instead, config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
-    files = ("metrics.csv", "staleness.csv")
+    files = ("metrics.csv", "staleness.csv", *(["probe.csv"] if experiment.probe is not None else []))
     difference(result, result, files)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)

@@ -79,6 +79,17 @@ class GapAware(ElementwiseServer):
         self.own["held"][client_id][...] = self.params
         return self.params
 
+    def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
+        """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""
+        del timestamp
+        h, distance = self.hyper, absolute(self.params - self.own["held"][client_id])
+        if h.c is not None:
+            return {"gap": self.operations.mean(distance / np.float32(h.c))}
+        if self.timestamp == 0:
+            return {"gap": 0.0}
+        usual = np.float32(self._largest) * np.sqrt(self.arrays["s"] / unbiased(h.decay, self.timestamp))
+        return {"gap": self.operations.mean(distance / (usual + np.float32(1e-8)))}
+
     def take_state(self) -> State:
         """Return the state with α_max."""
         return super().take_state() | {"largest": self._largest}

@@ -136,7 +136,14 @@ def test_a_recorded_run_is_verified_on_the_device(small_yaml: Path, command: Com
 
 @needs_triton
 def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
-    refused("run", small_yaml, "backend=cuda", "memory=1GB", "server.weight_decay=0.1", says=("memory is a limit of the host's",))
+    refused(
+        "run",
+        small_yaml,
+        "backend=cuda",
+        "memory=1GB",
+        "server.weight_decay=0.1",
+        says=("memory is a limit of the host's",),
+    )
     refused("run", small_yaml, "backend=cuda", "path=hand", says=("path is hand; the backend cuda has no such path",))
 
 

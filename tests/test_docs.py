@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import fredsim
+from fredsim.document import dump_yaml
 from fredsim.experiment import Experiment, Plugin
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +58,20 @@ def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(fredsim.load("results/mine")) == 3  # type: ignore[arg-type]
     (tmp_path / "mymodule.py").write_text(own, encoding="utf-8")
     run(tmp_path, "run", "quickstart", "sweep=null", "server={name: 'mymodule:Plain', lr: 0.1}", "iterations=50")
+
+
+def test_sweeps_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"iterations": 20, "data": {"name": "digits"}, "model": {"hidden": []}}
+    base |= {"clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.1}}
+    file = tmp_path / "sweep.yaml"
+    file.write_text(dump_yaml(base) + blocks("docs/sweeps.md", "yaml")[0], encoding="utf-8")
+    assert run(tmp_path, "show", str(file)).count("# count=") == 48
+    file.write_text(dump_yaml(base) + blocks("docs/plots.md", "yaml")[0], encoding="utf-8")
+    run(tmp_path, "run", "sweep.yaml", "--quiet")
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("docs/sweeps.md", "python")
+    exec(compile(program.replace("overrides = [", 'overrides = ["iterations=50", '), "sweeps.md", "exec"), {})
+    assert len(fredsim.load("results/chosen")) == 4  # type: ignore[arg-type]
 
 
 def test_commands_in_the_readme_exist() -> None:

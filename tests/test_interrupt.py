@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.progress import Lines
+from fredsim.progress import LineRun
 from fredsim.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
@@ -37,7 +37,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def arm(run: int = 1, times: int = 1) -> None:
         seen = 0
 
-        def row(self: Lines, row: Row) -> None:
+        def row(self: LineRun, row: Row) -> None:
             nonlocal seen
             del self
             seen += row.iteration == 20
@@ -45,7 +45,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 for _ in range(times):
                     signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(Lines, "row", row)
+        monkeypatch.setattr(LineRun, "row", row)
 
     return arm
 
@@ -91,8 +91,10 @@ def test_a_sweep_goes_on_where_it_was_interrupted(
     words = ("run", sweep_yaml, *SHORT, "--out")
     assert command(*words, "whole")[0] == 0
     interrupt(run=2)
-    assert command(*words, "swept")[0] == 130
-    assert statuses(Path("swept")) == ["finished", "interrupted"]
+    code, _, messages = command(*words, "swept")
+    assert code == 130
+    assert messages.endswith("interrupted: 2 of 3 runs are left; --resume goes on\n")
+    assert statuses(Path("swept")) == ["finished"]
     assert command(*words, "swept", "--resume")[0] == 0
     assert statuses(Path("swept")) == ["finished"] * 3
     assert Path("swept/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
@@ -104,7 +106,7 @@ def test_an_interrupt_in_the_last_run_of_a_sweep(
 ) -> None:
     interrupt(run=3)
     assert command("run", sweep_yaml, *SHORT, "--out", "swept")[0] == 130
-    assert statuses(Path("swept")) == ["finished", "finished", "interrupted"]
+    assert statuses(Path("swept")) == ["finished", "finished"]
 
 
 def test_a_process_of_its_own(small_yaml: Path, command: Command) -> None:

@@ -1,0 +1,80 @@
+"""One face for every gate and compressor; a user's mistakes are caught as in fredsim.adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.adapters import Adapted
+from fredsim.compressors.base import Compressor
+from fredsim.dispatchers.gates import Budget, Gate, Statistics
+from fredsim.layout import Layout
+from fredsim.numerics.operations import Operations
+from fredsim.streams import Stream, Streams
+
+__all__ = ["AdaptedCompressor", "AdaptedGate"]
+
+Array = NDArray[np.float32]
+
+
+class AdaptedGate(Adapted):
+    """A gate as the loop sees it."""
+
+    def __init__(self, gate: Any) -> None:
+        super().__init__(gate)
+        self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
+        self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
+        self._tensors = 0
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start the gate."""
+        self._tensors = len(tensors)
+        self._call("init", "", clients, tensors, streams, stream)
+
+    def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
+        """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
+        if isinstance(self._inner, Gate):
+            self._inner.look_ahead(begin, clients)
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
+        """Return whether a copy passes, or whether each tensor does."""
+        where = f"client {client}, iteration {step}"
+        passes = self._call("passes", where, step, client, statistics)
+        if isinstance(passes, bool | np.bool_):
+            return bool(passes)
+        mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
+        if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
+            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
+            raise self._broken(where, "passes", what)
+        return [bool(part) for part in mask]
+
+
+class AdaptedCompressor(Adapted):
+    """A compressor as the loop sees it."""
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Start the compressor."""
+        self._size = layout.size
+        self._call("init", "", layout, streams)
+
+    def use(self, operations: Operations) -> None:
+        """Let a compressor of ours compute by these."""
+        if isinstance(self._inner, Compressor):
+            self._inner.operations = operations
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Return what the server decodes, and the bytes it took."""
+        where = f"client {client}, iteration {step}"
+        if not getattr(self._inner, "on_device", False):
+            push = np.asarray(push)
+        result = self._call("compress", where, push, client, step)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+        decoded, size = result
+        self._check_array(decoded, self._size, where, "what compress returns")
+        if not isinstance(size, int | np.integer) or size <= 0:
+            raise self._broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+        return decoded, int(size)

@@ -1,0 +1,147 @@
+"""Curves of a run's rows: error or loss against iterations, updates or bytes, and published points beside them.
+
+Runs of one line are drawn as their median and a band from the smallest to the largest value, at each iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, chosen, in_units, x_of
+from fredsim.plots.groups import Line, Panel
+from fredsim.results import Result
+from fredsim.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CURVES"]
+
+COLUMNS = {"iterations": "iteration", "updates": "timestamp"}
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel in each pair of axes."""
+    x, y = chosen("--x", options.x, list(X)), chosen("--y", options.y, list(Y))
+    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    unit, name = in_units(max(x_of(run.metrics, x).max() for run in runs)) if x == "bytes" else (1.0, "")
+    sources: dict[str, None] = {}
+    for axes, panel in zip(grid, panels, strict=True):
+        for line in panel.lines:
+            _draw(axes, line, x, y, unit)
+            for source, points in _published(line, x, y):
+                sources[source] = None
+                axes.plot(*zip(*points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
+        axes.set_xlim(left=0)
+        if options.log:
+            axes.set_yscale("log")
+        elif y == "validation_error":
+            axes.set_ylim(bottom=0)
+        axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])
+        axes.set_ylabel(Y[y])
+    counts = {len(line.runs) for panel in panels for line in panel.lines}
+    parts = [
+        f"{Y[y].partition(' (')[0].capitalize()} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."
+    ]
+    if max(counts) > 1:
+        several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
+        parts.append(f"Lines: median of {several} runs; bands: their smallest and largest.")
+    if any(run.summary["status"] == "diverged" for run in runs):
+        parts.append("×: a run diverged.")
+    if sources:
+        parts.append(f"Circles: published ({'; '.join(sources)}).")
+    tables = [Table([_final(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
+    if sources:
+        rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
+        tables.append(Table(rows, "Published and here"))
+    return Drawing(" ".join(parts), tables, bool(sources))
+
+
+CURVES = Kind("error or loss against iterations, updates or bytes", draw, shared=True)
+
+
+def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
+    at, values = _rows(line, x, y)
+    at = at / unit
+    axes.plot(at, values.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
+    if len(line.runs) > 1:
+        band = values.min(axis=1), values.max(axis=1)
+        axes.fill_between(at, *band, color=line.colour, alpha=0.18, linewidth=0)
+    for run in line.runs:
+        if run.summary["status"] == "diverged":
+            last = run.metrics.iloc[-1:]
+            axes.plot(x_of(last, x) / unit, last[y], "x", color=line.colour, markersize=7, clip_on=False)
+
+
+def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
+    """Return a line's x and its runs' values, a column a run, by iteration; x is the median of the runs'."""
+    import pandas as pd
+
+    frames = [run.metrics.set_index("iteration", drop=False).dropna(subset=[y]) for run in line.runs]
+    at = pd.concat([x_of(frame, x) for frame in frames], axis=1).sort_index()
+    values = pd.concat([frame[y] for frame in frames], axis=1).sort_index()
+    return at.median(axis=1), values
+
+
+def _final(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
+    """Return a line's row: how its runs ended, and when they reached what was asked for; medians where several are."""
+    final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
+    row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label, "runs": len(final)}
+    row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
+    row[f"final {y}"] = median(final)
+    if len(final) > 1:
+        row |= {"smallest": min(final), "largest": max(final)}
+    for value in reach:
+        when = [_reached(run, y, value) for run in line.runs]
+        for what, found in zip(("iterations", "bytes"), zip(*when, strict=True), strict=True):
+            middle = median(found)
+            row[f"{what} to {value:g}"] = None if math.isinf(middle) else int(middle)
+        row[f"reached {value:g}"] = sum(not math.isinf(iteration) for iteration, _ in when)
+    return row
+
+
+def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
+    """Return the iteration and the bytes of the first row that is no greater, infinity where there is none."""
+    rows = run.metrics[run.metrics[y] <= value]
+    return (float(rows["iteration"].iloc[0]), float(x_of(rows, "bytes").iloc[0])) if len(rows) else (math.inf, math.inf)
+
+
+Points = list[tuple[float, float]]
+
+
+def _published(line: Line, x: str, y: str) -> Iterator[tuple[str, Points]]:
+    """Yield the published points of a line's experiments, each once, where they are of these columns."""
+    if x not in COLUMNS:
+        return
+    seen = []
+    for run in line.runs:
+        published = run.config.get("published") or {"x": "", "y": ""}
+        if (published["x"], published["y"]) != (x, y):
+            continue
+        for series in published["series"]:
+            if series not in seen:
+                seen.append(series)
+                yield published["source"], [(float(at), float(value)) for at, value in series["points"]]
+
+
+def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
+    """Yield a row for each published point: it, the median of the runs there, and the difference."""
+    at, values = _rows(line, x, y)
+    middle = values.median(axis=1)
+    for _, points in _published(line, x, y):
+        for place, value in points:
+            before = middle[at <= place]
+            here = float(before.iloc[-1]) if len(before) else None
+            yield {
+                **({"panel": panel.title} if panel.title else {}),
+                "line": line.label,
+                x: place,
+                "published": value,
+                "here": here,
+                "difference": None if here is None else here - value,
+            }

@@ -1,0 +1,114 @@
+"""A figure: its panels, legend, caption and files. What is drawn in them, the modules beside this one know."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fredsim.errors import ConfigError, OutputError
+from fredsim.plots.copies import COPIES
+from fredsim.plots.curves import CURVES
+from fredsim.plots.drawing import Drawing, Kind, Options, chosen
+from fredsim.plots.groups import group
+from fredsim.plots.probe import PROBE
+from fredsim.plots.staleness import STALENESS
+from fredsim.results import Result
+
+__all__ = ["KINDS", "Options", "plot"]
+
+KINDS: dict[str, Kind] = {"curves": CURVES, "staleness": STALENESS, "copies": COPIES, "probe": PROBE}
+FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+STYLE: Any = {
+    "svg.hashsalt": "fredsim",
+    "pdf.fonttype": 42,  # TrueType: what publishers take
+    "font.size": 9,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.titlesize": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.2,
+}
+INSIDE = 6  # lines whose legend has room inside the axes
+LOOKS = 32  # more lines than that cannot be told apart
+LETTERS = 20  # of the caption, in an inch
+
+
+def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: Options | None = None) -> Drawing:
+    """Write a figure of recorded runs to a PDF, SVG or PNG file; return its caption and tables.
+
+    Panels stand side by side, two a row, under one legend. Raises OutputError for a suffix that is none of the three,
+    or a file that cannot be written; ConfigError for a kind, column or key that there is not.
+    """
+    options = options or Options()
+    if path.suffix not in FORMATS:
+        raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
+    found = KINDS[chosen("--kind", kind, list(KINDS))]
+    if found.axes and options.panel:
+        raise ConfigError(f"--panel: is given; a figure of the kind {kind} has panels of its own, use --by")
+    for name in ("x", "y", "reach"):
+        if kind != "curves" and getattr(options, name) != getattr(Options(), name):
+            raise ConfigError(f"--{name}: is given; it goes with figures of the kind curves")
+    panels = group(results, options.by, options.panel if not found.axes else [])
+    count = found.axes or len(panels)
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    with mpl.rc_context(STYLE):
+        size = 5.5 if columns == 1 else 7.2, 3.6 if rows == 1 else 2.5 * rows
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
+        drawing = found.draw(list(grid.flat[:count]), panels, options)
+        for empty in grid.flat[count:]:
+            empty.set_visible(False)
+        for number, axes in enumerate(grid.flat[:count]):
+            if not found.axes:
+                axes.set_title(panels[number].title)
+            if found.shared and number < count - columns:  # something stands below
+                axes.set_xlabel("")
+                axes.tick_params(labelbottom=False)
+            if found.shared and number % columns:
+                axes.set_ylabel("")
+        _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0)
+        figure.suptitle(options.title, fontsize=10)
+        if options.caption:
+            text = "\n".join(
+                line
+                for part in (drawing.caption, f"$ {options.command}" if options.command else "")
+                for line in textwrap.wrap(part, int(LETTERS * size[0]))
+            )
+            figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=200, metadata=FORMATS[path.suffix])
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+    return drawing
+
+
+def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> None:
+    """Name each line once, and published points: inside the first panel, or beside or `above` all of them."""
+    handles: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if published:
+        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
+    if len(handles) > LOOKS:
+        return
+    if above:
+        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
+    elif len(handles) <= INSIDE:
+        grid[0].legend(list(handles.values()), list(handles))
+    else:
+        figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize=7)

@@ -1,0 +1,84 @@
+"""The true B-staleness that a probe measured: on the left through training, on the right against the staleness τ.
+
+The table has its rank correlation (Spearman's) with each measure that a strategy may take for it: 1 is a perfect proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fredsim.plots.drawing import Drawing, Kind, Options, X
+from fredsim.plots.groups import Line, Panel
+from fredsim.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["PROBE"]
+
+THROUGH = 20  # parts of the training
+GROUPS = 10  # parts of the probes, by τ
+BANDS = 3  # more bands than that hide each other
+PLACES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}  # all other columns are proxies
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw each line's medians and quartiles; the probes of its runs are taken together."""
+    import pandas as pd
+
+    rows = []
+    for line in panels[0].lines:
+        probes = pd.concat([run.probe for run in line.runs])
+        for axes, column, parts in zip(grid, ("iteration", "staleness"), (THROUGH, GROUPS), strict=True):
+            ordered = probes.sort_values([column, "iteration"], kind="stable")
+            _draw(axes, line, ordered, column, parts, banded=len(panels[0].lines) <= BANDS)
+        rows.append(_row(line, probes))
+    for axes, name in zip(grid, (X["iterations"], "staleness τ (updates)"), strict=True):
+        axes.set_xlabel(name)
+        axes.set_xlim(left=0)
+        if options.log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+    grid[0].set_ylabel("B-staleness (norm of a gradient)")
+    caption = (
+        "B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches (Odena 2016, eq 3): "
+        f"medians of {THROUGH} parts of the training on the left, of {GROUPS} parts of the probes by τ on the right."
+    )
+    banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
+    return Drawing(f"{caption}{banded}", [Table(rows)])
+
+
+PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
+
+
+def _draw(axes: Axes, line: Line, probes: pd.DataFrame, column: str, parts: int, *, banded: bool) -> None:
+    """Draw the medians of so many parts of the probes, which are in order of the column."""
+    at, values = (probes[name].to_numpy() for name in (column, "b_staleness"))
+    where = np.array_split(np.arange(len(at)), min(parts, len(at)))
+    x = [np.median(at[part]) for part in where]
+    low, middle, high = np.array([np.nanpercentile(values[part], [25, 50, 75]) for part in where]).T
+    axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
+    if banded:
+        axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
+
+
+def _row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
+    """Return a line's medians, and how well each proxy ranks its probes."""
+    true = probes["b_staleness"]
+    row: dict[str, Any] = {
+        "line": line.label,
+        "runs": len(line.runs),
+        "probes": len(probes),
+        "b_staleness": float(true.median()),
+        "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
+    }
+    for proxy in probes.columns:
+        if proxy not in PLACES:
+            varies = probes[proxy].nunique() > 1 and true.nunique() > 1
+            row[f"rank by {proxy}"] = float(true.rank().corr(probes[proxy].rank())) if varies else None
+    return row

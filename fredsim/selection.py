@@ -1,0 +1,69 @@
+"""Choosing among the runs of a sweep: `select: {best: validation_error, over: server.lr}`.
+
+For each combination of the other axes, the value of `over` is chosen whose runs have the smallest mean at their end,
+over `cases` and seeds, as Odena (2016) chose one learning rate a server among 16. A run that diverged or failed counts
+worst: what has fewer of them is better, whatever the means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import HyperParameters
+
+__all__ = ["Selection", "best_rows", "check_selection"]
+
+Row = Mapping[str, Any]
+
+
+class Selection(HyperParameters):
+    """`best`: the column of runs.csv that should be small; `over`: the axis, or axes, to choose a value of."""
+
+    best: Literal["validation_error", "validation_loss"] = "validation_error"
+    over: Annotated[list[str], Field(min_length=1)] | str
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes to choose values of."""
+        return [self.over] if isinstance(self.over, str) else self.over
+
+
+def check_selection(selection: Selection, columns: Sequence[str]) -> None:
+    """Raise ConfigError where `over` names no column of the axes."""
+    for axis in selection.axes:
+        if axis not in columns:
+            known = ", ".join(columns) or "none: there is no sweep"
+            raise ConfigError(f"select.over: is {axis!r}, no axis{nearest(axis, columns)} (axes: {known})")
+
+
+def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each combination of the other axes: its values, the best one of `over`, and its mean.
+
+    A run is its values of the axes and its columns in runs.csv; `cases` are the axes that `cases` give.
+    """
+    over = selection.axes
+    columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
+    others = [axis for axis in columns if axis not in {*over, *cases, "seed"}]
+    groups: dict[str, dict[str, list[tuple[Row, Row]]]] = {}
+    for run in runs:
+        group, candidate = (repr([run[0].get(axis) for axis in some]) for some in (others, over))
+        groups.setdefault(group, {}).setdefault(candidate, []).append(run)
+    chosen = []
+    for candidates in groups.values():
+        ranked = [(found, _rank([ended for _, ended in found], selection.best)) for found in candidates.values()]
+        found, (without, mean) = min(ranked, key=lambda one: one[1])
+        values = {axis: found[0][0].get(axis) for axis in (*others, *over)}
+        counts = {"runs": len(found), "diverged": without, "candidates": len(candidates)}
+        chosen.append({**values, f"mean_{selection.best}": mean, **counts})
+    return chosen
+
+
+def _rank(ended: Sequence[Row], column: str) -> tuple[int, float]:
+    """Return how many runs gave no value, and the mean of the others: the smaller the better."""
+    values = [float(run[column]) for run in ended if run["status"] == "finished"]
+    return len(ended) - len(values), math.fsum(values) / len(values) if values else math.inf

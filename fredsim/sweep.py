@@ -1,0 +1,163 @@
+"""The runs of a sweep: what is left to do, one after another or side by side, and the tables of what has ended.
+
+runs.csv has a row for each run that has finished, diverged or failed, in the order of the plan, whatever the order in
+which they ended. It is written anew, as a whole, whenever a run ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fredsim.document import dump_yaml, flatten
+from fredsim.errors import ConfigError, FredsimError, OutputError
+from fredsim.execution import claim, execute, finished, prepare
+from fredsim.experiment import Experiment, located
+from fredsim.observer import Show
+from fredsim.plan import Plan, PlannedRun
+from fredsim.results import Result
+from fredsim.selection import best_rows
+
+__all__ = ["Task", "run_sweep"]
+
+SUMMARY_COLUMNS = (
+    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "bytes_pushed", "bytes_fetched", "digest", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that is to be done: its place in the plan, and what `execute` needs to know."""
+
+    number: int
+    label: str
+    experiment: Experiment
+    folder: Path
+    root: str | os.PathLike[str] | None
+
+
+def run_sweep(
+    plan: Plan,
+    folder: Path,
+    *,
+    root: str | os.PathLike[str] | None,
+    resume: bool,
+    jobs: int,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Run what a plan holds into the folders below `folder`; `resume` leaves out what has finished there.
+
+    A run that fails does not stop the others. Raises ConfigError, DataError before the first run where some run's data
+    is missing or does not fit it; OutputError where the folder holds something else.
+    """
+    names = [run_name(planned) for planned in plan.runs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
+    check_data(plan, root)
+    claim(folder, "sweep.yaml", dump_yaml(plan.source))
+    tables, tasks = Tables(plan, folder, names), []
+    for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
+        if resume and finished(folder / name, planned.experiment):
+            tables.add(number)
+        else:
+            tasks.append(Task(number, planned.label, planned.experiment, folder / name, root))
+    tables.write()
+    show.sweep(len(plan.runs), len(plan.runs) - len(tasks))
+
+    def ended(task: Task, error: Exception | None) -> None:
+        if isinstance(error, ConfigError):  # what shows only when the parts meet
+            error = located(error, plan.runs[task.number].origin)
+        if error is not None:
+            show.failed(task.label, str(error))
+            tables.fail(task.number, str(error))
+        elif finished(task.folder, task.experiment):  # and not interrupted
+            tables.add(task.number)
+        tables.write()
+
+    if min(jobs, len(tasks)) > 1:
+        from fredsim.workers import run_side_by_side
+
+        run_side_by_side(tasks, jobs, show, stop, ended)
+    else:
+        _run_in_turn(tasks, show, stop, ended)
+
+
+def _run_in_turn(
+    tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Callable[[Task, Exception | None], None]
+) -> None:
+    for task in tasks:
+        failure: FredsimError | None = None
+        try:
+            execute(task.experiment, task.folder, root=task.root, observer=show.run(), stop=stop, label=task.label)
+        except FredsimError as error:
+            failure = error
+        ended(task, failure)
+        if stop():
+            break
+
+
+def check_data(plan: Plan, root: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigError, with its place, or DataError where the data of a run is missing or does not fit it."""
+    for planned in plan.runs:
+        try:
+            prepare(planned.experiment, root)
+        except ConfigError as error:
+            raise located(error, planned.origin) from None
+
+
+def run_name(planned: PlannedRun) -> str:
+    """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
+    return f"{planned.label[:200]}-{planned.experiment.digest[:8]}"
+
+
+class Tables:
+    """runs.csv, and best.csv once every run has ended."""
+
+    def __init__(self, plan: Plan, folder: Path, names: Sequence[str]) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._names = names
+        self._axes = [flatten(planned.axes) for planned in plan.runs]
+        self._ended: dict[int, Mapping[str, Any]] = {}
+
+    def add(self, number: int) -> None:
+        """Take up the summary of a run that has finished or diverged."""
+        summary = Result(self._folder / self._names[number]).summary
+        self._ended[number] = {key: summary.get(key) for key in SUMMARY_COLUMNS}
+
+    def fail(self, number: int, error: str) -> None:
+        """Take up a run that has failed."""
+        self._ended[number] = {"status": "failed", "error": error}
+
+    def write(self) -> None:
+        """Write what has ended."""
+        ended = [(number, self._ended[number]) for number in sorted(self._ended)]
+        rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
+        axes = [axis for axis in self._plan.axes if axis not in SUMMARY_COLUMNS]
+        write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
+        best = self._folder / "best.csv"
+        if self._plan.selection is None or len(ended) < len(self._plan.runs):
+            best.unlink(missing_ok=True)
+            return
+        chosen = best_rows(self._plan.selection, [(self._axes[n], columns) for n, columns in ended], self._plan.cases)
+        write_table(best, list(chosen[0]), chosen)
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file as a whole: who reads it meanwhile finds the one before. Raises OutputError."""
+    arriving = path.with_suffix(".csv.part")
+    try:
+        with arriving.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        arriving.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None

@@ -1,0 +1,72 @@
+"""Tables: printed, or beside a figure as CSV with every digit and as Markdown with a few."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as RichTable
+
+from fredsim.errors import OutputError
+
+__all__ = ["Table", "write_files"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of named values. A value is a text, an integer, a float, or None where there is none."""
+
+    rows: Sequence[Mapping[str, Any]]
+    title: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(dict.fromkeys(key for row in self.rows for key in row))
+
+    def printed(self) -> RichTable:
+        """Return the table for a terminal."""
+        table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
+        for number, name in enumerate(self.columns):
+            text = any(isinstance(row.get(name), str) for row in self.rows)
+            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
+        for row in self.rows:
+            table.add_row(*(_short(row.get(name)) for name in self.columns))
+        return table
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        lines = [self.columns, ["---"] * len(self.columns)]
+        lines += [[_short(row.get(name)).replace("|", "\\|") for name in self.columns] for row in self.rows]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write_files(figure: Path, tables: Sequence[Table], caption: str, command: str) -> list[Path]:
+    """Write FIGURE-table.csv, the first table, and FIGURE-table.md, all of them; return their paths.
+
+    Raises OutputError where they cannot be written.
+    """
+    table, page = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md"))
+    parts = [f"```console\n$ {command}\n```\n", f"{caption}\n"]
+    for one in tables:
+        parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
+    try:
+        with table.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, tables[0].columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(tables[0].rows)
+        page.write_text("\n".join(parts), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{table}: cannot be written ({error.strerror or error})") from None
+    return [table, page]
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,264 @@
+"""Figures and their tables: what is drawn together, what the tables say, that files repeat, that mistakes are named."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import fredsim
+from fredsim.plots import KINDS, Options, labels, plot
+from fredsim.plots.groups import group
+from fredsim.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+PUBLISHED = """
+published:
+  source: A paper, Figure 7
+  series:
+    - {where: {server.name: asgd, clients.count: 8}, points: [[20, 0.5], [50, 0.25]]}
+    - {where: {server.name: fasgd}, points: [[40, 0.125]]}
+"""
+
+
+def read(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def swept(small_yaml: Path) -> list[Result]:
+    """Two servers and two seeds, with published points, in the folder `swept`."""
+    text = small_yaml.read_text(encoding="utf-8") + PUBLISHED
+    servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}]"
+    small_yaml.write_text(f"{text}evaluation: {{every: 10}}\nsweep: {{server: {servers}, seed: [0, 1]}}\n", "utf-8")
+    results = fredsim.run(small_yaml, ["probe.every=5"], out="swept")
+    return list(results)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
+
+
+def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure]) -> None:
+    drawing = plot(swept, Path("error.png"))
+    (axes,) = drawn[0].axes
+    lines = {str(line.get_label()): line for line in axes.lines}
+    of_asgd = np.array([run.metrics["validation_error"] for run in swept[:2]])
+    assert lines["ASGD"].get_ydata() == pytest.approx(np.median(of_asgd, axis=0))
+    assert list(lines["ASGD"].get_xdata()) == [0, 10, 20, 30, 40, 50]  # type: ignore[arg-type]
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == pytest.approx((of_asgd.min(), of_asgd.max()))
+    assert axes.get_xlabel() == "iteration (gradients arrived)"
+    assert axes.get_ylabel() == "validation error (fraction)"
+    assert "median of 2 runs" in drawing.caption
+    (table, _) = drawing.tables
+    finals = [run.summary["validation_error"] for run in swept[:2]]
+    assert table.rows[0] == {
+        "line": "ASGD", "runs": 2, "diverged": 0, "final validation_error": np.mean(finals),
+        "smallest": min(finals), "largest": max(finals),
+    }  # fmt: skip
+
+
+def test_published_points_stand_beside_what_came_out(swept: list[Result], drawn: list[Figure]) -> None:
+    drawing = plot(swept, Path("error.png"))
+    circles = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
+    assert [list(line.get_ydata()) for line in circles] == [[0.5, 0.25], [0.125]]  # type: ignore[arg-type]
+    assert "Circles: published (A paper, Figure 7)." in drawing.caption
+    rows = drawing.tables[1].rows
+    assert [(row["line"], row["iterations"], row["published"]) for row in rows] == [
+        ("ASGD", 20, 0.5), ("ASGD", 50, 0.25), ("FASGD", 40, 0.125),
+    ]  # fmt: skip
+    here = np.mean([run.metrics["validation_error"].iloc[2] for run in swept[:2]])
+    assert (rows[0]["here"], rows[0]["difference"]) == pytest.approx((here, here - 0.5))
+    for options in (Options(x="updates"), Options(y="train_loss")):
+        assert len(plot(swept, Path("error.png"), options=options).tables) == 1
+    assert swept[0].config["published"]["series"] == [
+        {"where": {"server.name": "asgd", "clients.count": 8}, "points": [[20.0, 0.5], [50.0, 0.25]]}
+    ]
+
+
+@pytest.mark.parametrize("x", ["iterations", "updates", "bytes"])
+@pytest.mark.parametrize("y", ["validation_error", "validation_loss", "train_loss"])
+def test_columns(x: str, y: str, swept: list[Result], drawn: list[Figure]) -> None:
+    plot(swept[:1], Path("error.png"), options=Options(x=x, y=y))
+    line, metrics = drawn[0].axes[0].lines[0], swept[0].metrics
+    of = {"iterations": metrics["iteration"], "updates": metrics["timestamp"]}
+    expected = of.get(x, (metrics["bytes_pushed"] + metrics["bytes_fetched"]) / 1000)  # 484 kB
+    there = metrics[y].notna()
+    assert list(line.get_xdata()) == expected[there].tolist()  # type: ignore[arg-type]
+    assert list(line.get_ydata()) == metrics[y][there].tolist()  # type: ignore[arg-type]
+
+
+def test_when_an_error_is_reached(swept: list[Result]) -> None:
+    frames = [run.metrics for run in swept[:2]]
+    for run, errors in zip(swept, ([0.9, 0.5, 0.3, 0.2, 0.1, 0.2], [0.9, 0.8, 0.7, 0.3, 0.4, 0.4]), strict=False):
+        run.metrics["validation_error"] = errors
+    rows = plot(swept[:2], Path("error.png"), options=Options(reach=[0.3, 0.1, 0.01])).tables[0].rows
+    size = int(frames[0]["bytes_pushed"].iloc[1] + frames[0]["bytes_fetched"].iloc[1])  # of ten iterations
+    assert (rows[0]["iterations to 0.3"], rows[0]["bytes to 0.3"], rows[0]["reached 0.3"]) == (25, 5 * size // 2, 2)
+    assert (rows[0]["iterations to 0.1"], rows[0]["reached 0.1"]) == (None, 1)
+    assert (rows[0]["bytes to 0.01"], rows[0]["reached 0.01"]) == (None, 0)
+
+
+def test_a_run_that_diverged_ends_its_line(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.run(small_yaml, ["sweep={seed: [0, 1]}", "evaluation.every=1", "server.lr=1.0e+30"]))  # type: ignore[arg-type]
+    drawing = plot(results, Path("error.png"))
+    assert len([line for line in drawn[0].axes[0].lines if line.get_marker() == "x"]) == 2
+    assert drawing.tables[0].rows[0]["diverged"] == 2
+    assert "×: a run diverged." in drawing.caption
+
+
+def test_groups_and_labels(small_yaml: Path) -> None:
+    words = ["sweep={clients.count: [4, 8], dispatcher.fetch: [always, {every: 2}, {every: 4}], seed: [0, 1]}"]
+    results = list(fredsim.run(small_yaml, [*words, "iterations=10"]))  # type: ignore[arg-type]
+    panels = group(results, None, None)
+    assert [panel.title for panel in panels] == ["λ = 4, µ = 3", "λ = 8, µ = 3"]
+    assert [line.label for line in panels[0].lines] == ["ASGD, fetch always", "ASGD, fetch k 2", "ASGD, fetch k 4"]
+    assert [len(line.runs) for panel in panels for line in panel.lines] == [2] * 6
+    assert [(a.colour, a.dash) for a in panels[0].lines] == [(b.colour, b.dash) for b in panels[1].lines]
+    (panel,) = group(results, ["seed", "clients.count"], [])
+    assert [line.label for line in panel.lines] == ["seed 0, λ = 4", "seed 1, λ = 4", "seed 0, λ = 8", "seed 1, λ = 8"]
+    assert [panel.title for panel in group(results, ["clients.count"], ["seed"])] == ["seed 0", "seed 1"]
+    assert len(set(labels(results))) == 12
+    assert labels(results)[:3] == [
+        "ASGD, seed 0, λ = 4, fetch always", "ASGD, seed 1, λ = 4, fetch always", "ASGD, seed 0, λ = 4, fetch k 2",
+    ]  # fmt: skip
+    assert labels(results[:1]) == ["ASGD"]
+
+
+def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
+    drawing = plot(swept, Path("error.png"), "staleness")
+    counts = pd.concat([run.staleness for run in swept[:2]]).groupby("staleness")["count"].sum()
+    row = drawing.tables[0].rows[0]
+    pushes = np.repeat(counts.index.to_numpy(), counts.to_numpy())
+    assert (row["pushes"], row["max"], row["50 %"]) == (100, pushes.max(), np.sort(pushes)[49])
+    assert row["mean"] == pytest.approx(pushes.mean())
+    stairs = drawn[0].axes[0].patches[0]
+    assert float(stairs.get_data().values.sum()) == pytest.approx(1)  # type: ignore[attr-defined]
+
+
+def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:
+    words = ["sweep={dispatcher.fetch: [always, {every: 2}]}", "evaluation.every=10"]
+    results = list(fredsim.run(small_yaml, words))  # type: ignore[arg-type]
+    rows = plot(results, Path("error.png"), "copies").tables[0].rows
+    assert [(row["pushes"], row["of potential fetches"]) for row in rows] == [
+        (50, 1.0),
+        (50, results[1].metrics["fetches"].iloc[-1] / 50),
+    ]
+    pushes, fetches = drawn[0].axes
+    assert list(fetches.lines[1].get_ydata()) == results[1].metrics["fetches"].tolist()  # type: ignore[arg-type]
+    assert (pushes.get_xlabel(), pushes.get_ylabel()) == ("potential pushes (copies)", "pushes (copies)")
+
+
+def test_probe(swept: list[Result]) -> None:
+    row = plot(swept, Path("error.png"), "probe").tables[0].rows[1]
+    probes = pd.concat([run.probe for run in swept[2:]])
+    assert (row["line"], row["probes"]) == ("FASGD", 20)
+    assert row["b_staleness"] == probes["b_staleness"].median()
+    for proxy in ("staleness", "distance", "v_mean"):
+        ranks = probes[["b_staleness", proxy]].rank()
+        assert row[f"rank by {proxy}"] == pytest.approx(np.corrcoef(ranks["b_staleness"], ranks[proxy])[0, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
+@pytest.mark.usefixtures("swept")
+def test_files_repeat(kind: str, suffix: str, command: Command) -> None:
+    for name in ("one", "two"):
+        words = ("plot", "swept", "--kind", kind, "--title", "A title", "-o", f"new/{name}.{suffix}")
+        code, output, messages = command(*words)
+        assert (code, messages) == (0, "")
+        assert output.splitlines()[-3:] == [f"new/{name}{end}" for end in (f".{suffix}", "-table.csv", "-table.md")]
+    for end in (f".{suffix}", "-table.csv"):
+        assert Path(f"new/one{end}").read_bytes() == Path(f"new/two{end}").read_bytes()
+    assert Path(f"new/one.{suffix}").read_bytes()[:4] in {b"%PDF", b"<?xm", b"\x89PNG"}
+
+
+def test_each_figure_says_how_it_was_made(swept: list[Result], drawn: list[Figure], command: Command) -> None:
+    assert command("plot", "swept", "--by", "server.name", "--reach", 0.5, "--output=figure.svg")[0] == 0
+    (caption,) = [text.get_text() for text in drawn[0].texts if "$" in text.get_text()]
+    assert caption.endswith("\n$ fredsim plot swept --by server.name --reach 0.5")
+    page = Path("figure-table.md").read_text(encoding="utf-8")
+    assert page.startswith("```console\n$ fredsim plot swept --by server.name --reach 0.5 --output=figure.svg\n```\n")
+    assert re.search(r"^\| ASGD \| 2 \| 0 \| 0\.\d{4} \|", page, re.MULTILINE)
+    (row, _) = read("figure-table.csv")
+    assert float(row["final validation_error"]) == np.mean([run.summary["validation_error"] for run in swept[:2]])
+    assert command("plot", "swept", "--no-caption", "-o", "figure.svg")[0] == 0
+    assert not [text for text in drawn[1].texts if "fredsim" in text.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--by", "server.nme"), ("'server.nme' is no key of these runs; did you mean 'server.name'?", "server.lr")),
+        (("--panel", "sead"), ("'sead' is no key of these runs; did you mean 'seed'?",)),
+        (("--x", "updats"), ("--x: is 'updats'; did you mean 'updates'? (known: iterations, updates, bytes)",)),
+        (("--y", "error"), ("--y: is 'error' (known: validation_error, validation_loss, train_loss)",)),
+        (("--kind", "probe", "--reach", "0.1"), ("--reach: is given; it goes with figures of the kind curves",)),
+        (("--kind", "curve"), ("--kind: is 'curve'; did you mean 'curves'?",)),
+        (("--kind", "copies", "--panel", "seed"), ("--panel: is given; a figure of the kind copies has panels",)),
+        (("-o", "figure.gif"), ("figure.gif: unknown suffix '.gif'; choose .pdf, .svg, .png",)),
+    ],
+)
+@pytest.mark.usefixtures("swept")
+def test_what_cannot_be_drawn(words: tuple[str, ...], says: tuple[str, ...], refused: Refused) -> None:
+    refused("plot", "swept", *words, says=says)
+    assert not list(Path().glob("error*"))
+
+
+def test_a_figure_of_probes_needs_probes(small_yaml: Path, refused: Refused) -> None:
+    fredsim.run(small_yaml, out="out")
+    refused(
+        "plot", "out", "--kind", "probe", says=("out: has no probe.csv; give the experiment `probe: {every: 100}`",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("published", "says"),
+    {
+        "3": ("published: is 3; it must be a mapping",),
+        "{series: []}": ("published.source: is required",),
+        "{source: a, y: error, series: []}": ("published.y: is 'error'; it must be 'validation_error'",),
+        "{source: a, series: [{where: {}, points: [[1]]}]}": ("published.series.0.points.0: is [1]; it should have",),
+        "{source: a, series: [{where: {}, points: [[1, x]]}]}": ("published.series.0.points.0.1: is 'x'",),
+        "{source: a, series: [{where: {server.nam: a}, points: [[1, 2]]}]}": (
+            "published.series.0.where: no run has a key 'server.nam'; did you mean 'server.name'?",
+        ),
+    }.items(),
+)
+def test_published_points_that_cannot_be(
+    published: str, says: tuple[str, ...], small_yaml: Path, refused: Refused
+) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write(f"published: {published}\n")
+    refused("show", small_yaml, says=(f"{small_yaml}:8: ", *says))
+
+
+def test_published_points_change_no_run(small_yaml: Path) -> None:
+    plain = fredsim.run(small_yaml, out="plain")
+    small_yaml.write_text(small_yaml.read_text(encoding="utf-8") + PUBLISHED, encoding="utf-8")
+    with_points = fredsim.run(small_yaml, out="plain")  # the same folder: it is the same experiment
+    assert isinstance(plain, Result)
+    assert isinstance(with_points, Result)
+    assert plain.summary["digest"] == with_points.summary["digest"]
+    assert plain.summary["experiment"] == with_points.summary["experiment"]

@@ -1,0 +1,156 @@
+"""The probe of the true B-staleness: what it measures, and that it changes no bit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fredsim
+from fredsim.datasets import data_root, load_dataset
+from fredsim.models import Mlp
+from fredsim.numerics import oracle
+from fredsim.results import Result
+from fredsim.streams import Streams
+
+Simulate = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "asgd": {},
+    "fasgd": {"server": {"name": "fasgd", "lr": 0.01}},
+    "gap_aware": {"server": {"name": "gap_aware", "lr": 0.1}},
+    "sync": {"server": {"name": "sync", "lr": 0.1}},
+    "without waiting": {"dispatcher": {"name": "uniform", "wait": False}},
+    "a fetch gate": {"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.1}}}},
+    "a push gate": {"dispatcher": {"push": {"every": 2}, "dropped_push": "accumulate"}},
+    "local steps": {"clients": {"count": 8, "batch_size": 3, "local_steps": 2}},
+    "params": {"server": {"name": "easgd", "lr": 0.1, "alpha": 0.1, "period": 2}},
+    "a server that cancels": {"server": {"name": "ringmaster", "lr": 0.1, "threshold": 3}},
+    "average": {"average": {"name": "window", "rate": 0.5, "min_window": 2, "max_window": 10}},
+    "compress": {"compress": {"name": "ternary"}},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_it_changes_no_bit(changes: dict[str, Any], simulate: Simulate) -> None:
+    plain = simulate(changes)
+    probed = simulate({**changes, "probe": {"every": 3}})
+    assert (plain.folder / "metrics.csv").read_bytes() == (probed.folder / "metrics.csv").read_bytes()
+    assert plain.summary["digest"] == probed.summary["digest"]
+    assert plain.summary["experiment"] == probed.summary["experiment"]
+    assert not (plain.folder / "probe.csv").exists()
+    assert probed.probe["iteration"].tolist() == list(range(3, 51, 3))
+    assert probed.summary["seconds_probe"] > 0
+    oracle_ran = simulate({**changes, "probe": {"every": 3}, "backend": "numpy"})
+    assert (oracle_ran.folder / "probe.csv").read_bytes() == (probed.folder / "probe.csv").read_bytes()
+
+
+def test_what_it_measures(simulate: Simulate) -> None:
+    """The protocol written out as a plain loop: ASGD, minibatches in order."""
+    found = simulate({"probe": {"every": 1}}).probe
+    data = load_dataset("digits", None, None, data_root())
+    model = Mlp((64, 16, 10), "he", 1.0)
+
+    def gradient(params: Any, samples: slice) -> Any:
+        views = model.layout.split(params)
+        weights = [(views[f"W{i}"], views[f"b{i}"]) for i in (1, 2)]
+        layers, _ = oracle.gradient(weights, data.train.x[samples], data.train.y[samples])
+        return np.concatenate([part.reshape(-1) for layer in layers for part in layer])
+
+    theta = model.initial(Streams(0))
+    held, stamps = [theta.copy()] * 8, [0] * 8
+    for i, row in enumerate(found.itertuples()):
+        client, samples = int(row.client), slice(3 * i, 3 * i + 3)  # type: ignore[arg-type]
+        theirs, ours = gradient(held[client], samples), gradient(theta, samples)
+        assert (row.iteration, row.timestamp, row.staleness) == (i + 1, i, i - stamps[client])
+        expected = [np.linalg.norm(x.astype(np.float64)) for x in (theirs, held[client] - theta)]
+        difference = np.linalg.norm(theirs.astype(np.float64) - ours)
+        assert [row.b_staleness, row.gradient_norm] == pytest.approx([difference, expected[0]], rel=1e-12)
+        assert row.distance == pytest.approx(expected[1], rel=1e-5, abs=1e-12)
+        theta = theta - np.float32(0.1) * theirs
+        held[client], stamps[client] = theta.copy(), i + 1
+    assert found["b_staleness"].max() > 0.1
+
+
+def test_columns_of_strategies(simulate: Simulate) -> None:
+    common = ["iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance"]
+    for name, more in (("asgd", []), ("fasgd", ["v_mean"]), ("gap_aware", ["gap"])):
+        found = simulate({"server": {"name": name, "lr": 0.01}, "probe": {"every": 5}}).probe
+        assert list(found) == common + more
+    fresh = found[found["staleness"] == 0]
+    assert fresh[["b_staleness", "distance", "gap"]].abs().sum().sum() == 0
+    sync = simulate({"server": {"name": "sync", "lr": 0.1}, "probe": {"every": 5}}).probe
+    assert sync[["staleness", "b_staleness", "distance"]].abs().sum().sum() == 0
+
+
+OWN = """
+class Own:
+    def __init__(self, lr, broken=""):
+        self.lr = lr
+        self.broken = broken
+        self.asked = 0
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        self.timestamp = 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.timestamp += 1
+
+    def proxies(self, client_id, timestamp):
+        self.asked += 1
+        if self.broken == "names" and self.asked > 1:
+            return {"other": 1.0}
+        return 3 if self.broken == "kind" else {"age": (self.timestamp - timestamp) / 2}
+"""
+
+
+def test_a_server_of_ones_own(small_yaml: Path, refused: Refused) -> None:
+    Path("own_probed.py").write_text(OWN, encoding="utf-8")
+    words = ["server={name: 'own_probed:Own', lr: 0.1}", "probe.every=10"]
+    result = fredsim.run(small_yaml, words, out="out")
+    assert isinstance(result, Result)
+    assert (result.probe["age"] == result.probe["staleness"] / 2).all()
+    for broken, says in (("kind", "Own, client "), ("names", "proxies: named ")):
+        refused(
+            "run", small_yaml, *words, f"server.broken={broken}", "--out", broken, "--quiet", says=(says, "proxies")
+        )
+
+
+def test_the_path_says_why(simulate: Simulate, small_yaml: Path, refused: Refused) -> None:
+    summary = simulate({"probe": {"every": 10}}).summary
+    assert (summary["path"], summary["path_why"]) == ("fused", "the probe asks for the parameters that clients hold")
+    refused(
+        "run", small_yaml, "probe.every=10", "path=hand", "--out", "out", says=("path is hand; the probe asks for",)
+    )
+
+
+def test_verify_sees_it(small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "probe.every=10", "--quiet", "--out", "out")[0] == 0
+    assert command("verify", "out")[:2] == (0, "out: same bits\n")
+    path = Path("out/probe.csv")
+    path.write_bytes(path.read_bytes().replace(b"\n10,", b"\n11,"))
+    assert command("verify", "out")[:2] == (1, "out: different: probe.csv: the bytes differ\n")
+    assert command("run", small_yaml, "--quiet", "--out", "out")[0] == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("probe", "says"),
+    [
+        ("probe.every=0", "probe.every: is 0"),
+        ("probe=3", "probe: is 3; it must be a mapping"),
+        ("probe={}", "is required"),
+    ],
+)
+def test_what_cannot_be_probed(probe: str, says: str, small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, probe, says=(f"override '{probe}'", says))
+
+
+def test_a_run_that_diverges_is_probed_to_its_end(simulate: Simulate) -> None:
+    found = simulate({"server": {"name": "asgd", "lr": 1e30}, "probe": {"every": 1}})
+    assert found.summary["status"] == "diverged"
+    assert len(found.probe) in {found.summary["iterations"], found.summary["iterations"] + 1}

@@ -1,0 +1,85 @@
+"""`select`: for each combination of the other axes the value with the smallest mean at its end."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fredsim
+from fredsim.results import Results
+from fredsim.selection import Selection, best_rows
+
+Refused = Callable[..., None]
+
+
+def run(value: float | None, status: str = "finished", **axes: object) -> tuple[dict[str, object], dict[str, object]]:
+    return {key.replace("_", "."): item for key, item in axes.items()}, {"status": status, "validation_error": value}
+
+
+def test_the_smallest_mean_over_cases_and_seeds() -> None:
+    runs = [
+        run(0.5, server="a", lr=1, seed=0, cell=1),
+        run(0.1, server="a", lr=1, seed=1, cell=1),
+        run(0.2, server="a", lr=2, seed=0, cell=1),
+        run(0.3, server="a", lr=2, seed=1, cell=1),
+        run(0.9, server="b", lr=1, seed=0, cell=1),
+        run(0.4, server="b", lr=1, seed=0, cell=2),
+        run(0.7, server="b", lr=2, seed=0, cell=1),
+        run(0.7, server="b", lr=2, seed=0, cell=2),
+    ]
+    found = best_rows(Selection(over="lr"), runs, ["cell"])
+    assert [(row["server"], row["lr"], row["runs"], row["candidates"]) for row in found] == [
+        ("a", 2, 2, 2),
+        ("b", 1, 2, 2),
+    ]
+    assert [row["mean_validation_error"] for row in found] == pytest.approx([0.25, 0.65])
+    assert list(found[0]) == ["server", "lr", "mean_validation_error", "runs", "diverged", "candidates"]
+
+
+def test_a_run_without_a_value_counts_worst() -> None:
+    one = [run(0.1, lr=1, seed=0), run(0.1, "diverged", lr=1, seed=1), run(0.9, lr=2, seed=0), run(0.9, lr=2, seed=1)]
+    assert best_rows(Selection(over="lr"), one, [])[0]["lr"] == 2
+    both = [run(None, "failed", lr=1), run(0.1, "diverged", lr=2)]
+    (found,) = best_rows(Selection(over=["lr"]), both, [])
+    assert (found["lr"], found["diverged"], found["mean_validation_error"]) == (1, 1, math.inf)
+
+
+def test_in_a_sweep(small_yaml: Path) -> None:
+    text = small_yaml.read_text(encoding="utf-8")
+    servers = "[{name: asgd, lr: 0.1}, {name: asgd, lr: 1.0e-6}, {name: sasgd, lr: 1.0e+30}, {name: sasgd, lr: 0.1}]"
+    small_yaml.write_text(f"{text}sweep: {{server: {servers}, seed: [0, 1]}}\nselect: {{over: server.lr}}\n", "utf-8")
+    results = fredsim.run(small_yaml, out="out")
+    assert isinstance(results, Results)
+    assert results.best["server.lr"].tolist() == [0.1, 0.1]
+    assert results.best["server.name"].tolist() == ["asgd", "sasgd"]
+    means = results.runs.groupby(["server.name", "server.lr"])["validation_error"].mean()
+    assert results.best["mean_validation_error"].tolist() == [means["asgd", 0.1], means["sasgd", 0.1]]
+    pd.testing.assert_frame_equal(results.best, pd.read_csv("out/best.csv"))
+    fredsim.run(small_yaml, ["select=null"], out="without")
+    with pytest.raises(fredsim.FredsimError, match="give the experiment `select`"):
+        fredsim.load("without").best  # type: ignore[union-attr]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("select", "says"),
+    {
+        "{over: server.lrr}": (":9: select.over: is 'server.lrr', no axis; did you mean 'server.lr'? (axes: ",),
+        "{over: []}": (":9: select.over: is []; it should have at least 1 item",),
+        "{over: 3}": (":9: select.over: is 3; it should be a valid list",),
+        "{best: validation_error}": (":9: select.over: is required",),
+        "{best: test_error, over: server.lr}": (":9: select.best: is 'test_error'", "'validation_error' or "),
+        "{bast: 1, over: server.lr}": (":9: select.bast: unknown key; did you mean 'best'?",),
+        "[over]": (":9: select: is ['over']; it must be a mapping",),
+    }.items(),
+)
+def test_what_cannot_be_selected(select: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write(f"sweep: {{server.lr: [0.1, 0.2], seed: [0, 1]}}\nselect: {select}\n")
+    refused("show", small_yaml, says=says)
+    refused("show", small_yaml, "select=null", "select.over=seeds", says=("override 'select.over=seeds'", "'seed'?"))
+
+
+def test_nothing_to_select_from(small_yaml: Path, refused: Refused) -> None:
+    refused("show", small_yaml, "select={over: seed}", says=("select.over: is 'seed', no axis (axes: none: there is",))

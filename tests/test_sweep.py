@@ -1,0 +1,157 @@
+"""Sweeps side by side: `--jobs` changes no bit; a kill, a failure or a dead process costs the run at hand alone."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fredsim
+from fredsim.results import Results
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+OWN = """
+import os
+import numpy as np
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        print("a server may print")
+        if self.lr == 0.3:
+            raise ValueError("too much")
+        if self.lr == 0.4:
+            os._exit(7)
+        self.params -= np.float32(self.lr) * grad
+"""
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def sweep_yaml(small_yaml: Path) -> Path:
+    path = small_yaml.with_name("sweep.yaml")
+    text = small_yaml.read_text(encoding="utf-8") + "sweep: {server.lr: [0.1, 1.0e+30, 0.05], seed: [0, 1]}\n"
+    path.write_text(f"{text}select: {{over: server.lr}}\n", encoding="utf-8")
+    return path
+
+
+def test_jobs_change_no_bit(sweep_yaml: Path, command: Command) -> None:
+    assert command("run", sweep_yaml, "--quiet", "--out", "one") == (0, "", "")
+    code, output, messages = command("run", sweep_yaml, "--jobs", 2, "--out", "two")
+    assert code == 0
+    assert [row["status"] for row in rows(Path("two"))] == ["finished"] * 2 + ["diverged"] * 2 + ["finished"] * 2
+    assert messages.startswith("6 runs\n[1/6] ")
+    assert "best server.lr by the mean of validation_error" in output
+    for name in ("runs.csv", "best.csv", "sweep.yaml"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    assert command("compare", "one", "two")[0] == 0
+    for run in fredsim.load("two"):  # type: ignore[union-attr]
+        assert run.config["threads"] is None
+
+
+def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
+    results = fredsim.run(small_yaml, ["sweep={threads: [null, 3]}"], out="out", jobs=2)
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    assert [run.summary["threads"] for run in results] == [max(1, available // 2), 3]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: Path, command: Command) -> None:
+    words = ["run", str(small_yaml), "sweep={seed: [0, 1, 2, 3, 4, 5]}", "iterations=60000", "--jobs", "2", "--quiet"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fredsim", *words, "--out", "ended"], stderr=subprocess.PIPE
+    ) as process:
+        try:
+            limit = time.monotonic() + 60
+            while not Path("ended/runs.csv").exists() or not rows(Path("ended")):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < limit
+                time.sleep(0.01)
+            time.sleep(0.1)  # two runs are under way now
+            process.send_signal(signum)
+            _, messages = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == (130 if signum == signal.SIGINT else -signal.SIGKILL)
+    assert messages.count(b"\n") == (1 if signum == signal.SIGINT else 0)
+    kept = {row["run"]: Path("ended", row["run"], "summary.json").stat().st_mtime_ns for row in rows(Path("ended"))}
+    assert 1 <= len(kept) < 6
+    time.sleep(0.3)
+    left = [path.stat().st_mtime_ns for path in Path().rglob("*")]
+    assert max(left) < time.time_ns() - 2e8  # nobody goes on with what nobody waits for
+    assert command(*words, "--out", "ended", "--resume") == (0, "", "")
+    assert {name: Path("ended", name, "summary.json").stat().st_mtime_ns for name in kept} == kept
+    assert command(*words, "--jobs", 1, "--out", "whole") == (0, "", "")
+    assert Path("ended/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
+    assert len(rows(Path("whole"))) == 6
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_does_not_stop_the_rest(jobs: int, small_yaml: Path, command: Command) -> None:
+    Path("own_failing.py").write_text(OWN, encoding="utf-8")
+    words = ("run", small_yaml, "server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
+    code, output, messages = command(*words, "--jobs", jobs)
+    assert code == 2
+    assert output.count("finished") == 2
+    assert messages.splitlines()[-1].startswith("error: lr=0.3-")
+    assert "ValueError: too much (own_failing.py:16)" in messages.splitlines()[-1]
+    assert [row["status"] for row in rows(Path("out"))] == ["finished", "failed", "finished"]
+    assert "too much" in rows(Path("out"))[1]["error"]
+    results = fredsim.load("out")
+    assert isinstance(results, Results)
+    assert [result.config["server"]["lr"] for result in results] == [0.1, 0.2]
+    Path("own_failing.py").write_text(OWN.replace("== 0.3", "== 0.35"), encoding="utf-8")
+    del sys.modules["own_failing"]
+    assert command(*words, "--jobs", jobs, "--resume")[0] == 0
+    assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
+
+
+def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, command: Command) -> None:
+    Path("own_dying.py").write_text(OWN, encoding="utf-8")
+    words = ("server.name=own_dying:Plain", "sweep={server.lr: [0.4, 0.1, 0.2, 0.05]}")
+    code, _, messages = command("run", small_yaml, *words, "--quiet", "--jobs", 2, "--out", "out")
+    assert code == 2
+    assert [row["status"] for row in rows(Path("out"))] == ["failed", "finished", "finished", "finished"]
+    assert messages.endswith("failed: the process of the run ended with exit code 7\n")
+
+
+def test_what_the_data_refuses_is_refused_before_the_first_run(small_yaml: Path, refused: Refused) -> None:
+    sweep = "sweep={clients.batch_size: [3, 5000], data.train: [null, 1200]}"
+    refused("run", small_yaml, sweep, "--out", "out", says=("clients.batch_size is 5000; it must not exceed the 1200",))
+    sweep = "sweep={data.train: [100, 5000]}"
+    refused(
+        "run", small_yaml, sweep, "--out", "out", says=(f"override '{sweep}'", "5000 and data.validation 297 overlap")
+    )
+    assert not Path("out").exists()
+
+
+def test_a_run_that_stands_there_twice(small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, "sweep={seed: [1, 1]}", "--out", "out", says=("holds the run seed=1-", "twice"))
+    refused("run", small_yaml, "--jobs", 0, "--out", "out", says=("jobs is 0; it must be 1 at least",))
+
+
+def test_a_live_table(sweep_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    code, _, messages = command("run", sweep_yaml, "--jobs", 2, "--out", "out")
+    assert code == 0
+    assert "all runs" in messages
+    assert messages.count(": finished after 50 iterations") == 4
+    assert "2 diverged" in messages
