@@ -201,10 +201,14 @@ def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]
 
 
 def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigError where two axes give the same key; an axis may add to the mappings of one that stands before."""
     where = {key: "stands in cases" for case in cases for key in case}
     for axis in sweep:
         for key, what in where.items():
             if f"{axis}.".startswith(f"{key}.") or f"{key}.".startswith(f"{axis}."):
+                inner = axis.removeprefix(f"{key}.").split(".")[0]
+                if inner != axis and all(isinstance(v, Mapping) and inner not in v for v in sweep.get(key, [None])):
+                    continue
                 place = document.place(("sweep", axis))
                 raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
         where[axis] = "is swept too"
