@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,20 @@ from fredsim.numerics.operations import NumpyOperations, Operations
 
 if TYPE_CHECKING:
     from fredsim.kernels.engine import NumbaEngine
+    from fredsim.native.engine import TorchEngine
+    from fredsim.native.model import TorchModel
 
-__all__ = ["BACKENDS", "MARGIN", "Backend", "Engine", "FusedEngine", "Machine", "NumpyEngine", "make_engine"]
+__all__ = [
+    "BACKENDS",
+    "MARGIN",
+    "Backend",
+    "Engine",
+    "FusedEngine",
+    "Machine",
+    "NativeEngine",
+    "NumpyEngine",
+    "make_engine",
+]
 
 Array = NDArray[np.float32]
 Part = Literal["validation", "test"]
@@ -112,6 +124,19 @@ class FusedEngine(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class NativeEngine(Engine, Protocol):
+    """An engine whose bits hold on one machine, for one number of threads and of minibatches computed at once."""
+
+    def settle(self, window: int | None, clients: int) -> int:
+        """Settle how many minibatches are computed at once, `window` or the usual number; return it."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a summary says of its numerics."""
+        ...
+
+
 class NumpyEngine(NumpyOperations):
     """The oracle."""
 
@@ -151,9 +176,18 @@ class NumpyEngine(NumpyOperations):
 
 
 def make_engine(
-    backend: Backend, model: Mlp, dataset: Dataset, mu: int, threads: int | None
-) -> NumpyEngine | NumbaEngine:
-    """Return a backend's engine for minibatches of µ; `threads` None means one a processor."""
+    backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None
+) -> NumpyEngine | NumbaEngine | TorchEngine:
+    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
+
+    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits.
+    """
+    if not isinstance(model, Mlp):
+        from fredsim.native.engine import TorchEngine
+
+        nothing = Split(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
+        operations = make_engine(backend, Mlp((1, 1)), Dataset(nothing, nothing, nothing, classes=1), mu=1, threads=1)
+        return TorchEngine(model, dataset, mu, threads, operations)
     if backend == "numpy":
         return NumpyEngine(model, dataset)
     from fredsim.kernels.engine import NumbaEngine

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import FusedEngine, Machine
+from fredsim.backends import FusedEngine, Machine, NativeEngine
 from fredsim.foresight import foresee
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
@@ -30,7 +30,8 @@ def make_simulation(parts: Parts) -> Simulation:
     """
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
-    choice = choose_path(parts.path, parts.backend, server, parts.protocol, parts.length.events)
+    native = isinstance(parts.engine, NativeEngine)
+    choice = choose_path(parts.path, parts.backend, server, parts.protocol, parts.length.events, native=native)
     simulation = {"hand": WorkInHand, "fused": Fused, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 

@@ -40,14 +40,17 @@ class Choice:
     why: str
 
 
-def choose_path(wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int) -> Choice:
-    """Return the path of a run of so many events at most.
+def choose_path(
+    wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int, *, native: bool
+) -> Choice:
+    """Return the path of a run of so many events at most; `native`: its model is a PyTorch module.
 
     Raises ConfigError where a path is wanted that the run cannot take.
     """
+    against_fused = "a PyTorch module forms whole gradients" if native else _against_fused(backend, server, protocol)
     hindrances: dict[Taken, str] = {
-        "hand": _against_fused(backend, server, protocol) or _against_hand(protocol, events),
-        "fused": _against_fused(backend, server, protocol),
+        "hand": against_fused or _against_hand(protocol, events),
+        "fused": against_fused,
         "snapshots": "",
     }
     if wanted != "auto":
