@@ -40,6 +40,7 @@ class What(StrEnum):
     gates = "gates"
     compressors = "compressors"
     schedules = "schedules"
+    models = "models"
     datasets = "datasets"
     experiments = "experiments"
 

@@ -83,9 +83,9 @@ def check_dataset(name: str) -> None:
     """Raise ConfigError where there is no data set of this name."""
     kind, _, path = name.partition(":")
     if kind not in DATASETS or (kind in {"npz", "torchvision"}) != bool(path):
+        near = "" if kind in DATASETS else nearest(kind, DATASETS)
         raise ConfigError(
-            f"data.name: unknown data set '{name}'{nearest(kind, DATASETS)} "
-            "(known: digits, mnist, npz:PATH, torchvision:CLASS)"
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS)"
         )
 
 

@@ -14,9 +14,12 @@ def lenet(classes: int, shape: tuple[int, ...]) -> nn.Module:
     """Return the LeNet of Wen et al. 2017 (TernGrad): Caffe's, which has ReLU only between its dense layers.
 
     Convolutions of 20 and 50 filters 5×5, each followed by max pooling 2×2, then 500 units; 431,080 parameters for
-    images of 1×28×28. Weights U(±√(3/fan_in)), biases 0, as Caffe's "xavier" filler gives them.
+    images of 1×28×28. Weights U(±√(3/fan_in)), biases 0, as Caffe's "xavier" filler gives them. Raises ValueError for
+    images smaller than 16×16.
     """
     channels, height, width = shape
+    if min(height, width) < 16:
+        raise ValueError(f"an image is {height}×{width}; two convolutions 5×5 and two poolings need 16×16 at least")
     inside = 50 * ((height - 4) // 2 - 4 >> 1) * ((width - 4) // 2 - 4 >> 1)
     module = nn.Sequential(
         nn.Conv2d(channels, 20, 5),

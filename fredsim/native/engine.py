@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -163,7 +164,7 @@ class TorchEngine:
         except FredsimError:
             raise
         except Exception as error:
-            raise kind(f"model.name: {self._model.name} {_told(error, self._device.type)}") from error
+            raise kind(f"model.name: {self._model.name} {self._told(error)}") from error
         finally:
             self.seconds += time.perf_counter() - begin
 
@@ -186,12 +187,12 @@ class TorchEngine:
             changed = [name for name, value in module.named_buffers() if not torch.equal(value, buffers[name])]
             if changed:
                 raise model.refused(
-                    f"changes its buffer {changed[0]!r} in training, which no client would send; a BatchNorm keeps no "
-                    "running statistics with track_running_stats=False, a GroupNorm has none"
+                    f"changes its buffer {changed[0]!r} in training, which no client pushes; use GroupNorm for "
+                    "BatchNorm, or give that track_running_stats=False"
                 )
             if not torch.equal(random, self._random_state()):
-                names = [name for name, part in module.named_modules() if "Dropout" in type(part).__name__]
-                which = f" ({', '.join(names)})" if names else ""
+                names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
+                which = f" (dropout in {', '.join(names)})" if names else ""
                 raise model.refused(f"draws random numbers in training{which}; leave dropout out, or set its p to 0")
         with self._computing(ConfigError):
             params = model.initial_params
@@ -212,19 +213,19 @@ class TorchEngine:
                 grads, _ = self._compute(held, rows)
                 turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
         except Exception as error:
-            return f"vmap {_told(error, self._device.type)}"
+            return textwrap.shorten(f"under vmap it {self._told(error)}", 200, placeholder=" …")
         if np.roll(grads, -1, axis=0).tobytes() != turned.tobytes():
             return "under vmap a gradient depends on its place among the others"
         return ""
 
-
-def _told(error: Exception, device: str) -> str:
-    """Return what a module's error says, in a sentence."""
-    text = str(error).partition("\n")[0]
-    found = re.match(r"(\S+) does not have a deterministic implementation", text)
-    if found:
-        return f"uses the operator {found[1]}, which has no deterministic form on {device}; use another in its place"
-    return f"failed: {type(error).__name__}: {text}"
+    def _told(self, error: Exception) -> str:
+        """Return what the module did wrong."""
+        text, device = str(error).partition("\n")[0], self._device.type
+        found = re.match(r"(\S+) does not have a deterministic implementation", text)
+        if found:
+            return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
+        shape = ", ".join(map(str, ("n", *self._model.shape)))
+        return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
 
 
 def _processors() -> int:
