@@ -46,6 +46,8 @@ def resnet(classes: int, shape: tuple[int, ...], depth: int = 8, width: int = 16
     blocks, rest = divmod(depth - 2, 6)
     if blocks < 1 or rest:
         raise ValueError(f"depth is {depth}; it must be 6n + 2, such as 8, 14 or 20")
+    if width < 8 or width % 8:
+        raise ValueError(f"width is {width}; it must be a multiple of 8, the channels that are normalized together")
     layers = [nn.Conv2d(shape[0], width, 3, padding=1, bias=False), norm(width), nn.ReLU()]
     inputs = width
     for stage in range(3):
