@@ -27,6 +27,7 @@ from fredsim.servers.window_average import WindowAverage
 __all__ = ["Kind", "build", "import_named", "misfits", "resolve_hyper"]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
+Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
 
 KNOWN: dict[Kind, Mapping[str, type]] = {
     "server": SERVERS,
@@ -89,9 +90,6 @@ def import_named(name: str, form: str) -> Any:
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
     return getattr(module, attribute)
-
-
-Problems = list[tuple[tuple[int | str, ...], str]]
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
