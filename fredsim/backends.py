@@ -6,7 +6,7 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Limits, Shelf
 
+if TYPE_CHECKING:
+    from fredsim.native.model import TorchModel
+
 __all__ = [
     "BACKENDS",
     "MARGIN",
@@ -26,6 +29,7 @@ __all__ = [
     "Engine",
     "FusedEngine",
     "Machine",
+    "NativeEngine",
     "NumpyEngine",
     "QueueMachine",
     "QueueingEngine",
@@ -67,8 +71,8 @@ class Engine(Operations, Protocol):
         """
         ...
 
-    def shelf(self, limits: Limits) -> Shelf:
-        """Return room for the parameters that clients hold. Raises ConfigError for limits that it cannot keep to."""
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for arrays (size,) of what clients hold. Raises ConfigError for limits that it cannot keep to."""
         ...
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
@@ -152,6 +156,19 @@ class QueueMachine(Protocol):
         ...
 
 
+@runtime_checkable
+class NativeEngine(Engine, Protocol):
+    """An engine whose bits hold on one machine, for one number of threads and of minibatches computed at once."""
+
+    def settle(self, window: int | None, clients: int) -> int:
+        """Settle how many minibatches are computed at once, `window` or the usual number; return it."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a summary says of its numerics."""
+        ...
+
+
 class NumpyEngine(NumpyOperations):
     """The oracle."""
 
@@ -187,9 +204,9 @@ class NumpyEngine(NumpyOperations):
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
         return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
 
-    def shelf(self, limits: Limits) -> Shelf:
+    def shelf(self, size: int, limits: Limits) -> Shelf:
         """Return room for what clients hold."""
-        return Shelf(self._layout.size, MARGIN, limits)
+        return Shelf(size, MARGIN, limits)
 
     def close(self) -> None:
         """Do nothing: there are no threads."""
@@ -208,11 +225,18 @@ def found_backend(backend: Backend) -> Backend:
     return "cuda"
 
 
-def make_engine(backend: Backend, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
 
-    Raises ConfigError where the backend needs what is not there.
+    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
+    where the backend needs what is not there.
     """
+    if not isinstance(model, Mlp):
+        from fredsim.native.engine import TorchEngine
+
+        nothing = Split(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
+        operations = make_engine(backend, Mlp((1, 1)), Dataset(nothing, nothing, nothing, classes=1), mu=1, threads=1)
+        return TorchEngine(model, dataset, mu, threads, operations)
     if backend == "numpy":
         return NumpyEngine(model, dataset)
     if backend == "cuda":

@@ -42,6 +42,7 @@ class What(StrEnum):
     gates = "gates"
     compressors = "compressors"
     schedules = "schedules"
+    models = "models"
     datasets = "datasets"
     experiments = "experiments"
 

@@ -1,4 +1,4 @@
-"""The data sets: `digits` (embedded), `mnist` (IDX files, from the data root or downloaded) and `npz:PATH`."""
+"""The data sets: `digits` (embedded), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The training rows come first, the validation rows last in the training part; the test part is apart."""
+    """The training rows come first, the validation rows last in the training part; the test part is apart.
+
+    `shape` is that of one sample, such as (1, 28, 28), whose C order is a row of `x`; () where only the row is known.
+    """
 
     train: Split
     validation: Split
     test: Split
     classes: int
+    shape: tuple[int, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -52,7 +56,7 @@ class Dataset:
         return int(self.train.x.shape[1])
 
 
-Parts = tuple[Split, Split]  # the training part, the test part
+Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part, the shape of a sample
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
@@ -78,16 +82,17 @@ def load_dataset(
 def check_dataset(name: str) -> None:
     """Raise ConfigError where there is no data set of this name."""
     kind, _, path = name.partition(":")
-    if kind not in DATASETS or (kind == "npz") != bool(path):
+    if kind not in DATASETS or (kind in {"npz", "torchvision"}) != bool(path):
+        near = "" if kind in DATASETS else nearest(kind, DATASETS)
         raise ConfigError(
-            f"data.name: unknown data set '{name}'{nearest(kind, DATASETS)} (known: digits, mnist, npz:PATH)"
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS)"
         )
 
 
 def file_digest(name: str) -> str | None:
     """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
-    path = name.partition(":")[2]
-    if not path:
+    kind, _, path = name.partition(":")
+    if kind != "npz":
         return None
     try:
         found = os.stat(path)
@@ -105,7 +110,7 @@ def _digest(path: str, *state: int) -> str:
 @functools.lru_cache(maxsize=4)
 def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
     del digest  # a file that has changed is loaded anew
-    part, test = DATASETS[kind](root, path)
+    part, test, shape = DATASETS[kind](root, path)
     total = len(part)
     usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
     train = usual_train if train is None else train
@@ -117,7 +122,7 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
         )
     tail = slice(total - validation, total)
     classes = int(max(part.y.max(), test.y.max() if len(test) else 0)) + 1
-    return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes)
+    return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes, shape)
 
 
 def _digits(root: Path, path: str) -> Parts:
@@ -129,7 +134,7 @@ def _digits(root: Path, path: str) -> Parts:
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     x, y = table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64)
-    return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:])
+    return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:]), (1, 8, 8)
 
 
 @dataclass(frozen=True)
@@ -157,12 +162,22 @@ def _mnist(root: Path, path: str) -> Parts:
     """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
     del path
     arrays = {key: read_idx(_find_idx(file, root), file) for key, file in MNIST.items()}
-    grey = np.arange(256, dtype=np.float32) / np.float32(255)
-    splits = []
-    for part in ("train", "test"):
-        pixels = arrays[f"{part}_x"]
-        splits.append(Split(grey[pixels.reshape(len(pixels), -1)], arrays[f"{part}_y"].astype(np.int64)))
-    return splits[0], splits[1]
+    train, test = (_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
+    return train, test, (1, 28, 28)
+
+
+def _of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
+    """Return images (n, …) of bytes as rows of float32(byte)/255."""
+    levels = np.arange(256, dtype=np.float32) / np.float32(255)
+    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64))
+
+
+def _torchvision(root: Path, name: str) -> Parts:
+    """Return a class of torchvision.datasets, read by itself; x = float32(byte)/255, channels first."""
+    from fredsim.vision import read_images
+
+    (pixels, labels), (test_pixels, test_labels) = read_images(name, root)
+    return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
 def _find_idx(file: IdxFile, root: Path) -> Path:
@@ -251,12 +266,13 @@ def _npz(root: Path, path: str) -> Parts:
             raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
         splits.append(Split(flat / np.float32(255) if x.dtype == np.uint8 else flat, y.astype(np.int64)))
     train, test = splits
+    shape = arrays["x_train"].shape[1:]
     if len(train) == 0:
         raise DataError(f"{path}: x_train has no rows; training needs one at least")
     if train.x.shape[1] != test.x.shape[1]:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
-    return train, test
+    return train, test, shape
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
@@ -277,7 +293,12 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
 
 
-DATASETS: dict[str, Callable[[Path, str], Parts]] = {"digits": _digits, "mnist": _mnist, "npz": _npz}
+DATASETS: dict[str, Callable[[Path, str], Parts]] = {
+    "digits": _digits,
+    "mnist": _mnist,
+    "npz": _npz,
+    "torchvision": _torchvision,
+}
 
-#: The usual numbers of training and validation rows; an NPZ file gives its last sixth to validation.
+#: The usual numbers of training and validation rows; the others give their last sixth to validation.
 USUAL = {"digits": (1200, 297), "mnist": (50000, 10000)}

@@ -11,16 +11,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from fredsim import notices
-from fredsim.backends import Backend, Engine, found_backend, make_engine
+from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
-from fredsim.experiment import Experiment, check_batch, resolve
+from fredsim.experiment import Experiment, TorchChoice, check_batch, resolve
 from fredsim.foreseen import make_simulation
 from fredsim.models import Mlp
 from fredsim.observer import Observer, Silent
@@ -34,6 +35,9 @@ from fredsim.servers.window_average import WindowAverage
 from fredsim.shelf import Limits
 from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts
 from fredsim.streams import Streams
+
+if TYPE_CHECKING:
+    from fredsim.native.model import TorchModel
 
 __all__ = ["claim", "execute", "finished"]
 
@@ -91,7 +95,7 @@ class Prepared:
 
     experiment: Experiment
     dataset: Dataset
-    model: Mlp
+    model: Mlp | TorchModel
     length: Length
     batches: int  # minibatches in an epoch
 
@@ -103,15 +107,25 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
-    init = experiment.model.init
-    model = Mlp(
-        sizes=(dataset.inputs, *experiment.model.hidden, dataset.classes),
-        init=init if isinstance(init, str) else init.name,
-        std=1.0 if isinstance(init, str) else init.std,
-    )
+    model = _make_model(experiment, dataset)
     batches = len(dataset.train) // experiment.clients.batch_size
     iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
     return Prepared(experiment, dataset, model, Length(iterations, experiment.updates), batches)
+
+
+def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:
+    choice = experiment.model
+    if isinstance(choice, TorchChoice):
+        from fredsim.native.model import TorchModel
+
+        shape = dataset.shape or (dataset.inputs,)
+        return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
+    init = choice.init
+    return Mlp(
+        sizes=(dataset.inputs, *choice.hidden, dataset.classes),
+        init=init if isinstance(init, str) else init.name,
+        std=1.0 if isinstance(init, str) else init.std,
+    )
 
 
 def execute(
@@ -157,6 +171,7 @@ def execute(
     if outcome.raw_params is not None:
         save_file(layout.split(outcome.raw_params), folder / "params_raw.safetensors")
     write_histogram(folder / "staleness.csv", recorder.histogram)
+    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
     summary = {
         "name": experiment.name,
         "status": status,
@@ -183,7 +198,8 @@ def execute(
         "path": outcome.choice.path,
         "path_why": outcome.choice.why,
         "machine": platform.machine(),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("fredsim", "numpy", "numba")}},
+        **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
     }
     arriving = folder / "summary.json.part"
     arriving.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

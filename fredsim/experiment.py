@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
 from fredsim.adapters import AdaptedServer
 from fredsim.backends import Backend
@@ -22,12 +22,12 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.outbox import DroppedPush
 from fredsim.paths import Path
 from fredsim.protocol import check, make_protocol
-from fredsim.registry import Kind, build, resolve_hyper
+from fredsim.registry import Kind, build, misfits, resolve_hyper
 from fredsim.sampling import Sampling
 from fredsim.servers import Server
 from fredsim.streams import Streams
 
-__all__ = ["Experiment", "Origin", "check_batch", "located", "problems_at", "resolve"]
+__all__ = ["Experiment", "Origin", "TorchChoice", "check_batch", "located", "problems_at", "resolve"]
 
 
 class Origin(Protocol):
@@ -57,21 +57,20 @@ class Normal(HyperParameters):
     std: NonNegative = 1.0
 
 
-class ModelChoice(HyperParameters):
+class MlpChoice(HyperParameters):
     """A multilayer perceptron; `hidden: []` is softmax regression."""
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
     init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
 
-
-class Clients(HyperParameters):
-    """λ clients, minibatches of µ samples."""
-
-    count: PositiveInt
-    batch_size: PositiveInt
-    sampling: Sampling = "sequential"
-    local_steps: PositiveInt = 1
+    @field_validator("name", mode="before")
+    @classmethod
+    def check(cls, name: Any) -> Any:
+        """Refuse another name, naming what there is."""
+        if name != "mlp":
+            raise ValueError(f"is {name!r}; it must be mlp, or a PyTorch module as torch:package.module:factory")
+        return name
 
 
 class Plugin(BaseModel):
@@ -85,6 +84,31 @@ class Plugin(BaseModel):
     def hyper(self) -> dict[str, Any]:
         """Everything but the name."""
         return dict(self.model_extra or {})
+
+
+class TorchChoice(Plugin):
+    """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+def _kind_of_model(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "Torch" if isinstance(name, str) and name.startswith("torch:") else "Mlp"
+
+
+ModelChoice = Annotated[
+    Annotated[MlpChoice, Tag("Mlp")] | Annotated[TorchChoice, Tag("Torch")], Discriminator(_kind_of_model)
+]
+
+
+class Clients(HyperParameters):
+    """λ clients, minibatches of µ samples."""
+
+    count: PositiveInt
+    batch_size: PositiveInt
+    sampling: Sampling = "sequential"
+    local_steps: PositiveInt = 1
 
 
 class DispatcherChoice(Plugin):
@@ -142,7 +166,7 @@ class Experiment(HyperParameters):
     updates: PositiveInt | None = None
     epochs: PositiveInt | None = None
     data: Data
-    model: ModelChoice = ModelChoice()
+    model: ModelChoice = MlpChoice()
     clients: Clients
     dispatcher: DispatcherChoice = DispatcherChoice()
     server: Plugin
@@ -167,8 +191,13 @@ class Experiment(HyperParameters):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it."""
+        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it.
+
+        A PyTorch module's bits depend on threads and window, too.
+        """
         beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published"}
+        if isinstance(self.model, TorchChoice):
+            beside -= {"threads", "window"}
         data = {key: value for key, value in self.plain().items() if key not in beside}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
@@ -198,6 +227,8 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), origin) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
+    if isinstance(experiment.model, TorchChoice):
+        _check_factory(experiment.model, origin)
     usual = dict(zip(("train", "validation"), USUAL.get(experiment.data.name, ()), strict=False))
     known = usual | {"sha256": file_digest(experiment.data.name)}
     update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
@@ -228,6 +259,18 @@ def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
         raise problems_at([((key, *at), text) for at, text in problems], origin)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
+
+
+def _check_factory(choice: TorchChoice, origin: Origin) -> None:
+    from fredsim.native.model import find_factory, given
+
+    try:
+        found = find_factory(choice.name)
+    except ConfigError as error:
+        raise located(error, origin) from None
+    problems = misfits(found, choice.hyper, given(found))
+    if problems:
+        raise problems_at([(("model", *at), text) for at, text in problems], origin)
 
 
 def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str | dict[str, Any]:

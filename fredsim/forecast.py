@@ -12,6 +12,7 @@ from typing import Any
 
 from fredsim.execution import Prepared, execute, prepare
 from fredsim.experiment import Experiment
+from fredsim.models import Mlp
 from fredsim.plan import Plan
 from fredsim.registry import build
 from fredsim.results import Result
@@ -121,6 +122,7 @@ def _work_bytes(prepared: Prepared) -> int:
     from fredsim.kernels.shape import Shape
     from fredsim.kernels.trees import specialised
 
-    mu = prepared.experiment.clients.batch_size
-    shape = Shape(prepared.model.sizes, mu, specialised("sweep", mu), 1)
+    mu, model = prepared.experiment.clients.batch_size, prepared.model
+    assert isinstance(model, Mlp)  # no other has a path by hand
+    shape = Shape(model.sizes, mu, specialised("sweep", mu), 1)
     return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))

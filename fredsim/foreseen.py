@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import FusedEngine, Machine, QueueingEngine, QueueMachine
+from fredsim.backends import FusedEngine, Machine, NativeEngine, QueueingEngine, QueueMachine
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
@@ -34,8 +34,8 @@ def make_simulation(parts: Parts) -> Simulation:
     """
     server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
     check(parts.protocol, server)
-    events, probed = parts.length.events, parts.probe is not None
-    choice = choose_path(parts.path, parts.backend, server, parts.protocol, events, probed=probed)
+    events, probed, native = parts.length.events, parts.probe is not None, isinstance(parts.engine, NativeEngine)
+    choice = choose_path(parts.path, parts.backend, server, parts.protocol, events, probed=probed, native=native)
     simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 

@@ -95,6 +95,7 @@ def _fields(model: type[BaseModel], at: Location) -> list[str]:
     for part in at:
         annotation = model.model_fields[str(part)].annotation if part in model.model_fields else None
         candidates = [annotation, *getattr(annotation, "__args__", ())]
+        candidates = [getattr(c, "__origin__", c) for c in candidates]  # what is Annotated
         found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if not found:
             return []

@@ -50,11 +50,30 @@ def schedules() -> Entries:
         yield name, [(schedule.__doc__ or "").partition("\n")[0], parameters]
 
 
+def models() -> Entries:
+    """Each model; those of PyTorch are not imported for it."""
+    yield (
+        "mlp",
+        ["a multilayer perceptron with ReLU; without hidden layers softmax regression", "hidden=[200], init=he"],
+    )
+    yield "torch:PACKAGE.MODULE:FACTORY", ["your own PyTorch module: docs/models.md", "device=cpu"]
+    yield "torch:fredsim.zoo:lenet", ["Caffe's LeNet", "device=cpu", "Wen et al. 2017, TernGrad, arXiv:1705.07878"]
+    yield (
+        "torch:fredsim.zoo:resnet",
+        [
+            "a residual network for small images, with GroupNorm",
+            "depth=8, width=16, device=cpu",
+            "He et al. 2016, arXiv:1512.03385; Wu and He 2018, arXiv:1803.08494",
+        ],
+    )
+
+
 def datasets() -> Entries:
     """Each data set."""
     yield "digits", ["1,797 images of 8x8, embedded: 1,200 train, 297 validate, 300 test"]
     yield "mnist", ["60,000 + 10,000 images of 28x28: 50,000 train, 10,000 validate, 10,000 test"]
     yield "npz:PATH", ["your arrays x_train, y_train, x_test, y_test"]
+    yield "torchvision:CLASS", ["images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10"]
 
 
 def experiments() -> Entries:
@@ -71,6 +90,7 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     "gates": _classes(GATES),
     "compressors": _classes(COMPRESSORS),
     "schedules": schedules,
+    "models": models,
     "datasets": datasets,
     "experiments": experiments,
 }

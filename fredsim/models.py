@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,23 @@ from numpy.typing import NDArray
 from fredsim.layout import Layout
 from fredsim.streams import Stream, Streams, normal_quantile
 
-__all__ = ["Mlp"]
+__all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
 Init = Literal["he", "glorot", "zeros", "normal"]
+
+
+class Model(Protocol):
+    """What a run asks of a model; its gradients are the engine's."""
+
+    @property
+    def layout(self) -> Layout:
+        """The names and shapes of its parameters, in the order of the flat vector."""
+        ...
+
+    def initial(self, streams: Streams) -> Array:
+        """Return the initial parameters, float32 (P,)."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -42,13 +42,22 @@ class Choice:
 
 
 def choose_path(
-    wanted: Path, backend: Backend, server: AdaptedServer, protocol: Protocol, events: int, *, probed: bool
+    wanted: Path,
+    backend: Backend,
+    server: AdaptedServer,
+    protocol: Protocol,
+    events: int,
+    *,
+    probed: bool,
+    native: bool,
 ) -> Choice:
-    """Return the path of a run of so many events at most, `probed` where the true B-staleness is measured.
+    """Return the path of a run of so many events at most.
 
-    Raises ConfigError where a path is wanted that the run cannot take.
+    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module. Raises ConfigError where a path
+    is wanted that the run cannot take.
     """
-    whole, unordered = _against_rows(server, protocol), _against_order(protocol, events, probed)
+    whole = "a PyTorch module forms whole gradients" if native else _against_rows(server, protocol)
+    unordered = _against_order(protocol, events, probed)
     offered: dict[Taken, str] = {"snapshots": ""}
     if backend == "numba":
         offered = {"hand": whole or unordered, "fused": whole, **offered}

@@ -64,7 +64,7 @@ class Probe:
     ) -> None:
         """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
         if self._room is None:
-            self._room = engine.shelf(Limits()).take()
+            self._room = engine.shelf(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._room, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +24,10 @@ from fredsim.hyper import Configurable, explain
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
-__all__ = ["Kind", "build", "resolve_hyper"]
+__all__ = ["Kind", "build", "import_named", "misfits", "resolve_hyper"]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
+Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
 
 KNOWN: dict[Kind, Mapping[str, type]] = {
     "server": SERVERS,
@@ -50,7 +51,7 @@ def find_class(kind: Kind, name: str) -> type:
     if name in known:
         return known[name]
     if ":" in name:
-        found = _import(name)
+        found = import_named(name, "package.module:Class")
     else:
         registered = {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
         if name not in registered:
@@ -71,10 +72,11 @@ def find_class(kind: Kind, name: str) -> type:
     return found
 
 
-def _import(name: str) -> Any:
+def import_named(name: str, form: str) -> Any:
+    """Return what a name of this form, such as package.module:Class, names. Raises ConfigError where it cannot."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(f"'{name}' must have the form package.module:Class")
+        raise ConfigError(f"'{name}' must have the form {form}")
     here = str(Path.cwd())
     if here not in sys.path:  # a console script's path lacks the folder it is called from
         sys.path.insert(0, here)
@@ -85,14 +87,12 @@ def _import(name: str) -> Any:
             f"cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
         ) from error
     if not hasattr(module, attribute):
-        classes = [n for n, v in vars(module).items() if isinstance(v, type)]
-        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, classes)}")
+        callables = [n for n, v in vars(module).items() if callable(v)]
+        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
     return getattr(module, attribute)
 
 
-def resolve_hyper(
-    kind: Kind, name: str, hyper: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[tuple[tuple[int | str, ...], str]]]:
+def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
     """Return the hyper-parameters with defaults filled in, and the problems found, each with its place."""
     found = find_class(kind, name)
     if issubclass(found, Configurable):
@@ -100,16 +100,20 @@ def resolve_hyper(
             return found.Hyper.model_validate(dict(hyper)).model_dump(), []
         except ValidationError as error:
             return {}, explain(error, found.Hyper)
+    return dict(hyper), misfits(found, hyper)
+
+
+def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
+    """Return in what keyword arguments do not fit a callable; those `supplied` need not be given."""
     parameters = inspect.signature(found).parameters
-    problems: list[tuple[tuple[int | str, ...], str]] = []
+    problems: Problems = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         known = ", ".join(parameters) or "none"
         unknown = [key for key in hyper if key not in parameters]
         problems += [((key,), f"unknown key{nearest(key, parameters)} (known: {known})") for key in unknown]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    required = {key for key in named if parameters[key].default is inspect.Parameter.empty}
-    problems += [((key,), "is required") for key in parameters if key in required - hyper.keys()]
-    return dict(hyper), problems
+    required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
+    return problems + [((key,), "is required") for key in parameters if key in required]
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:

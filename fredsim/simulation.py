@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedDispatcher, AdaptedServer, Pushed
-from fredsim.backends import Backend, Engine
+from fredsim.backends import Backend, Engine, NativeEngine
 from fredsim.clients import Holdings, SnapshotHoldings
 from fredsim.errors import ConfigError
-from fredsim.models import Mlp
+from fredsim.models import Model
 from fredsim.outbox import Message, Outbox
 from fredsim.paths import Choice, Path
 from fredsim.probe import Probe
@@ -103,7 +103,7 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
 class Parts:
     """What a run is made of; dispatcher, gates and compressor are started already."""
 
-    model: Mlp
+    model: Model
     params: Array
     engine: Engine
     server: Any
@@ -207,7 +207,7 @@ class Snapshots(Simulation):
             wait=parts.protocol.wait,
             pushes=server.pushes,
             tensors=tensors,
-            shelf=parts.engine.shelf(parts.limits),
+            shelf=parts.engine.shelf(len(parts.params), parts.limits),
         )
         self._warm()
         if parts.protocol.compressor is not None:
@@ -224,6 +224,8 @@ class Snapshots(Simulation):
         certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
         room = WINDOW_BYTES // (4 * len(parts.params))
         self._window = (parts.limits.window or max(1, min(parts.clients, room))) if certain else 1
+        if isinstance(parts.engine, NativeEngine):
+            self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""

@@ -37,7 +37,7 @@ def check_types(data: Dataset) -> None:
 
 def test_digits(tmp_path: Path) -> None:
     data = load_dataset("digits", None, None, tmp_path)
-    assert (sizes(data), data.inputs, data.classes) == ((1200, 297, 300), 64, 10)
+    assert (sizes(data), data.inputs, data.shape, data.classes) == ((1200, 297, 300), 64, (1, 8, 8), 10)
     check_types(data)
     assert (data.train.x[0] * 16).reshape(8, 8)[1].tolist() == [0, 0, 13, 15, 10, 15, 5, 0]
     assert np.array_equal(np.unique(data.train.x), np.arange(17, dtype=np.float32) / np.float32(16))
@@ -78,7 +78,7 @@ def test_data_root(
 
 
 def check_mnist(data: Dataset) -> None:
-    assert (sizes(data), data.inputs, data.classes) == ((50000, 10000, 10000), 784, 10)
+    assert (sizes(data), data.inputs, data.shape, data.classes) == ((50000, 10000, 10000), 784, (1, 28, 28), 10)
     check_types(data)
     assert np.flatnonzero(data.train.x[0])[:3].tolist() == [152, 153, 154]
     assert np.array_equal(data.train.x[0, 152:157], np.array([3, 18, 18, 18, 126], np.float32) / np.float32(255))
@@ -124,7 +124,12 @@ def write_npz(path: Path, x_type: type = np.uint8, y_type: type = np.int64, **ch
 def test_npz(x_type: type, divisor: int | None, y_type: type, tmp_path: Path) -> None:
     write_npz(tmp_path / "data.npz", x_type, y_type)
     data = load_dataset(f"npz:{tmp_path / 'data.npz'}", None, None, tmp_path)
-    assert (sizes(data), data.inputs, data.classes) == ((10, 2, 2), 6, 4)  # the last sixth validates
+    assert (sizes(data), data.inputs, data.shape, data.classes) == (
+        (10, 2, 2),
+        6,
+        (3, 2),
+        4,
+    )  # the last sixth validates
     assert (data.train.x.dtype.name, data.train.y.dtype.name) == ("float32", "int64")
     values = np.arange(60, dtype=np.float32) * np.float32(3)
     expected = (values != 0).astype(np.float32) if divisor is None else values / np.float32(divisor)

@@ -241,11 +241,11 @@ class CudaEngine(CudaOperations):
         """Return a machine for events that are all known ahead."""
         return Queue(self, rule, params, arrays, places)
 
-    def shelf(self, limits: Limits) -> Any:
+    def shelf(self, size: int, limits: Limits) -> Any:
         """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DeviceShelf(self, self._size)
+        return DeviceShelf(self, size)
 
     def close(self) -> None:
         """Do nothing: memory goes with the engine."""

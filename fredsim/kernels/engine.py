@@ -175,9 +175,9 @@ class NumbaEngine:
         """Return zeros."""
         return aligned(size)
 
-    def shelf(self, limits: Limits) -> Shelf:
+    def shelf(self, size: int, limits: Limits) -> Shelf:
         """Return room for what clients hold."""
-        return Shelf(self.model.layout.size, MARGIN, limits)
+        return Shelf(size, MARGIN, limits)
 
     def compile_rule(self, rule: Rule) -> CompiledRule:
         """Compile the rule's fused loop."""

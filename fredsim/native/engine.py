@@ -1,0 +1,234 @@
+"""The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap where that can be.
+
+How many are computed at once changes the bits, so it is one number for a whole run: fewer are filled up to it. With
+that, a client's gradient depends on its parameters and its minibatch alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.func import functional_call, grad, vmap
+
+from fredsim.backends import Engine, Part
+from fredsim.datasets import Dataset, Split
+from fredsim.errors import ConfigError, FredsimError, SimulationError
+from fredsim.native.model import TorchModel
+from fredsim.native.settings import deterministic
+from fredsim.numerics import oracle
+from fredsim.numerics.arrays import aligned
+
+__all__ = ["TorchEngine"]
+
+Array = NDArray[np.float32]
+Tensors = dict[str, torch.Tensor]
+
+#: Minibatches that are computed at once, at most, where the experiment does not say.
+MOST = 8
+#: Samples of an evaluation that are computed at once.
+EVALUATED = 500
+
+
+class TorchEngine:
+    """Gradients and evaluation of a module; the servers' operations are those of a portable engine."""
+
+    def __init__(self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: Engine) -> None:
+        """Try the module on the first minibatch.
+
+        Raises ConfigError where it cannot be trained, or not with the same bits twice.
+        """
+        self._model, self._module, self._device = model, model.module, model.device
+        self._dataset, self._mu = dataset, mu
+        self.threads = threads or _processors()
+        self.seconds = 0.0  # in PyTorch, without the servers' operations
+        self._operations = operations
+        self.compile_rule, self.finite = operations.compile_rule, operations.finite
+        self.duplicate, self.mean, self.zeros = operations.duplicate, operations.mean, operations.zeros
+        self.shelf, self.ternary = operations.shelf, operations.ternary
+        self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
+        if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self._x, self._y = self._samples(dataset.train)
+        self._sizes = [math.prod(shape) for _, shape in model.layout.tensors]
+        self._grads = np.empty((0, model.layout.size), np.float32)
+        self._gradient = grad(self._loss, has_aux=True)
+        self._width, self._alone = 1, ""
+        self._try_out()
+
+    def settle(self, window: int | None, clients: int) -> int:
+        """Settle how many minibatches are computed at once: `window`, or what an order of clients usually fills.
+
+        Among so many clients chosen uniformly, one comes again after about √clients. It is 1 where vmap fails, or where
+        a gradient's bits would depend on its place among the others.
+        """
+        usual = min(MOST, 2 ** ((clients.bit_length() - 1) // 2))
+        self._width = min(window or usual, clients)
+        self._alone = self._against_vmap() if self._width > 1 else "no more are taken at once"
+        if self._alone:
+            self._width = 1
+        return self._width
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the bits depend on beside the experiment, the threads and the versions."""
+        return {
+            "numerics": "native",
+            "vmap": f"one client after the other: {self._alone}" if self._alone else f"{self._width} clients at once",
+        }
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute as many minibatches at once as is settled; the last ones are filled up with the last."""
+        if len(rows) > len(self._grads):
+            self._grads = aligned(len(rows), self._model.layout.size)
+        losses = np.empty(rows.shape, np.float32)
+        with self._computing(SimulationError):
+            for begin in range(0, len(rows), self._width):
+                end = min(begin + self._width, len(rows))
+                chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
+                found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
+                self._grads[begin:end] = found[: end - begin]
+                losses[begin:end] = its_losses[: end - begin]
+        return self._grads[: len(rows)], losses
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Evaluate in the module's evaluation mode, so many samples at once; the loss is summed by the contract."""
+        split: Split = getattr(self._dataset, part)
+        if len(split) == 0:
+            return float("nan"), float("nan")
+        x, y = self._samples(split)
+        losses, wrong = np.empty(len(split), np.float32), 0
+        with self._computing(SimulationError), torch.no_grad():
+            tensors = self._tensors([params])
+            self._module.eval()
+            try:
+                for begin in range(0, len(split), EVALUATED):
+                    some = slice(begin, begin + EVALUATED)
+                    logits = functional_call(self._module, tensors, (x[some],))
+                    losses[some] = torch.nn.functional.cross_entropy(logits, y[some], reduction="none").cpu().numpy()
+                    wrong += int(np.count_nonzero(logits.cpu().numpy().argmax(axis=1) != split.y[some]))
+            finally:
+                self._module.train()
+        return oracle.mean64(losses), wrong / len(split)
+
+    def close(self) -> None:
+        """End the portable engine's threads; PyTorch keeps its own."""
+        self._operations.close()
+
+    def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.from_numpy(split.x).reshape(len(split), *self._model.shape)
+        return x.to(self._device), torch.from_numpy(split.y).to(self._device)
+
+    def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = functional_call(self._module, tensors, (x,))
+        losses = torch.nn.functional.cross_entropy(logits, y, reduction="none")
+        return losses.mean(), losses
+
+    def _tensors(self, held: Sequence[Array]) -> Tensors:
+        """Return the parameters of several minibatches, or of one, by name.
+
+        Each tensor is a copy, which begins where PyTorch's arrays do: libraries choose their loops by the address.
+        """
+        flat = torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
+        parts = torch.split(flat, self._sizes, dim=1)
+        several = (len(held),) if len(held) > 1 else ()
+        return {
+            name: part.reshape(*several, *shape).clone(memory_format=torch.contiguous_format)
+            for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
+        }
+
+    def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return gradients (B, P) and losses (B, µ) of minibatches computed at once."""
+        samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
+        gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
+        found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
+        flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
+        return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
+
+    @contextmanager
+    def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
+        """Compute under our settings, by the clock; whatever the module raises becomes an error of this kind."""
+        begin = time.perf_counter()
+        try:
+            with deterministic(self.threads):
+                yield
+        except FredsimError:
+            raise
+        except Exception as error:
+            raise kind(f"model.name: {self._model.name} {self._told(error)}") from error
+        finally:
+            self.seconds += time.perf_counter() - begin
+
+    def _try_out(self) -> None:
+        """Refuse what would make a run's bits depend on more than the experiment, and what is no classifier."""
+        model, module, rows = self._model, self._module, np.arange(self._mu)[None]
+        x = self._x[: self._mu]
+        buffers = {name: value.clone() for name, value in module.named_buffers()}
+        random = self._random_state()
+        module.train()
+        with self._computing(ConfigError), torch.no_grad():
+            logits = module(x)
+            expected = (self._mu, model.classes)
+            if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
+                is_tensor = isinstance(logits, torch.Tensor)
+                found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
+                raise model.refused(
+                    f"maps samples of shape {tuple(x.shape)} to {found}; it must give logits, torch.float32 {expected}"
+                )
+            changed = [name for name, value in module.named_buffers() if not torch.equal(value, buffers[name])]
+            if changed:
+                raise model.refused(
+                    f"changes its buffer {changed[0]!r} in training, which no client pushes; use GroupNorm for "
+                    "BatchNorm, or give that track_running_stats=False"
+                )
+            if not torch.equal(random, self._random_state()):
+                names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
+                which = f" (dropout in {', '.join(names)})" if names else ""
+                raise model.refused(f"draws random numbers in training{which}; leave dropout out, or set its p to 0")
+        with self._computing(ConfigError):
+            params = model.initial_params
+            if self._compute([params], rows)[0].tobytes() != self._compute([params], rows)[0].tobytes():
+                raise model.refused("gives two gradients for one minibatch; it must compute the same every time")
+
+    def _random_state(self) -> torch.Tensor:
+        return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
+
+    def _against_vmap(self) -> str:
+        """Return why clients cannot be computed at once, or nothing: try it, in two orders."""
+        width, start = self._width, self._model.initial_params
+        held = [start * np.float32(1 + i / 64) for i in range(width)]
+        rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
+        try:
+            with deterministic(self.threads), warnings.catch_warnings():
+                warnings.filterwarnings("error", "There is a performance drop")  # one after the other, within
+                grads, _ = self._compute(held, rows)
+                turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
+        except Exception as error:
+            return textwrap.shorten(f"under vmap it {self._told(error)}", 200, placeholder=" …")
+        if np.roll(grads, -1, axis=0).tobytes() != turned.tobytes():
+            return "under vmap a gradient depends on its place among the others"
+        return ""
+
+    def _told(self, error: Exception) -> str:
+        """Return what the module did wrong."""
+        text, device = str(error).partition("\n")[0], self._device.type
+        found = re.match(r"(\S+) does not have a deterministic implementation", text)
+        if found:
+            return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
+        shape = ", ".join(map(str, ("n", *self._model.shape)))
+        return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
+
+
+def _processors() -> int:
+    from fredsim.kernels.team import default_threads
+
+    return default_threads()

@@ -1,0 +1,105 @@
+"""A user's PyTorch module as a model: found by its name, built, and its parameters as one flat vector."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.errors import ConfigError
+from fredsim.layout import Layout
+from fredsim.registry import import_named
+from fredsim.streams import Streams
+
+__all__ = ["TorchModel", "find_factory", "given"]
+
+Array = NDArray[np.float32]
+Factory = Callable[..., Any]
+
+
+def find_factory(name: str) -> Factory:
+    """Return the factory that torch:package.module:factory names. Raises ConfigError, also where torch is missing."""
+    try:
+        import torch  # noqa: F401
+    except Exception as error:  # a damaged installation fails in ways of its own
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"model.name: {name} needs PyTorch, which cannot be imported ({type(error).__name__}: {reason}); "
+            'run pip install "fredsim[torch]"'
+        ) from None
+    try:
+        found = import_named(name.removeprefix("torch:"), "torch:package.module:factory")
+    except ConfigError as error:
+        raise ConfigError(f"model.name: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"model.name: {name} is a {type(found).__name__}; it must be a function or a class")
+    factory: Factory = found
+    return factory
+
+
+def given(factory: Factory) -> set[str]:
+    """Return what a factory may leave to the data set: those of its arguments that are named so."""
+    return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
+
+
+class TorchModel:
+    """A module that maps a minibatch of samples, float32 (n, *shape), to logits (n, classes).
+
+    The flat vector holds its parameters in the order of `named_parameters`, under these names.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hyper: Mapping[str, Any],
+        device: Literal["cpu", "cuda"],
+        shape: tuple[int, ...],
+        classes: int,
+        seed: int,
+    ) -> None:
+        """Build the module: its own initialization, under `torch.manual_seed(seed)`, is that of the run.
+
+        Raises ConfigError where the factory fails, or returns no module that can be trained here.
+        """
+        factory = find_factory(name)
+        import torch
+
+        self.name, self.shape, self.classes = name, shape, classes
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
+        self.device = torch.device(device)
+        known = {"classes": classes, "shape": shape}
+        arguments = {key: known[key] for key in given(factory)} | dict(hyper)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                module = factory(**arguments)
+        except Exception as error:
+            raise self.refused(f"failed: {type(error).__name__}: {error}") from error
+        if not isinstance(module, torch.nn.Module):
+            raise self.refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+        tensors = []
+        for key, value in module.named_parameters():
+            if value.dtype != torch.float32 or not key.isascii():
+                raise self.refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
+            if not value.requires_grad:
+                raise self.refused(f"has a frozen parameter {key!r}; make it a buffer, or let it be trained")
+            tensors.append((key, tuple(value.shape)))
+        if not tensors:
+            raise self.refused("has no parameters; there is nothing to train")
+        self.layout = Layout(tuple(tensors))
+        parts = [value.detach().cpu().reshape(-1) for value in module.parameters()]
+        self.initial_params: Array = torch.cat(parts).numpy()
+        self.module = module.to(self.device)
+
+    def initial(self, streams: Streams) -> Array:
+        """Return the initial parameters, float32 (P,)."""
+        del streams  # they came with the module
+        return self.initial_params.copy()
+
+    def refused(self, what: str) -> ConfigError:
+        """Return the error that says what is wrong with the module."""
+        return ConfigError(f"model.name: {self.name} {what}")

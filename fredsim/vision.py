@@ -1,0 +1,75 @@
+"""The image data sets of torchvision, imported only when one is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.errors import ConfigError, DataError, nearest
+
+__all__ = ["read_images"]
+
+Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def read_images(name: str, root: Path) -> tuple[Images, Images]:
+    """Return the training and the test part of a class of torchvision.datasets.
+
+    A part is images of bytes (n, channels, height, width) and their labels (n,). The class reads its files below
+    `root`, or downloads them there, and checks them by itself.
+
+    Raises ConfigError where torchvision or the class cannot be had, DataError where its files cannot, or are no images
+    of one size with a label each.
+    """
+    try:
+        known = importlib.import_module("torchvision.datasets")
+    except Exception as error:  # beside a PyTorch of another build it fails in ways of its own
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"data.name: torchvision:{name} needs torchvision, which cannot be imported "
+            f'({type(error).__name__}: {reason}); run pip install "fredsim[torch]"'
+        ) from None
+    found = getattr(known, name, None)
+    if not isinstance(found, type):
+        classes = [key for key, value in vars(known).items() if isinstance(value, type)]
+        raise ConfigError(f"data.name: torchvision.datasets has no class '{name}'{nearest(name, classes)}")
+    parameters = inspect.signature(found).parameters
+    if "train" in parameters:
+        parts: list[dict[str, Any]] = [{"train": True}, {"train": False}]
+    elif "split" in parameters:
+        parts = [{"split": "train"}, {"split": "test"}]
+    else:
+        raise ConfigError(
+            f"data.name: torchvision.datasets.{name} has no training and test part (no argument train or split); "
+            "save its arrays as npz:PATH"
+        )
+    download = {"download": True} if "download" in parameters else {}
+    train, test = (_read(found, name, root, part | download) for part in parts)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        shapes = f"{train[0].shape[1:]} in the training part and {test[0].shape[1:]} in the test part"
+        raise DataError(f"torchvision:{name}: an image has shape {shapes}; they must agree")
+    return train, test
+
+
+def _read(found: type, name: str, root: Path, arguments: dict[str, Any]) -> Images:
+    """Return one part, image by image: the only interface that all these classes share."""
+    try:
+        samples: Any = found(root=str(root), **arguments)
+        pairs = [samples[i] for i in range(len(samples))]
+        pixels = np.stack([np.asarray(image) for image, _ in pairs])
+        labels = np.array([label for _, label in pairs])
+    except Exception as error:  # whatever a download or a damaged file leads to
+        raise DataError(
+            f"torchvision:{name}: cannot be read from {root} or downloaded ({type(error).__name__}: {error}); put its "
+            "files there as torchvision expects them, or name another data root by --data-root or FREDSIM_DATA"
+        ) from None
+    if pixels.dtype != np.uint8 or pixels.ndim not in {3, 4} or labels.dtype.kind not in "iu" or labels.ndim != 1:
+        what = f"{pixels.dtype} {pixels.shape} with labels {labels.dtype} {labels.shape}"
+        raise DataError(f"torchvision:{name}: holds {what}; it must hold images of bytes with one integer label each")
+    channels_first = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(channels_first), labels.astype(np.int64)

@@ -1,0 +1,396 @@
+"""PyTorch modules as models: the same bits in two processes, what is refused, and what stays as it was."""
+
+import json
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fredsim.backends import NumpyEngine, make_engine
+from fredsim.datasets import Dataset, data_root, load_dataset
+from fredsim.execution import execute
+from fredsim.experiment import resolve
+from fredsim.models import Mlp
+from fredsim.results import Result
+from fredsim.streams import Streams
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+
+from fredsim import zoo
+from fredsim.native.engine import TorchEngine
+from fredsim.native.model import TorchModel
+
+ROOT = Path(__file__).parents[1]
+Array = NDArray[np.float32]
+Simulate = Callable[..., Result]
+Refused = Callable[..., None]
+Command = Callable[..., tuple[int, str, str]]
+
+MODULES = """
+import torch
+from torch import nn
+
+
+def dense(classes, shape, hidden=16):
+    inputs = torch.Size(shape).numel()
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def images(channels=4):
+    return nn.Sequential(nn.Conv2d(1, channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * channels, 10))
+
+
+def normalized(**options):
+    return nn.Sequential(nn.BatchNorm2d(1, **options), dense(10, (1, 8, 8)))
+
+
+def dropped(p=0.5):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(p), nn.Linear(64, 10))
+
+
+def seven():
+    return dense(7, (1, 8, 8))
+
+
+def several():
+    return nn.GRU(8, 10)
+
+
+def rows_only():
+    return nn.Linear(64, 10)
+
+
+def double():
+    return dense(10, (1, 8, 8)).double()
+
+
+def frozen():
+    module = dense(10, (1, 8, 8))
+    module[1].bias.requires_grad_(False)
+    return module
+
+
+def nothing():
+    return nn.Flatten()
+
+
+def a_number():
+    return 3
+
+
+def fails():
+    raise ZeroDivisionError("the moon is full")
+
+
+class Own(nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+
+    def forward(self, x):
+        return super().forward(self.change(x.flatten(1)))
+
+
+class Puts(Own):
+    def change(self, x):
+        return x.put(torch.arange(3), x.flatten()[:3])
+
+
+class Unpools(Own):
+    def change(self, x):
+        y, where = nn.functional.max_pool1d(x[:, None], 2, return_indices=True)
+        return nn.functional.max_unpool1d(y, where, 2)[:, 0]
+
+
+class Counts(Own):
+    calls = 0
+
+    def change(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Decides(Own):
+    def change(self, x):
+        return x if x.sum().item() > 0 else -x
+
+
+not_callable = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_modules.py").write_text(MODULES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("own_modules", None)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_dataset("digits", None, None, data_root())
+
+
+def own(name: str, **hyper: Any) -> dict[str, Any]:
+    return {"name": f"torch:own_modules:{name}", **hyper}
+
+
+def engine_of(digits: Dataset, name: str, mu: int = 4, seed: int = 0, **hyper: Any) -> tuple[TorchModel, TorchEngine]:
+    model = TorchModel(f"torch:own_modules:{name}", hyper, "cpu", digits.shape, digits.classes, seed)
+    engine = make_engine("numpy", model, digits, mu, 2)
+    assert isinstance(engine, TorchEngine)
+    return model, engine
+
+
+def held_by(model: TorchModel, clients: int) -> list[Array]:
+    rng = np.random.default_rng(0)
+    start = model.initial(Streams(0))
+    return [start + rng.normal(0, 0.1, len(start)).astype(np.float32) for _ in range(clients)]
+
+
+def test_the_gradient_is_that_of_the_same_network_in_portable_numerics(digits: Dataset) -> None:
+    model, engine = engine_of(digits, "dense")
+    portable = Mlp((64, 16, 10))
+    start = portable.initial(Streams(3))
+    rows = np.arange(12).reshape(3, 4)
+    expected, losses = NumpyEngine(portable, digits).gradients([start] * 3, rows)
+
+    def turned(flat: Array) -> Array:  # torch keeps a weight as (outputs, inputs)
+        return np.concatenate([part.T.reshape(-1) for part in portable.layout.split(flat).values()])
+
+    assert model.layout.tensors == (
+        ("1.weight", (16, 64)), ("1.bias", (16,)), ("3.weight", (10, 16)), ("3.bias", (10,)),
+    )  # fmt: skip
+    found, its_losses = engine.gradients([turned(start)] * 3, rows)
+    np.testing.assert_allclose(found, [turned(row) for row in expected], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(its_losses, losses, rtol=1e-5)
+    ours, theirs = NumpyEngine(portable, digits).evaluate(start, "test"), engine.evaluate(turned(start), "test")
+    assert theirs[0] == pytest.approx(ours[0], rel=1e-5)
+    assert theirs[1] == ours[1]
+
+
+@pytest.mark.parametrize(("name", "window"), [("dense", None), ("images", None), ("images", 3), ("Decides", None)])
+def test_a_gradient_does_not_depend_on_who_is_computed_beside(digits: Dataset, name: str, window: int | None) -> None:
+    model, engine = engine_of(digits, name)
+    assert engine.settle(window, 32) == (1 if name == "Decides" else window or 4)
+    held, rows = held_by(model, 7), np.arange(28).reshape(7, 4)
+    together, losses = (array.copy() for array in engine.gradients(held, rows))
+    for chosen in ([0], [6], [2, 5], [6, 5, 4, 3, 2, 1, 0]):
+        found, its_losses = engine.gradients([held[i] for i in chosen], rows[chosen])
+        assert found.tobytes() == together[chosen].tobytes()
+        assert its_losses.tobytes() == losses[chosen].tobytes()
+
+
+def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
+    _, engine = engine_of(digits, "dense")
+    assert [engine.settle(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 2, 2, 4, 4, 8, 8]
+    assert engine.settle(6, 5) == 5
+    assert engine.facts()["vmap"] == "5 clients at once"
+    assert engine.settle(1, 1000) == 1
+    assert engine.facts()["vmap"].startswith("one client after the other")
+
+
+def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:
+    experiment = tmp_path / "twice.yaml"
+    experiment.write_text(
+        "iterations: 12\n"
+        "data: {name: digits}\n"
+        'model: {name: "torch:own_modules:images"}\n'
+        "clients: {count: 5, batch_size: 3}\n"
+        "server: {name: fasgd, lr: 0.01}\n"
+        "evaluation: {every: 6}\n"
+        "threads: 2\n",
+        encoding="utf-8",
+    )
+    for out in ("one", "other"):
+        words = [sys.executable, "-m", "fredsim", "run", str(experiment), "--quiet", "--out", str(tmp_path / out)]
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    for name in ("config.yaml", "metrics.csv", "staleness.csv", "params.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+
+
+def test_the_summary_says_what_the_numerics_are(simulate: Simulate) -> None:
+    summary = simulate({"model": own("dense"), "threads": 1}).summary
+    assert {key: summary[key] for key in ("numerics", "device", "threads", "vmap", "path")} == {
+        "numerics": "native", "device": None, "threads": 1, "vmap": "2 clients at once", "path": "snapshots",
+    }  # fmt: skip
+    assert summary["versions"]["torch"] == torch.__version__
+    portable = simulate({}).summary
+    assert portable["numerics"] == "portable"
+    assert "torch" not in portable["versions"]
+
+
+def test_threads_and_window_belong_to_such_an_experiment(digits_experiment: dict[str, Any]) -> None:
+    for changes, moves in (({"threads": 3}, True), ({"window": 3}, True), ({"backend": "numpy"}, False)):
+        one, other = (resolve({**digits_experiment, "model": own("dense"), **c}).digest for c in ({}, changes))
+        assert (one != other) == moves
+        one, other = (resolve({**digits_experiment, **c}).digest for c in ({}, changes))
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"server": {"name": "ternary_sync", "lr": 0.1}},
+        {"server": {"name": "bfasgd", "lr": 0.01}},
+        {"server": {"name": "easgd", "lr": 0.1, "alpha": 0.1, "period": 2}},
+        {"server": {"name": "ringmaster", "lr": 0.1, "threshold": 2, "stop": True}},
+        {"compress": {"name": "sign"}, "dispatcher": {"name": "uniform", "wait": False}},
+        {"average": {"name": "window", "rate": 0.5, "min_window": 2, "max_window": 9}},
+    ],
+    ids=str,
+)
+def test_servers_keep_their_bits_on_every_backend(simulate: Simulate, changes: dict[str, Any]) -> None:
+    digests = set()
+    for backend in ("numba", "numpy"):
+        result = simulate({"iterations": 24, "model": own("images"), "threads": 1, "backend": backend, **changes})
+        digests.add((result.summary["digest"], (result.folder / "metrics.csv").read_bytes()))
+        if "easgd" in str(changes) or "ringmaster" in str(changes):  # clients that cannot be taken together
+            assert result.summary["vmap"].startswith("one client after the other")
+    assert len(digests) == 1
+
+
+def test_it_learns_and_a_divergence_keeps_what_was(simulate: Simulate) -> None:
+    changes = {"model": own("images"), "iterations": 400, "threads": 1, "evaluation": {"every": 100}}
+    assert simulate(changes).summary["test_error"] < 0.25
+    diverged = simulate({**changes, "server": {"name": "asgd", "lr": 1e37}})
+    assert diverged.summary["status"] == "diverged"
+    assert all(np.isfinite(value).all() for value in diverged.params.values())
+
+
+def test_an_interrupted_run_is_the_beginning_of_the_whole(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    settings = {"model": own("images"), "threads": 1, "evaluation": {"every": 7}}
+    experiment = resolve({**digits_experiment, **settings})
+    execute(experiment, tmp_path / "whole")
+    execute(experiment, tmp_path / "part", until=21)
+    whole, part = ((tmp_path / name / "metrics.csv").read_text().splitlines() for name in ("whole", "part"))
+    assert part == whole[: len(part)]
+    assert len(part) == 5
+
+
+def test_the_initial_parameters_are_the_modules_own_under_the_seed(digits: Dataset) -> None:
+    state = torch.get_rng_state()
+    model, _ = engine_of(digits, "images", seed=11)
+    assert torch.equal(state, torch.get_rng_state())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        expected = sys.modules["own_modules"].images()
+    flat = np.concatenate([value.detach().numpy().reshape(-1) for value in expected.parameters()])
+    assert model.initial(Streams(11)).tobytes() == flat.tobytes()
+    assert engine_of(digits, "images", seed=12)[0].initial(Streams(11)).tobytes() != flat.tobytes()
+
+
+def test_settings_are_put_back(simulate: Simulate) -> None:
+    torch.set_num_threads(2)
+    for name in ("images", "Decides"):
+        simulate({"model": own(name), "threads": 1, "iterations": 4})
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.get_num_threads() == 2
+
+
+BAD: dict[str, tuple[str, tuple[str, ...]]] = {
+    "batch normalization": ("normalized", ("'0.running_mean'", "GroupNorm", "track_running_stats=False")),
+    "dropout": ("dropped", ("draws random numbers in training", "dropout in '1'", "p to 0")),
+    "put": ("Puts", ("operator put_", "not deterministic on cpu")),
+    "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
+    "a memory": ("Counts", ("two gradients for one minibatch",)),
+    "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
+    "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
+    "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
+    "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
+    "frozen": ("frozen", ("frozen parameter '1.bias'",)),
+    "nothing to train": ("nothing", ("no parameters",)),
+    "no module": ("a_number", ("returned int", "torch.nn.Module")),
+    "a factory that fails": ("fails", ("ZeroDivisionError: the moon is full",)),
+    "no factory": ("not_callable", ("is a int", "a function or a class")),
+    "a misspelt factory": ("densse", ("has no 'densse'", "did you mean 'dense'?")),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
+    name, says = BAD[what]
+    words = ("run", small_yaml, f"model={{name: 'torch:own_modules:{name}'}}", "--quiet", "--out", "out")
+    refused(*words, says=("override 'model=", "model.name", *says))
+    assert not Path("out/summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("model={name: 'torch:own_modules:images', chanels: 2}", ("model.chanels: unknown key", "'channels'?")),
+        ("model={name: 'torch:own_modules:images', device: tpu}", ("model.device: is 'tpu'", "'cpu' or 'cuda'")),
+        ("model={name: 'torch:no_such_package:images'}", ("cannot import 'no_such_package'",)),
+        ("model={name: 'torch:own_modules'}", ("must have the form torch:package.module:factory",)),
+        ("model={name: 'torch:fredsim.zoo:lenet'}", ("an image is 8×8", "16×16 at least")),
+        ("model={name: 'torch:fredsim.zoo:resnet', depth: 9}", ("depth is 9", "6n + 2")),
+        ("model={name: 'torch:fredsim.zoo:resnet', width: 12}", ("width is 12", "multiple of 8")),
+    ],
+)
+def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, override, "--quiet", "--out", "out", says=("override 'model=", *says))
+
+
+@pytest.mark.parametrize("path", ["hand", "fused"])
+def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
+    words = ("run", small_yaml, "model={name: 'torch:own_modules:dense'}", f"path={path}", "--out", "out")
+    refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
+    model = "model={name: 'torch:own_modules:dense', device: cuda}"
+    refused("run", small_yaml, model, "--out", "out", says=("model.device is cuda", "no CUDA device", "give cpu"))
+
+
+def test_what_may_be_kept(simulate: Simulate) -> None:
+    for model in (own("normalized", track_running_stats=False), own("dropped", p=0.0)):
+        assert simulate({"model": model, "threads": 1, "iterations": 8}).summary["status"] == "finished"
+
+
+def test_commands(small_yaml: Path, command: Command) -> None:
+    model = "model={name: 'torch:own_modules:images', channels: 2}"
+    assert command("run", small_yaml, model, "iterations=10", "--quiet", "--out", "out")[0] == 0
+    assert command("verify", "out")[:2] == (0, "out: same bits\n")
+    assert command("verify", "out", "--backend", "numpy")[:2] == (0, "out: same bits\n")
+    assert "torch:own_modules:images, device: cpu, channels: 2" in command("show", "out")[1]
+    code, output, _ = command("plan", small_yaml, model, "iterations=10")
+    assert code == 0
+    assert "snapshots: a PyTorch module forms whole gradients" in output
+    assert command("run", small_yaml, model, "iterations=10", "seed=1", "--quiet", "--out", "other")[0] == 0
+    assert command("compare", "out", "other")[0] == 1
+
+
+def test_the_zoo(simulate: Simulate) -> None:
+    images = torch.rand(2, 1, 28, 28)
+    with torch.random.fork_rng(devices=[]):
+        lenet, resnet = zoo.lenet(10, (1, 28, 28)), zoo.resnet(7, (3, 32, 32), depth=20)
+    assert lenet(images).shape == (2, 10)
+    assert sum(value.numel() for value in lenet.parameters()) == 431_080
+    assert resnet(torch.rand(2, 3, 32, 32)).shape == (2, 7)
+    assert len([part for part in resnet.modules() if isinstance(part, torch.nn.Conv2d)]) == 19 + 2
+    assert not any(value.any() for name, value in lenet.named_parameters() if name.endswith("bias"))
+    model = {"name": "torch:fredsim.zoo:resnet", "width": 8}
+    trained = simulate({"model": model, "threads": 1, "iterations": 3, "data": {"name": "digits", "validation": 10}})
+    assert trained.summary["vmap"] == "2 clients at once"
+
+
+def test_the_manual(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    program, experiment = (
+        re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)[0] for language in ("python", "yaml")
+    )
+    (tmp_path / "my_models.py").write_text(program, encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(experiment, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "own.yaml", "--quiet", "--out", "out")[0] == 0
+    assert json.loads(Path("out/summary.json").read_text())["test_error"] < 0.5
