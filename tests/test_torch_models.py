@@ -29,109 +29,16 @@ from fredsim import zoo
 from fredsim.native.engine import TorchEngine
 from fredsim.native.model import TorchModel
 
-ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
 Array = NDArray[np.float32]
 Simulate = Callable[..., Result]
-Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
-
-MODULES = """
-import torch
-from torch import nn
-
-
-def dense(classes, shape, hidden=16):
-    inputs = torch.Size(shape).numel()
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-
-
-def images(channels=4):
-    return nn.Sequential(nn.Conv2d(1, channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * channels, 10))
-
-
-def normalized(**options):
-    return nn.Sequential(nn.BatchNorm2d(1, **options), dense(10, (1, 8, 8)))
-
-
-def dropped(p=0.5):
-    return nn.Sequential(nn.Flatten(), nn.Dropout(p), nn.Linear(64, 10))
-
-
-def seven():
-    return dense(7, (1, 8, 8))
-
-
-def several():
-    return nn.GRU(8, 10)
-
-
-def rows_only():
-    return nn.Linear(64, 10)
-
-
-def double():
-    return dense(10, (1, 8, 8)).double()
-
-
-def frozen():
-    module = dense(10, (1, 8, 8))
-    module[1].bias.requires_grad_(False)
-    return module
-
-
-def nothing():
-    return nn.Flatten()
-
-
-def a_number():
-    return 3
-
-
-def fails():
-    raise ZeroDivisionError("the moon is full")
-
-
-class Own(nn.Linear):
-    def __init__(self):
-        super().__init__(64, 10)
-
-    def forward(self, x):
-        return super().forward(self.change(x.flatten(1)))
-
-
-class Puts(Own):
-    def change(self, x):
-        return x.put(torch.arange(3), x.flatten()[:3])
-
-
-class Unpools(Own):
-    def change(self, x):
-        y, where = nn.functional.max_pool1d(x[:, None], 2, return_indices=True)
-        return nn.functional.max_unpool1d(y, where, 2)[:, 0]
-
-
-class Counts(Own):
-    calls = 0
-
-    def change(self, x):
-        self.calls += 1
-        return x * self.calls
-
-
-class Decides(Own):
-    def change(self, x):
-        return x if x.sum().item() > 0 else -x
-
-
-not_callable = 5
-"""
 
 
 @pytest.fixture(autouse=True)
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_modules.py").write_text(MODULES, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    sys.modules.pop("own_modules", None)
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of own_modules.py, beside this file, as a user's."""
+    monkeypatch.syspath_prepend(HERE)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +119,7 @@ def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:
     )
     for out in ("one", "other"):
         words = [sys.executable, "-m", "fredsim", "run", str(experiment), "--quiet", "--out", str(tmp_path / out)]
-        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(words, cwd=HERE, check=True, capture_output=True)
     for name in ("config.yaml", "metrics.csv", "staleness.csv", "params.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
 
@@ -297,61 +204,6 @@ def test_settings_are_put_back(simulate: Simulate) -> None:
         assert torch.get_num_threads() == 2
 
 
-BAD: dict[str, tuple[str, tuple[str, ...]]] = {
-    "batch normalization": ("normalized", ("'0.running_mean'", "GroupNorm", "track_running_stats=False")),
-    "dropout": ("dropped", ("draws random numbers in training", "dropout in '1'", "p to 0")),
-    "put": ("Puts", ("operator put_", "not deterministic on cpu")),
-    "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
-    "a memory": ("Counts", ("two gradients for one minibatch",)),
-    "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
-    "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
-    "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
-    "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
-    "frozen": ("frozen", ("frozen parameter '1.bias'",)),
-    "nothing to train": ("nothing", ("no parameters",)),
-    "no module": ("a_number", ("returned int", "torch.nn.Module")),
-    "a factory that fails": ("fails", ("ZeroDivisionError: the moon is full",)),
-    "no factory": ("not_callable", ("is a int", "a function or a class")),
-    "a misspelt factory": ("densse", ("has no 'densse'", "did you mean 'dense'?")),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
-    name, says = BAD[what]
-    words = ("run", small_yaml, f"model={{name: 'torch:own_modules:{name}'}}", "--quiet", "--out", "out")
-    refused(*words, says=("override 'model=", "model.name", *says))
-    assert not Path("out/summary.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("model={name: 'torch:own_modules:images', chanels: 2}", ("model.chanels: unknown key", "'channels'?")),
-        ("model={name: 'torch:own_modules:images', device: tpu}", ("model.device: is 'tpu'", "'cpu' or 'cuda'")),
-        ("model={name: 'torch:no_such_package:images'}", ("cannot import 'no_such_package'",)),
-        ("model={name: 'torch:own_modules'}", ("must have the form torch:package.module:factory",)),
-        ("model={name: 'torch:fredsim.zoo:lenet'}", ("an image is 8×8", "16×16 at least")),
-        ("model={name: 'torch:fredsim.zoo:resnet', depth: 9}", ("depth is 9", "6n + 2")),
-        ("model={name: 'torch:fredsim.zoo:resnet', width: 12}", ("width is 12", "multiple of 8")),
-    ],
-)
-def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
-    refused("run", small_yaml, override, "--quiet", "--out", "out", says=("override 'model=", *says))
-
-
-@pytest.mark.parametrize("path", ["hand", "fused"])
-def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
-    words = ("run", small_yaml, "model={name: 'torch:own_modules:dense'}", f"path={path}", "--out", "out")
-    refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
-    model = "model={name: 'torch:own_modules:dense', device: cuda}"
-    refused("run", small_yaml, model, "--out", "out", says=("model.device is cuda", "no CUDA device", "give cpu"))
-
-
 def test_what_may_be_kept(simulate: Simulate) -> None:
     for model in (own("normalized", track_running_stats=False), own("dropped", p=0.0)):
         assert simulate({"model": model, "threads": 1, "iterations": 8}).summary["status"] == "finished"
@@ -385,7 +237,7 @@ def test_the_zoo(simulate: Simulate) -> None:
 
 
 def test_the_manual(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    text = (HERE.parent / "docs/models.md").read_text(encoding="utf-8")
     program, experiment = (
         re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)[0] for language in ("python", "yaml")
     )

@@ -1,0 +1,95 @@
+"""A user's modules, good and bad, for the tests of PyTorch models."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def dense(classes: int, shape: tuple[int, ...], hidden: int = 16) -> nn.Sequential:
+    inputs = torch.Size(shape).numel()
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def images(channels: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * channels, 10))
+
+
+def normalized(**options: Any) -> nn.Module:
+    return nn.Sequential(nn.BatchNorm2d(1, **options), dense(10, (1, 8, 8)))
+
+
+def dropped(p: float = 0.5) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Dropout(p), nn.Linear(64, 10))
+
+
+def seven() -> nn.Module:
+    return dense(7, (1, 8, 8))
+
+
+def several() -> nn.Module:
+    return nn.GRU(8, 10)
+
+
+def rows_only() -> nn.Module:
+    return nn.Linear(64, 10)
+
+
+def double() -> nn.Module:
+    return dense(10, (1, 8, 8)).double()
+
+
+def frozen() -> nn.Module:
+    module = dense(10, (1, 8, 8))
+    module[1].bias.requires_grad_(False)
+    return module
+
+
+def nothing() -> nn.Module:
+    return nn.Flatten()
+
+
+def a_number() -> int:
+    return 3
+
+
+def fails() -> nn.Module:
+    raise ZeroDivisionError("the moon is full")
+
+
+class Own(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def change(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(self.change(x.flatten(1)))
+
+
+class Puts(Own):
+    def change(self, x: Any) -> Any:
+        return x.put(torch.arange(3), x.flatten()[:3])
+
+
+class Unpools(Own):
+    def change(self, x: Any) -> Any:
+        y, where = nn.functional.max_pool1d(x[:, None], 2, return_indices=True)
+        return nn.functional.max_unpool1d(y, where, [2])[:, 0]
+
+
+class Counts(Own):
+    calls = 0
+
+    def change(self, x: Any) -> Any:
+        self.calls += 1
+        return x * self.calls
+
+
+class Decides(Own):
+    def change(self, x: Any) -> Any:
+        return x if x.sum().item() > 0 else -x
+
+
+not_callable = 5

@@ -1,0 +1,75 @@
+"""PyTorch modules that are refused: exit code 2, and a message that names what and why."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+
+Refused = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of own_modules.py, beside this file, as a user's."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+BAD: dict[str, tuple[str, tuple[str, ...]]] = {
+    "batch normalization": ("normalized", ("'0.running_mean'", "GroupNorm", "track_running_stats=False")),
+    "dropout": ("dropped", ("draws random numbers in training", "dropout in '1'", "p to 0")),
+    "put": ("Puts", ("operator put_", "not deterministic on cpu")),
+    "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
+    "a memory": ("Counts", ("two gradients for one minibatch",)),
+    "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
+    "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
+    "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
+    "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
+    "frozen": ("frozen", ("frozen parameter '1.bias'",)),
+    "nothing to train": ("nothing", ("no parameters",)),
+    "no module": ("a_number", ("returned int", "torch.nn.Module")),
+    "a factory that fails": ("fails", ("ZeroDivisionError: the moon is full",)),
+    "no factory": ("not_callable", ("is a int", "a function or a class")),
+    "a misspelt factory": ("densse", ("has no 'densse'", "did you mean 'dense'?")),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
+    name, says = BAD[what]
+    words = ("run", small_yaml, f"model={{name: 'torch:own_modules:{name}'}}", "--quiet", "--out", "out")
+    refused(*words, says=("override 'model=", "model.name", *says))
+    assert not Path("out/summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("model={name: 'torch:own_modules:images', chanels: 2}", ("model.chanels: unknown key", "'channels'?")),
+        ("model={name: 'torch:own_modules:images', device: tpu}", ("model.device: is 'tpu'", "'cpu' or 'cuda'")),
+        ("model={name: 'torch:no_such_package:images'}", ("cannot import 'no_such_package'",)),
+        ("model={name: 'torch:own_modules'}", ("must have the form torch:package.module:factory",)),
+        ("model={name: 'torch:fredsim.zoo:lenet'}", ("an image is 8×8", "16×16 at least")),
+        ("model={name: 'torch:fredsim.zoo:resnet', depth: 9}", ("depth is 9", "6n + 2")),
+        ("model={name: 'torch:fredsim.zoo:resnet', width: 12}", ("width is 12", "multiple of 8")),
+    ],
+)
+def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, override, "--quiet", "--out", "out", says=("override 'model=", *says))
+
+
+@pytest.mark.parametrize("path", ["hand", "fused"])
+def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
+    words = ("run", small_yaml, "model={name: 'torch:own_modules:dense'}", f"path={path}", "--out", "out")
+    refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
+    model = "model={name: 'torch:own_modules:dense', device: cuda}"
+    refused("run", small_yaml, model, "--out", "out", says=("model.device is cuda", "no CUDA device", "give cpu"))
