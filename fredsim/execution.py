@@ -6,25 +6,24 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from fredsim import notices
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
-from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
-from fredsim.experiment import Experiment, TorchChoice, check_batch, resolve
+from fredsim.experiment import Experiment, resolve
 from fredsim.foreseen import make_simulation
-from fredsim.models import Mlp
 from fredsim.observer import Observer, Silent
+from fredsim.prepared import Prepared, prepare
 from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
@@ -33,11 +32,11 @@ from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
 from fredsim.shelf import Limits
-from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation
 from fredsim.streams import Streams
 
 if TYPE_CHECKING:
-    from fredsim.native.model import TorchModel
+    pass
 
 __all__ = ["claim", "execute", "finished"]
 
@@ -89,45 +88,6 @@ def finished(folder: Path, experiment: Experiment) -> bool:
     return summary.get("experiment") == experiment.digest and summary.get("status") in {"finished", "diverged"}
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What one run needs: its resolved experiment, data, model and length."""
-
-    experiment: Experiment
-    dataset: Dataset
-    model: Mlp | TorchModel
-    length: Length
-    batches: int  # minibatches in an epoch
-
-
-def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
-    """Load the data and settle what depends on it. Raises ConfigError, DataError."""
-    data = experiment.data
-    dataset = load_dataset(data.name, data.train, data.validation, data_root(root), data.sha256)
-    rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
-    experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
-    check_batch(experiment, len(dataset.train))
-    model = _make_model(experiment, dataset)
-    batches = len(dataset.train) // experiment.clients.batch_size
-    iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
-    return Prepared(experiment, dataset, model, Length(iterations, experiment.updates), batches)
-
-
-def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:
-    choice = experiment.model
-    if isinstance(choice, TorchChoice):
-        from fredsim.native.model import TorchModel
-
-        shape = dataset.shape or (dataset.inputs,)
-        return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
-    init = choice.init
-    return Mlp(
-        sizes=(dataset.inputs, *choice.hidden, dataset.classes),
-        init=init if isinstance(init, str) else init.name,
-        std=1.0 if isinstance(init, str) else init.std,
-    )
-
-
 def execute(
     experiment: Experiment,
     folder: Path,
@@ -152,13 +112,14 @@ def execute(
     backend, threads = found_backend(experiment.backend), experiment.threads or share
     engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, threads)
     try:
+        run_length = length if until is None else Length(until, None)
+        simulate = _Simulate(prepared, backend, engine, folder, observer, stop, run_length)
         claim(folder, "config.yaml", dump_yaml(experiment.plain()))
         # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
         for name in ("summary.json", "metrics.csv", "probe.csv"):
             (folder / name).unlink(missing_ok=True)
-        simulate = _Simulate(prepared, backend, engine, folder, observer, stop)
         observer.begin(label or experiment.name, length.iterations, length.updates)
-        outcome, recorder = simulate(length if until is None else Length(until, None))
+        outcome, recorder = simulate()
         test_loss, test_error = engine.evaluate(outcome.params, "test")
         del test_loss
     finally:
@@ -207,8 +168,30 @@ def execute(
     observer.end(label or experiment.name, summary)
 
 
+class _LateFile:
+    """A text file that is written anew from `open` on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._stream = self._path.open("w", newline="", encoding="utf-8")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+
+    def write(self, text: str) -> None:
+        """Write; a reader sees it at once."""
+        self._stream.write(text)
+        self._stream.flush()
+
+
 class _Simulate:
-    """Runs the events of one experiment, anew after a divergence, streaming metrics.csv."""
+    """Runs the events of one experiment, anew after a divergence, streaming metrics.csv and probe.csv.
+
+    It is made, and what does not go together is refused, before any file is touched.
+    """
 
     def __init__(
         self,
@@ -218,27 +201,39 @@ class _Simulate:
         folder: Path,
         observer: Observer,
         stop: Callable[[], bool],
+        length: Length,
     ) -> None:
         self._prepared = prepared
         self._backend = backend
         self._engine = engine
         self._folder = folder
         self._observer = observer
-        self._stop = stop
+        self._made = self._make(length, stop)
 
-    def __call__(self, length: Length) -> tuple[Outcome, Recorder]:
+    def __call__(self) -> tuple[Outcome, Recorder]:
         """Return how the run ended and its record.
 
         An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
         event before.
         """
         try:
-            return self._once(length, self._stop)
+            return self._run()
         except Diverged as diverged:
-            outcome, recorder = self._once(Length(diverged.iteration, None), lambda: False)
+            self._made = self._make(Length(diverged.iteration, None), lambda: False)
+            outcome, recorder = self._run()
             return replace(outcome, status="diverged"), recorder
 
-    def _once(self, length: Length, stop: Callable[[], bool]) -> tuple[Outcome, Recorder]:
+    def _run(self) -> tuple[Outcome, Recorder]:
+        simulation, recorder, length, files = self._made
+        with ExitStack() as opened:
+            for file in files:
+                opened.enter_context(file)
+            csv.writer(files[0], lineterminator="\n").writerow(METRICS)
+            return simulation.run(length), recorder
+
+    def _make(
+        self, length: Length, stop: Callable[[], bool]
+    ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
         dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
@@ -247,42 +242,38 @@ class _Simulate:
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)
         size = experiment.clients.batch_size
-        with ExitStack() as files:
-            file = files.enter_context((self._folder / "metrics.csv").open("w", newline="", encoding="utf-8"))
-            probe = None
-            if experiment.probe is not None:
-                rows = files.enter_context((self._folder / "probe.csv").open("w", newline="", encoding="utf-8"))
-                probe = Probe(experiment.probe.every, rows)
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(METRICS)
+        files, probe = [_LateFile(self._folder / "metrics.csv")], None
+        if experiment.probe is not None:
+            files.append(_LateFile(self._folder / "probe.csv"))
+            probe = Probe(experiment.probe.every, files[1])
+        writer = csv.writer(files[0], lineterminator="\n")
 
-            def on_row(row: Row) -> None:
-                writer.writerow(row.values())
-                file.flush()
-                self._observer.row(row)
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
 
-            recorder = Recorder(on_row)
-            parts = Parts(
-                model=prepared.model,
-                params=prepared.model.initial(streams),
-                engine=self._engine,
-                server=server,
-                dispatcher=dispatcher,
-                protocol=make_protocol(experiment, server, prepared.model.layout, streams),
-                sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
-                streams=streams,
-                clients=experiment.clients.count,
-                length=length,
-                limits=Limits(experiment.window, self._memory(), self._folder),
-                path=experiment.path,
-                backend=self._backend,
-                interval=self._interval(),
-                recorder=recorder,
-                progress=self._observer.advance,
-                stop=stop,
-                probe=probe,
-            )
-            return make_simulation(parts).run(length), recorder
+        recorder = Recorder(on_row)
+        parts = Parts(
+            model=prepared.model,
+            params=prepared.model.initial(streams),
+            engine=self._engine,
+            server=server,
+            dispatcher=dispatcher,
+            protocol=make_protocol(experiment, server, prepared.model.layout, streams),
+            sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+            streams=streams,
+            clients=experiment.clients.count,
+            length=length,
+            limits=Limits(experiment.window, self._memory(), self._folder),
+            path=experiment.path,
+            backend=self._backend,
+            interval=self._interval(),
+            recorder=recorder,
+            progress=self._observer.advance,
+            stop=stop,
+            probe=probe,
+        )
+        return make_simulation(parts), recorder, length, files
 
     def _memory(self) -> int | None:
         """Return what is left of the memory limit for what clients hold, beside the data."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.execution import Prepared, execute, prepare
+from fredsim.execution import execute
 from fredsim.experiment import Experiment
 from fredsim.models import Mlp
 from fredsim.plan import Plan
+from fredsim.prepared import Prepared, prepare
 from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.servers.base import ElementwiseServer

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from fredsim.clients import Holdings
 from fredsim.errors import SimulationError
 from fredsim.numerics.oracle import tree_sum
 from fredsim.shelf import Limits
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["Probe"]
 
@@ -37,10 +40,9 @@ class Probe:
     `v_mean` v̄, where the server keeps v; the server's own.
     """
 
-    def __init__(self, every: int, file: TextIO) -> None:
+    def __init__(self, every: int, file: SupportsWrite[str]) -> None:
         self.every = every
         self.seconds = 0.0
-        self._file = file
         self._writer = csv.writer(file, lineterminator="\n")
         self._columns: list[str] = []
         self._room: Array | None = None  # for a copy of the server's parameters
@@ -88,7 +90,6 @@ class Probe:
         if list(row) != self._columns:
             raise SimulationError(f"proxies: named {list(row)} after {self._columns}; the names must stay the same")
         self._writer.writerow(row.values())
-        self._file.flush()
 
 
 def _norm(values: NDArray[np.float64]) -> float:

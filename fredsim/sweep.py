@@ -15,10 +15,11 @@ from typing import Any
 
 from fredsim.document import dump_yaml, flatten
 from fredsim.errors import ConfigError, FredsimError, OutputError
-from fredsim.execution import claim, execute, finished, prepare
+from fredsim.execution import claim, execute, finished
 from fredsim.experiment import Experiment, located
 from fredsim.observer import Show
 from fredsim.plan import Plan, PlannedRun
+from fredsim.prepared import prepare
 from fredsim.results import Result
 from fredsim.selection import best_rows
 

@@ -29,6 +29,15 @@ def sweep_yaml(small_yaml: Path) -> Path:
     return path
 
 
+def test_what_is_refused_late_takes_nothing_away(done: Path, small_yaml: Path, refused: Refused) -> None:
+    """That a run cannot take a path, or asks for more values than there are, shows only beside the data."""
+    before = snapshot(done)
+    refused("run", small_yaml, "path=fused", "backend=numpy", "--out", done, says=("path is fused",))
+    assert snapshot(done) == before
+    refused("run", small_yaml, "compress={name: top_k, k: 9999}", "--out", "new", says=("compress.k is 9999",))
+    assert not Path("new").exists()
+
+
 def test_a_folder_that_holds_another_run(done: Path, small_yaml: Path, refused: Refused) -> None:
     before = snapshot(done)
     says = ("done already holds another experiment", "choose another folder by --out, or remove it")

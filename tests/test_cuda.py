@@ -145,6 +145,7 @@ def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
         says=("memory is a limit of the host's",),
     )
     refused("run", small_yaml, "backend=cuda", "path=hand", says=("path is hand; the backend cuda has no such path",))
+    assert not Path("results").exists()
 
 
 @pytest.mark.parametrize("missing", ["torch", "triton"])
