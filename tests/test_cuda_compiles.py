@@ -21,7 +21,7 @@ CAPABILITIES = [80, 90]  # A100 and H100; both compile side by side
 
 #: The instructions on floats that a kernel may consist of. One that is rounded by itself (.rn) is never fused later.
 EXACT = re.compile(
-    r"(add|sub|mul|div|sqrt)\.rn\.f(32|64)|(abs|neg)\.f(32|64)|(setp\.\w+|selp)\.f(32|64)"
+    r"(add|sub|mul|div|sqrt)\.rn\.f(32|64)|(abs|neg|min|max)\.f(32|64)|(setp\.\w+|selp)\.f(32|64)"
     r"|cvt\.f64\.f32|cvt\.rn\.f32\.f64|cvt\.rn\.f(32|64)\.[su](32|64)|cvt\.rzi\.s64\.f64"
 )
 

@@ -40,7 +40,7 @@ def log32(x):
     inside = (x > 0.0) & (x < INFINITY)
     bits = tl.where(inside, x, 1.0).to(tl.float64).to(tl.int64, bitcast=True)  # a float32 subnormal is normal here
     m = ((bits & MANTISSA) | ONE_BITS).to(tl.float64, bitcast=True)
-    upper = m > SQRT2
+    upper = m > tl.full([], SQRT2, tl.float64)  # beside a comparison, Triton may round a number to float32
     m = tl.where(upper, 0.5 * m, m)
     k = ((bits >> 52) - 1023 + upper.to(tl.int64)).to(tl.float64)
     f = m - 1.0

@@ -79,7 +79,14 @@ def apply(
 
 
 class Exact(ast.NodeTransformer):
-    """Writes divisions as Triton's exact one, and leaves out annotations."""
+    """Writes divisions as Triton's exact one and −x as a product, and leaves out annotations."""
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        """Replace −x: some versions of Triton take it for 0 − x, which is +0 for +0."""
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.USub) or isinstance(node.operand, ast.Constant):
+            return node
+        return ast.BinOp(node.operand, ast.Mult(), ast.UnaryOp(ast.USub(), ast.Constant(1.0)))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """Replace x / y."""

@@ -215,6 +215,7 @@ def networks() -> Iterator[str]:
         (0, 0, 0), (1, 1, 0), (0, -42.9, -43), (-42.97, 0, -42.98), (0, -86, -88), (-200, 0, 200), (0, -EPS, EPS),
         (LARGEST, 0, -LARGEST), (-100, -100, -100), (0.1, 0.2, 0.3), (0, -0.0, 0), (16, 16 + 16 * EPS, 0),
         (0, -16, -17), (2, -30, 2), (TINY, 0, -TINY), (0, -17.3, -34),
+        (0, -42.93405532836914, -3.171875), (0, -3.171875, -42.93405532836914),  # an error of 2⁻⁶² itself
     ]  # fmt: skip
     params = [f32(0, 0, 0, *z) for z in logits for _ in range(3)]
     yield network("softmax", (1, 3), 1, params, [f32(0)] * 3, [0, 1, 2], [i % 3 for i in range(len(params))])
@@ -236,7 +237,7 @@ def evaluations() -> Iterator[str]:
     net = chosen(AWKWARD, 5 * 4 + 5 * 3, 50)
     many = [chosen(AWKWARD, 4, 400 + i) for i in range(70)]
     for name, sizes, params, x, labels in (
-        ("ties", (1, 3), tied, [value for value in ones for _ in range(3)], [0, 1, 2] * len(ones)),
+        ("ties", (1, 3), tied, [value for value in ones for _ in range(3)], [0, 0, 1] * len(ones)),
         ("one", (4, 4, 3), net, many[:1], [1]),
         ("many", (4, 4, 3), net, many, [word % 3 for word in words(70, 51)]),
     ):
