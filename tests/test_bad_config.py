@@ -56,6 +56,14 @@ FILES = {
         BASE + "cases:\n  - {clients.count: 1}\nsweep:\n  clients: [{count: 3, batch_size: 1}]\n",
         ("bad.yaml:8: 'clients' is swept, and 'clients.count' stands in cases",),
     ),
+    "an axis that another holds": (
+        BASE + "sweep:\n  server: [{name: sasgd}, {name: asgd, lr: 0.1}]\n  server.lr: [0.1]\n",
+        ("bad.yaml:7: 'server.lr' is swept, and 'server' is swept too; keep one of them",),
+    ),
+    "an axis before one that holds it": (
+        BASE + "sweep:\n  server.lr: [0.1]\n  server: [{name: sasgd}]\n",
+        ("bad.yaml:7: 'server' is swept, and 'server.lr' is swept too; keep one of them",),
+    ),
     "a bad value in a sweep": (
         BASE + "sweep:\n  seed: [0, 1]\n  server.lr: [0.1, -0.2]\n",
         ("bad.yaml:7: server.lr: is -0.2; it should be greater than 0",),
