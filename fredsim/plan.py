@@ -201,17 +201,28 @@ def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]
 
 
 def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError where two axes give the same key; an axis may add to the mappings of one that stands before."""
-    where = {key: "stands in cases" for case in cases for key in case}
-    for axis in sweep:
-        for key, what in where.items():
-            if f"{axis}.".startswith(f"{key}.") or f"{key}.".startswith(f"{axis}."):
-                inner = axis.removeprefix(f"{key}.").split(".")[0]
-                if inner != axis and all(isinstance(v, Mapping) and inner not in v for v in sweep.get(key, [None])):
-                    continue
+    """Raise ConfigError where two of the listed keys set the same part of an experiment.
+
+    An axis may lie within an earlier key, such as `server.lr` after `server`, whose values do not hold it themselves.
+    """
+    earlier: dict[str, tuple[str, list[Any]]] = {}
+    for case in cases:
+        for key, value in case.items():
+            earlier.setdefault(key, ("stands in cases", []))[1].append(value)
+    for axis, values in sweep.items():
+        for key, (what, given) in earlier.items():
+            within = axis.removeprefix(f"{key}.") if axis.startswith(f"{key}.") else ""
+            if axis == key or key.startswith(f"{axis}.") or (within and any(_holds(value, within) for value in given)):
                 place = document.place(("sweep", axis))
                 raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
-        where[axis] = "is swept too"
+        earlier[axis] = "is swept too", values
+
+
+def _holds(value: Any, key: str) -> bool:
+    """Return whether a value is no mapping to put a dotted key into, or sets it, a part of it or what is around it."""
+    if not isinstance(value, Mapping):
+        return True
+    return any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in flatten(value))
 
 
 class _Origin:

@@ -85,6 +85,9 @@ def _bytes(path: Path) -> bytes:
 
 
 def results_of(folder: Path) -> list[Result]:
-    """Return the one result of a run's folder, or all of a sweep's. Raises OutputError."""
+    """Return the one result of a run's folder, or all of a sweep's. Raises OutputError where there is none."""
     loaded = load(folder)
-    return [loaded] if isinstance(loaded, Result) else list(loaded)
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
+    return results

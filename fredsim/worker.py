@@ -78,7 +78,7 @@ def main(jobs: int) -> None:
         while True:
             try:
                 task = pickle.load(incoming)
-            except EOFError:
+            except (EOFError, pickle.UnpicklingError):  # its end, or half a message
                 os._exit(1)
             if task == STOP:
                 stop.set()

@@ -56,9 +56,13 @@ FILES = {
         BASE + "cases:\n  - {clients.count: 1}\nsweep:\n  clients: [{count: 3, batch_size: 1}]\n",
         ("bad.yaml:8: 'clients' is swept, and 'clients.count' stands in cases",),
     ),
-    "an axis within another that gives it": (
-        BASE + "sweep:\n  server: [{name: asgd}, {name: asgd, lr: 1.0}]\n  server.lr: [0.1]\n",
+    "an axis that another holds": (
+        BASE + "sweep:\n  server: [{name: sasgd}, {name: asgd, lr: 0.1}]\n  server.lr: [0.1]\n",
         ("bad.yaml:7: 'server.lr' is swept, and 'server' is swept too; keep one of them",),
+    ),
+    "an axis before one that holds it": (
+        BASE + "sweep:\n  server.lr: [0.1]\n  server: [{name: sasgd}]\n",
+        ("bad.yaml:7: 'server' is swept, and 'server.lr' is swept too; keep one of them",),
     ),
     "a bad value in a sweep": (
         BASE + "sweep:\n  seed: [0, 1]\n  server.lr: [0.1, -0.2]\n",
@@ -119,10 +123,6 @@ OVERRIDES = {
     "dispatcher={name: weighted, weights: [1,1,1,1,1,1,1,1,1]}": ("has 9 values; give at most one a client, 8",),
     "data.name=mnits": ("data.name: unknown data set 'mnits'", "did you mean 'mnist'?", "digits, mnist, npz:PATH"),
     "data.name=digits:8": ("data.name: unknown data set 'digits:8'", "digits, mnist, npz:PATH"),
-    "data.name=torchvision": ("data.name: unknown data set 'torchvision' (known:", "torchvision:CLASS"),
-    "model.name=cnn": ("model.name: is 'cnn'", "must be mlp, or a PyTorch module as torch:package.module:factory"),
-    "model=mlp": ("model: is 'mlp'", "must be a mapping"),
-    "model={hiden: []}": ("model.hiden: unknown key", "did you mean 'hidden'? (known: name, hidden, init)"),
     "model.hidden=8": ("model.hidden: is 8", "valid list"),
     "model.hidden=[8, 0]": ("model.hidden.1: is 0", "greater than 0"),
     "model.init=hee": ("model.init: is 'hee'", "'he', 'glorot', 'zeros' or 'normal'"),

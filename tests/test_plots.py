@@ -146,6 +146,14 @@ def test_groups_and_labels(small_yaml: Path) -> None:
     assert labels(results[:1]) == ["ASGD"]
 
 
+def test_more_lines_than_can_be_told_apart(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.run(small_yaml, [f"sweep={{seed: {list(range(34))}}}", "iterations=1"]))  # type: ignore[arg-type]
+    drawing = plot(results, Path("error.png"), options=Options(by=["seed"]))
+    assert not drawn[0].legends
+    assert drawing.caption.endswith("--by says which runs to take together.")
+    assert "--by" not in plot(results, Path("error.png")).caption
+
+
 def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
     drawing = plot(swept, Path("error.png"), "staleness")
     counts = pd.concat([run.staleness for run in swept[:2]]).groupby("staleness")["count"].sum()

@@ -62,6 +62,16 @@ def test_in_a_sweep(small_yaml: Path) -> None:
         fredsim.load("without").best  # type: ignore[union-attr]  # noqa: B018
 
 
+def test_an_axis_within_another(small_yaml: Path) -> None:
+    words = ["sweep={server: [{name: asgd}, {name: fasgd}], server.lr: [0.1, 0.01]}", "select={over: server.lr}"]
+    results = fredsim.run(small_yaml, words, out="out")
+    assert isinstance(results, Results)
+    assert list(results.runs)[1:3] == ["server.name", "server.lr"]
+    found = [(result.config["server"]["name"], result.config["server"]["lr"]) for result in results]
+    assert found == [("asgd", 0.1), ("asgd", 0.01), ("fasgd", 0.1), ("fasgd", 0.01)]
+    assert results.best[["server.name", "server.lr"]].to_numpy().tolist() == [["asgd", 0.1], ["fasgd", 0.01]]
+
+
 @pytest.mark.parametrize(
     ("select", "says"),
     {

@@ -123,6 +123,16 @@ def test_a_run_that_fails_does_not_stop_the_rest(jobs: int, small_yaml: Path, co
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
 
 
+def test_nothing_but_failures(small_yaml: Path, command: Command, refused: Refused) -> None:
+    Path("own_hopeless.py").write_text(OWN, encoding="utf-8")
+    words = ("server.name=own_hopeless:Plain", "sweep={server.lr: [0.3]}")
+    assert command("run", small_yaml, *words, "--out", "out")[0] == 2
+    refused("plot", "out", says=("out: all its runs failed; out/runs.csv says why",))
+    results = fredsim.load("out")
+    assert isinstance(results, Results)
+    assert (len(results), results.failures[0][1].count("ValueError: too much")) == (0, 1)
+
+
 def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, command: Command) -> None:
     Path("own_dying.py").write_text(OWN, encoding="utf-8")
     words = ("server.name=own_dying:Plain", "sweep={server.lr: [0.4, 0.1, 0.2, 0.05]}")

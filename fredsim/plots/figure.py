@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ STYLE: Any = {
     "lines.linewidth": 1.2,
 }
 INSIDE = 6  # lines whose legend has room inside the axes
-LOOKS = 32  # more lines than that cannot be told apart
+LOOKS = 33  # and published points: more lines than that cannot be told apart
 LETTERS = 20  # of the caption, in an inch
 
 
@@ -79,7 +80,9 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
                 axes.tick_params(labelbottom=False)
             if found.shared and number % columns:
                 axes.set_ylabel("")
-        _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0)
+        if not _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0):
+            note = "There are too many lines to name; --by says which runs to take together."
+            drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         figure.suptitle(options.title, fontsize=10)
         if options.caption:
             text = "\n".join(
@@ -96,8 +99,11 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     return drawing
 
 
-def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> None:
-    """Name each line once, and published points: inside the first panel, or beside or `above` all of them."""
+def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> bool:
+    """Name each line once, and published points: inside the first panel, or beside or `above` all of them.
+
+    Returns whether the lines are few enough for that.
+    """
     handles: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -105,10 +111,11 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
     if published:
         handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     if len(handles) > LOOKS:
-        return
+        return False
     if above:
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
     elif len(handles) <= INSIDE:
         grid[0].legend(list(handles.values()), list(handles))
     else:
         figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize=7)
+    return True
