@@ -147,6 +147,8 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     _print(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
+    if any(run.gated for run in found):
+        typer.echo("pushed, fetched: at most, before gates")
     typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ class Forecast:
     """What one run will take. Bytes are those of copies that all pass; a gate lets fewer through.
 
     `holdings` is how many works in hand (path hand) or versions of the parameters (otherwise) are live at most;
+    `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some).
     `memory`, in bytes, covers them, the server's state, unsent pushes, the clients' own arrays and the data.
     """
 
@@ -42,6 +44,7 @@ class Forecast:
     pushed: int
     fetched: int
     seconds: float
+    gated: bool
 
 
 def forecast(plan: Plan, root: str | os.PathLike[str] | None) -> Iterator[Forecast]:
@@ -63,7 +66,8 @@ def _kind(experiment: Experiment) -> str:
 
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary."""
-    total = _iterations(prepared)
+    length = prepared.length  # of updates, the server may want several arrivals each
+    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count
     iterations = min(SHORTEST, total)
     while True:
         with tempfile.TemporaryDirectory() as folder:
@@ -75,14 +79,10 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None) -> dict[st
         iterations = min(total, iterations * 4)
 
 
-def _iterations(prepared: Prepared) -> int:
-    length = prepared.length
-    return int(length.iterations or length.updates or 0)
-
-
 def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Forecast:
     experiment, model = prepared.experiment, prepared.model
-    total, size = _iterations(prepared), 4 * model.layout.size
+    done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
+    total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
     clients = min(experiment.clients.count, total)  # those that the schedule picks
     begun = clients * (1 if experiment.dispatcher.wait else 2)
     server = build("server", experiment.server.name, experiment.server.hyper)
@@ -95,7 +95,9 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if isinstance(server, ElementwiseServer):
         own = len(server.per_client)
         arrays += len(server.rule.state) - own
-    own += experiment.dispatcher.push != "always"  # the last gradient sent, or those not sent yet
+    choice = experiment.dispatcher
+    gates = {"push": choice.push, "fetch": choice.fetch} | getattr(server, "gates", dict)()
+    own += gates["push"] != "always"  # the last gradient sent, or those not sent yet
     if experiment.compress is not None:
         own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
     dataset = prepared.dataset
@@ -103,7 +105,6 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    done = max(1, int(summary["iterations"]))
     rows = 2 + total // experiment.evaluation.every
     return Forecast(
         label=label,
@@ -115,6 +116,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         pushed=total * max(summary["bytes_pushed"] // max(1, summary["pushes"]), 0),
         fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+        gated=gates["push"] != "always" or gates["fetch"] != "always",
     )
 
 
