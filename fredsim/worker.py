@@ -33,8 +33,11 @@ class Teller:
 
     def tell(self, *message: object) -> None:
         """Send a message: a name and its arguments."""
-        pickle.dump(message, self._out)
-        self._out.flush()
+        try:
+            pickle.dump(message, self._out)
+            self._out.flush()
+        except BrokenPipeError:  # nobody listens any more
+            os._exit(1)
 
     def compiling(self) -> None:
         """Pass it on."""
