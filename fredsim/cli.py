@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -59,58 +59,16 @@ def run(
 ) -> None:
     """Run an experiment or a sweep."""
     from fredsim.plan import expand, open_source
+    from fredsim.printing import ended_badly, report
     from fredsim.progress import make_show
-    from fredsim.results import Result
     from fredsim.runner import run_plan
 
     plan = expand(open_source(file), overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
     loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
-    single = isinstance(loaded, Result)
-    results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not quiet:
-        _report(plan, loaded, results)
-    failures = [] if isinstance(loaded, Result) else loaded.failures
-    for name, error in failures:
-        _say_error(f"{name} failed: {error}")
-    left = len(plan.runs) - len(results) - len(failures)
-    if left:
-        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; --resume goes on", err=True)
-    if left or (single and results[0].summary["status"] == "interrupted"):
-        raise typer.Exit(130)
-    if failures:
-        raise typer.Exit(2)
-
-
-def _report(plan: Any, loaded: Any, results: list[Any]) -> None:
-    """Print the table of the runs that ended and draw their figure."""
-    from fredsim import plots, tables
-
-    if results:
-        figure = loaded.folder / "error.png"
-        options = plots.Options(title=plan.name, command=shlex.join(["fredsim", "plot", str(loaded.folder)]))
-        plots.plot(results, figure, options=options)
-        rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
-        _print(tables.Table(rows).printed())
-        for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
-            typer.echo(f"backend: {backend}{device and f', {device}'}")
-        if plan.selection is not None and (loaded.folder / "best.csv").is_file():
-            title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
-            _print(tables.Table(loaded.best.to_dict("records"), title).printed())
-        typer.echo(f"results: {loaded.folder}\nfigure:  {figure}")
-
-
-def _row(result: Any, label: str) -> dict[str, Any]:
-    s = result.summary
-    return {
-        "run": label,
-        "status": s["status"],
-        "iterations": s["iterations"],
-        "valid. error": s["validation_error"],
-        "test error": s["test_error"],
-        "iter./s": s["iterations_per_second"],
-        "digest": s["digest"][:12],
-    }
+        report(plan, loaded)
+    raise typer.Exit(ended_badly(plan, loaded))
 
 
 @app.command()
@@ -131,6 +89,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
     from fredsim.plan import expand, open_source
+    from fredsim.printing import duration, print_table
 
     planned = expand(open_source(file), overrides or [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -142,14 +101,14 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
         for run in forecast(planned, data_root):
             found.append(run)
             sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-            live, took = f"{run.holdings:,} {LIVE[run.path]}", _time(run.seconds)
+            live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
-    _print(table)
+    print_table(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
     if any(run.gated for run in found):
         typer.echo("pushed, fetched: at most, before gates")
-    typer.echo(f"{len(found)} runs, {_time(sum(run.seconds for run in found))} one after the other")
+    typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
 
 
 LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
@@ -159,12 +118,6 @@ def _bytes(size: float) -> str:
     units = ("B", "kB", "MB", "GB", "TB")
     power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
     return f"{size / 1000**power:.3g} {units[power]}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @app.command()
@@ -211,12 +164,14 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
     ] = None,
-    kind: Annotated[str, typer.Option(help="curves, staleness, copies or probe.")] = "curves",
+    kind: Annotated[str, typer.Option(help="curves, ends, staleness, copies or probe.")] = "curves",
     by: Annotated[
         list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")
     ] = None,
     panel: Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")] = None,
-    x: Annotated[str, typer.Option("--x", help="iterations, updates or bytes.")] = "iterations",
+    x: Annotated[
+        str | None, typer.Option("--x", help="iterations, updates, bytes; of ends also pushes, fetches, a key.")
+    ] = None,
     y: Annotated[
         str, typer.Option("--y", help="validation_error, validation_loss or train_loss.")
     ] = "validation_error",
@@ -225,11 +180,22 @@ def plot(
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
     caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
 ) -> None:
-    """Draw recorded runs, and write and print the table that goes with the figure."""
+    """Draw recorded runs, and write and print the table that goes with the figure.
+
+    A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
+    """
     from fredsim import plots
+    from fredsim.figures import recorded_figures
+    from fredsim.printing import print_table, show_figures
     from fredsim.tables import write_files
     from fredsim.verify import results_of
 
+    results = [result for folder in folders for result in results_of(folder)]
+    asked = recorded_figures(folders[0]) if sys.argv[2:] == [str(folders[0])] else []
+    if asked:
+        for table in show_figures(results, folders[0], asked):
+            print_table(table.printed())
+        return
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     words = ["fredsim", *sys.argv[1:]]
     options = plots.Options(
@@ -243,10 +209,9 @@ def plot(
         caption=caption,
         command=shlex.join(_without_output(words)),
     )
-    results = [result for folder in folders for result in results_of(folder)]
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
-        _print(table.printed())
+        print_table(table.printed())
     for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
         typer.echo(path)
 
@@ -274,23 +239,14 @@ def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = 
                 typer.echo(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
 
 
-def _print(table: Table) -> None:
-    """Print a table; a pipe or a file has no edge to wrap at."""
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
-
-
-def _say_error(text: str) -> None:
-    for line in text.splitlines():
-        typer.echo(f"error: {line}", err=True)
-
-
 def main() -> None:
     """Run the command; an error on purpose is one message and exit code 2, an interrupt 130."""
     try:
         app()
     except FredsimError as error:
-        _say_error(str(error))
+        from fredsim.printing import say_error
+
+        say_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["claim", "execute", "finished"]
 
 
+#: What is drawn of runs and beside them changes no run: it may be another when a sweep goes on.
+BESIDE = {"published": None, "figures": None}
+
+
 def claim(folder: Path, name: str, content: str) -> None:
     """Make `folder` ours by writing `content` to its file `name`.
 
@@ -64,20 +68,20 @@ def claim(folder: Path, name: str, content: str) -> None:
 
 
 def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments give the same bits; two sweeps, whether their texts are the same."""
-    if present.name != "config.yaml":
-        return present.read_bytes() == content.encode()
+    """Whether two resolved experiments give the same bits; two sweeps, whether they say the same of their runs."""
     try:
-        before = resolve(read_document(present).data)
+        before, now = read_document(present).data, _loaded(content)
+        if present.name != "config.yaml":
+            return before | BESIDE == now | BESIDE
+        return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False
-    return before.digest == _parsed(content).digest
 
 
-def _parsed(content: str) -> Experiment:
+def _loaded(content: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
 
-    return resolve(YAML(typ="safe", pure=True).load(content))
+    return dict(YAML(typ="safe", pure=True).load(content))
 
 
 def finished(folder: Path, experiment: Experiment) -> bool:

@@ -16,6 +16,7 @@ from fredsim.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.document import Document, flatten
 from fredsim.errors import ConfigError
+from fredsim.figures import FigureChoice
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, explain
 from fredsim.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
@@ -180,11 +181,12 @@ class Experiment(HyperParameters):
     memory: Annotated[ByteSize, Field(gt=0)] | None = None
     probe: ProbeChoice | None = None
     published: Published | None = None
+    figures: list[FigureChoice] | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
         data = self.model_dump()
-        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published"):
+        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
             if data[key] is None:
                 del data[key]
         return data
@@ -195,7 +197,7 @@ class Experiment(HyperParameters):
 
         A PyTorch module's bits depend on threads and window, too.
         """
-        beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published"}
+        beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published", "figures"}
         if isinstance(self.model, TorchChoice):
             beside -= {"threads", "window"}
         data = {key: value for key, value in self.plain().items() if key not in beside}

@@ -93,8 +93,11 @@ def _is_union_branch(part: int | str) -> bool:
 def _fields(model: type[BaseModel], at: Location) -> list[str]:
     """Return the known keys of the model at a location."""
     for part in at:
-        annotation = model.model_fields[str(part)].annotation if part in model.model_fields else None
+        if isinstance(part, int):  # an element of a list of models
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
         candidates = [annotation, *getattr(annotation, "__args__", ())]
+        candidates += [inner for c in candidates for inner in getattr(c, "__args__", ())]  # of a list, or null
         candidates = [getattr(c, "__origin__", c) for c in candidates]  # what is Annotated
         found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if not found:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from fredsim.document import Document, assign, flatten, parse_override, read_document
 from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment, Origin, problems_at, resolve
+from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
 from fredsim.selection import Selection, check_selection
 
@@ -68,6 +69,7 @@ class Plan:
     runs: list[PlannedRun]
     source: dict[str, Any]
     selection: Selection | None = None
+    figures: Sequence[FigureChoice] = ()
 
     @property
     def name(self) -> str:
@@ -126,7 +128,11 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             last.append((key, value))
         sweep, cases = _grid(document)
     _refuse_clashes(document, sweep, cases)
-    base = {key: value for key, value in data.items() if key not in {"cases", "sweep", "select"}}
+    figures, problems = choose_figures(data)
+    if problems:
+        raise problems_at(problems, document)
+    beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
+    base = {key: value for key, value in data.items() if key not in beside}
     runs = []
     for number, case in enumerate(cases or [{}]):
         for values in product(*sweep.values()):
@@ -136,12 +142,12 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             for key, value in (*chosen.items(), *last):
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
-    if not overrides:  # which may have taken away what published points are of
-        _check_published(document, runs)
+    if not overrides:  # which may have taken away what published points are of, or figures show
+        _check_keys(document, runs, figures)
     source = dict(data)
     if last:
         source["overrides"] = dict(last)
-    plan = Plan(runs, source, _selection(document))
+    plan = Plan(runs, source, _selection(document), figures)
     if plan.selection is not None:
         try:
             check_selection(plan.selection, plan.axes)
@@ -150,16 +156,18 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     return plan
 
 
-def _check_published(document: Document, runs: Sequence[PlannedRun]) -> None:
-    """Raise ConfigError for a series of published points that names a key which no run has."""
+def _check_keys(document: Document, runs: Sequence[PlannedRun], figures: Sequence[FigureChoice]) -> None:
+    """Raise ConfigError for published points, or a figure, by a key that no run has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
+    named: list[tuple[tuple[int | str, ...], str]] = []
     for number, series in enumerate((document.data.get("published") or {"series": []})["series"]):
-        for key in series["where"]:
-            if key not in known:
-                place = document.place(("published", "series", number, "where", key))
-                raise ConfigError(
-                    f"{place}: published.series.{number}.where: no run has a key '{key}'{nearest(key, known)}"
-                )
+        named += [(("published", "series", number, "where"), key) for key in series["where"]]
+    for number, figure in enumerate(figures):
+        named += [(("figures", number, option), key) for option, key in figure.named_keys()]
+    for at, key in named:
+        if key not in known:
+            place, where = document.place((*at, key)), ".".join(map(str, at))
+            raise ConfigError(f"{place}: {where}: no run has a key '{key}'{nearest(key, known)}")
 
 
 def _selection(document: Document) -> Selection | None:

@@ -85,7 +85,11 @@ def test_run_writes_its_files(done: Path) -> None:
 def test_run_says_what_it_did(small_yaml: Path, command: Command) -> None:
     code, output, messages = command("run", small_yaml)
     assert code == 0
-    assert {path.name for path in Path("results/small").iterdir()} == FILES | {"error.png"}
+    assert {path.name for path in Path("results/small").iterdir()} == FILES | {
+        "error.png",
+        "error-table.csv",
+        "error-table.md",
+    }
     digest = summary(Path("results/small"))["digest"]
     for part in ("ASGD", "finished", "results: results/small", "figure:  results/small/error.png"):
         assert part in output

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from fredsim.plots.drawing import Drawing, Kind, Options
+from fredsim.plots.drawing import Drawing, Kind, Options, share_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.tables import Table
 
@@ -42,7 +42,7 @@ def _row(line: Line) -> dict[str, Any]:
     row: dict[str, Any] = {"line": line.label, "runs": len(last)}
     for copies in ("pushes", "fetches"):
         row[copies] = int(median(int(end[copies]) for end in last))
-        row[f"of potential {copies}"] = float(median(end[copies] / max(1, end[f"potential_{copies}"]) for end in last))
+        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
     row["final validation_error"] = float(median(end["validation_error"] for end in last))
     return row

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, chosen, in_units, x_of
+from fredsim.plots import published
+from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, x_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.results import Result
 from fredsim.tables import Table
@@ -22,28 +23,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CURVES"]
 
-COLUMNS = {"iterations": "iteration", "updates": "timestamp"}
-
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel in each pair of axes."""
-    x, y = chosen("--x", options.x, list(X)), chosen("--y", options.y, list(Y))
+    x, y = options.x or "iterations", options.y
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     unit, name = in_units(max(x_of(run.metrics, x).max() for run in runs)) if x == "bytes" else (1.0, "")
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
             _draw(axes, line, x, y, unit)
-            for source, points in _published(line, x, y):
+            for source, points in published.series(line.runs, x, y):
                 sources[source] = None
                 axes.plot(*zip(*points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
         axes.set_xlim(left=0)
-        if options.log:
-            axes.set_yscale("log")
-        elif y == "validation_error":
-            axes.set_ylim(bottom=0)
+        dress_y(axes, options)
         axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])
-        axes.set_ylabel(Y[y])
     counts = {len(line.runs) for panel in panels for line in panel.lines}
     parts = [
         f"{Y[y].partition(' (')[0].capitalize()} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."
@@ -58,7 +53,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     tables = [Table([_final(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
-        tables.append(Table(rows, "Published and here"))
+        tables.append(Table(rows, published.TITLE))
     return Drawing(" ".join(parts), tables, bool(sources))
 
 
@@ -111,37 +106,12 @@ def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
     return (float(rows["iteration"].iloc[0]), float(x_of(rows, "bytes").iloc[0])) if len(rows) else (math.inf, math.inf)
 
 
-Points = list[tuple[float, float]]
-
-
-def _published(line: Line, x: str, y: str) -> Iterator[tuple[str, Points]]:
-    """Yield the published points of a line's experiments, each once, where they are of these columns."""
-    if x not in COLUMNS:
-        return
-    seen = []
-    for run in line.runs:
-        published = run.config.get("published") or {"x": "", "y": ""}
-        if (published["x"], published["y"]) != (x, y):
-            continue
-        for series in published["series"]:
-            if series not in seen:
-                seen.append(series)
-                yield published["source"], [(float(at), float(value)) for at, value in series["points"]]
-
-
 def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each published point: it, the median of the runs there, and the difference."""
     at, values = _rows(line, x, y)
     middle = values.median(axis=1)
-    for _, points in _published(line, x, y):
+    for _, points in published.series(line.runs, x, y):
         for place, value in points:
             before = middle[at <= place]
             here = float(before.iloc[-1]) if len(before) else None
-            yield {
-                **({"panel": panel.title} if panel.title else {}),
-                "line": line.label,
-                x: place,
-                "published": value,
-                "here": here,
-                "difference": None if here is None else here - value,
-            }
+            yield published.row(panel.title, line.label, (x, place), value, here)

@@ -9,45 +9,14 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
-from fredsim.errors import ConfigError, nearest
+from fredsim.figures import Options, X, Y
 from fredsim.plots.groups import Panel
 from fredsim.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drawing", "Kind", "Options", "X", "Y", "chosen", "in_units"]
-
-X = {
-    "iterations": "iteration (gradients arrived)",
-    "updates": "update (server timestamp)",
-    "bytes": "pushed and fetched",
-}
-Y = {
-    "validation_error": "validation error (fraction)",
-    "validation_loss": "validation loss (nats)",
-    "train_loss": "training loss (nats)",
-}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a figure is asked to show.
-
-    `by` and `panel` are dotted keys of the experiments, as `fredsim.plots.groups.group` takes them; `x` and `y` columns
-    of curves; `reach` values of `y` whose first iteration and bytes stand in the table; `log` a logarithmic y axis;
-    `caption` whether the picture carries its caption and `command`.
-    """
-
-    by: Sequence[str] | None = None
-    panel: Sequence[str] | None = None
-    x: str = "iterations"
-    y: str = "validation_error"
-    reach: Sequence[float] = ()
-    log: bool = False
-    title: str = ""
-    caption: bool = True
-    command: str = ""
+__all__ = ["Drawing", "Kind", "Options", "X", "Y", "dress_y", "in_units", "share_of", "x_of"]
 
 
 @dataclass(frozen=True)
@@ -73,13 +42,6 @@ class Kind:
     shared: bool = False
 
 
-def chosen(name: str, value: str, choices: Sequence[str]) -> str:
-    """Return the value. Raises ConfigError where it is none of the choices."""
-    if value not in choices:
-        raise ConfigError(f"{name}: is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})")
-    return value
-
-
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
     """Return a column of metrics.csv, or the bytes pushed and fetched."""
     if x == "bytes":
@@ -91,3 +53,17 @@ def in_units(largest: float) -> tuple[float, str]:
     """Return a number of bytes to divide by, and its name."""
     power = min(4, max(0, int(math.log10(max(largest, 1)) / 3)))
     return 1000.0**power, ("bytes", "kB", "MB", "GB", "TB")[power]
+
+
+def share_of(row: pd.Series[float], copies: str) -> float:
+    """Return how many of the pushes or fetches that could have been made were."""
+    return float(row[copies] / max(1, row[f"potential_{copies}"]))
+
+
+def dress_y(axes: Axes, options: Options) -> None:
+    """Name the y axis and choose its scale; an error begins at 0."""
+    axes.set_ylabel(Y[options.y])
+    if options.log:
+        axes.set_yscale("log")
+    elif options.y == "validation_error":
+        axes.set_ylim(bottom=0)

@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fredsim.errors import ConfigError, OutputError
+from fredsim.figures import misfits
 from fredsim.plots.copies import COPIES
 from fredsim.plots.curves import CURVES
-from fredsim.plots.drawing import Drawing, Kind, Options, chosen
+from fredsim.plots.drawing import Drawing, Kind, Options
+from fredsim.plots.ends import ENDS
 from fredsim.plots.groups import group
 from fredsim.plots.probe import PROBE
 from fredsim.plots.staleness import STALENESS
@@ -25,7 +27,7 @@ from fredsim.results import Result
 
 __all__ = ["KINDS", "Options", "plot"]
 
-KINDS: dict[str, Kind] = {"curves": CURVES, "staleness": STALENESS, "copies": COPIES, "probe": PROBE}
+KINDS: dict[str, Kind] = {"curves": CURVES, "ends": ENDS, "staleness": STALENESS, "copies": COPIES, "probe": PROBE}
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
 STYLE: Any = {
     "svg.hashsalt": "fredsim",
@@ -55,13 +57,10 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     options = options or Options()
     if path.suffix not in FORMATS:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
-    found = KINDS[chosen("--kind", kind, list(KINDS))]
-    if found.axes and options.panel:
-        raise ConfigError(f"--panel: is given; a figure of the kind {kind} has panels of its own, use --by")
-    for name in ("x", "y", "reach"):
-        if kind != "curves" and getattr(options, name) != getattr(Options(), name):
-            raise ConfigError(f"--{name}: is given; it goes with figures of the kind curves")
-    panels = group(results, options.by, options.panel if not found.axes else [])
+    for name, text in misfits(kind, options):
+        raise ConfigError(f"--{name}: {text}")
+    found = KINDS[kind]
+    panels = group(results, options.by, options.panel if not found.axes else [], options.axis)
     count = found.axes or len(panels)
     columns = min(count, 2)
     rows = -(-count // columns)

@@ -10,7 +10,7 @@ from fredsim.document import flatten
 from fredsim.errors import ConfigError, nearest
 from fredsim.results import Result
 
-__all__ = ["CELL", "Line", "Panel", "group", "labels"]
+__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "flat_config", "group", "labels"]
 
 # Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -18,7 +18,7 @@ DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 CELL = ("clients.count", "clients.batch_size")
-#: What tells runs apart and changes no curve, beside `published`.
+#: What tells runs apart and changes no curve, beside `published` and `figures`.
 NO_MATTER = {"name", "backend", "threads", "window", "path", "memory", "probe.every"}
 
 Flat = Mapping[str, Any]
@@ -44,28 +44,31 @@ class Panel:
 
 def labels(results: Sequence[Result]) -> list[str]:
     """Return a label a run: the server's name, and every other value in which the runs differ."""
-    return _texts([_flat(result) for result in results])
+    return _texts([flat_config(result) for result in results])
 
 
-def group(results: Sequence[Result], by: Sequence[str] | None, panel: Sequence[str] | None) -> list[Panel]:
+def group(
+    results: Sequence[Result], by: Sequence[str] | None, panel: Sequence[str] | None, along: str | None = None
+) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
         by: the dotted keys whose values make a line; None: all in which the runs differ, but the seed.
         panel: those that make a panel; None: λ and µ, where they differ.
+        along: the key whose values the x axis shows, which makes neither line nor panel.
 
     Raises ConfigError for a key that no run has.
 
     """
-    flat = [_flat(result) for result in results]
-    for key in (*(by or ()), *(panel or ())):
+    flat = [flat_config(result) for result in results]
+    for key in (*(by or ()), *(panel or ()), *([along] if along else [])):
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        panel = [key for key in CELL if differing & set(CELL) and key not in (by or ())]
+        panel = [key for key in CELL if differing & set(CELL) and key not in (*(by or ()), along)]
     if by is None:
-        rest = [{key: value for key, value in config.items() if key not in {*panel, "seed"}} for config in flat]
+        rest = [{key: value for key, value in config.items() if key not in {*panel, "seed", along}} for config in flat]
         texts = _texts(rest)
     else:
         texts = [", ".join(_text(key, config.get(key)) for key in by) for config in flat]
@@ -79,8 +82,9 @@ def group(results: Sequence[Result], by: Sequence[str] | None, panel: Sequence[s
     return [Panel(title, list(lines.values())) for title, lines in panels.items()]
 
 
-def _flat(result: Result) -> Flat:
-    config = {key: value for key, value in result.config.items() if key != "published"}
+def flat_config(result: Result) -> Flat:
+    """Return a run's values under dotted keys, but those that change no curve."""
+    config = {key: value for key, value in result.config.items() if key not in {"published", "figures"}}
     return {key: value for key, value in flatten(config).items() if key not in NO_MATTER}
 
 

@@ -1,0 +1,35 @@
+"""The figures that an experiment asks for, in the folder of its results."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fredsim.errors import FredsimError
+from fredsim.figures import FigureChoice
+from fredsim.plots.drawing import Drawing
+from fredsim.plots.figure import plot
+from fredsim.results import Result
+from fredsim.tables import write_files
+
+__all__ = ["plot_figures"]
+
+
+def plot_figures(
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
+) -> Iterator[tuple[Path, Drawing | FredsimError]]:
+    """Write each figure and its tables into the folder; without any asked for, the error against iterations.
+
+    Yield its path with what was drawn, or why it was not: runs may have failed, or been changed by an override.
+    """
+    title = results[0].config["name"]
+    command = shlex.join(["fredsim", "plot", str(folder)])
+    for figure in figures or [FigureChoice(name="error")]:
+        path = folder / f"{figure.name}.png"
+        try:
+            drawing = plot(results, path, figure.kind, figure.options(title, command))
+            write_files(path, drawing.tables, drawing.caption, command)
+            yield path, drawing
+        except FredsimError as error:
+            yield path, error

@@ -1,0 +1,98 @@
+"""What is printed of runs that ended, and the figures that are drawn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from fredsim.errors import FredsimError
+from fredsim.figures import FigureChoice
+from fredsim.plan import Plan
+from fredsim.results import Result, Results
+from fredsim.tables import Table
+
+__all__ = ["duration", "ended_badly", "print_table", "report", "say_error", "show_figures"]
+
+
+def print_table(table: RichTable) -> None:
+    """Print a table; a pipe or a file has no edge to wrap at."""
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def say_error(text: str) -> None:
+    """Print an error, each line as one."""
+    for line in text.splitlines():
+        typer.echo(f"error: {line}", err=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def report(plan: Plan, loaded: Result | Results) -> None:
+    """Print the table of the runs that ended and draw their figures."""
+    from fredsim import plots
+
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        return
+    rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+    print_table(Table(rows).printed())
+    for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
+        typer.echo(f"backend: {backend}{device and f', {device}'}")
+    if plan.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
+        title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
+        rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
+        print_table(Table(rows, title).printed())
+    typer.echo(f"results: {loaded.folder}")
+    show_figures(results, loaded.folder, plan.figures)
+
+
+def show_figures(results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]) -> list[Table]:
+    """Draw the figures that an experiment asks for, print where they are, and return their tables."""
+    from fredsim.plots.asked import plot_figures
+
+    tables: list[Table] = []
+    for path, drawn in plot_figures(results, folder, figures):
+        if isinstance(drawn, FredsimError):
+            typer.echo(f"left out: {path} ({drawn})", err=True)
+        else:
+            typer.echo(f"figure:  {path}")
+            tables += drawn.tables
+    return tables
+
+
+def _row(result: Result, label: str) -> dict[str, Any]:
+    s = result.summary
+    return {
+        "run": label,
+        "status": s["status"],
+        "iterations": s["iterations"],
+        "valid. error": s["validation_error"],
+        "test error": s["test_error"],
+        "iter./s": s["iterations_per_second"],
+        "digest": s["digest"][:12],
+    }
+
+
+def ended_badly(plan: Plan, loaded: Result | Results) -> int:
+    """Say which runs failed, and how many are left; return the exit code: 0, 2 after a failure, 130 interrupted."""
+    results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
+    failures = [] if isinstance(loaded, Result) else loaded.failures
+    for name, error in failures:
+        say_error(f"{name} failed: {error}")
+    left = len(plan.runs) - len(results) - len(failures)
+    if left:
+        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; --resume goes on", err=True)
+    if left or (isinstance(loaded, Result) and loaded.summary["status"] == "interrupted"):
+        return 130
+    return 2 if failures else 0
