@@ -59,7 +59,7 @@ def run(
 ) -> None:
     """Run an experiment or a sweep."""
     from fredsim.plan import expand, open_source
-    from fredsim.printing import ended_badly, report
+    from fredsim.printing import exit_code, report
     from fredsim.progress import make_show
     from fredsim.runner import run_plan
 
@@ -68,7 +68,7 @@ def run(
     loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
     if not quiet:
         report(plan, loaded)
-    raise typer.Exit(ended_badly(plan, loaded))
+    raise typer.Exit(exit_code(plan, loaded))
 
 
 @app.command()
@@ -98,7 +98,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     console = Console(stderr=True)
     found = []
     with console.status("measuring …") if console.is_terminal else nullcontext():
-        for run in forecast(planned, data_root):
+        for run in forecast(planned.runs, data_root):
             found.append(run)
             sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
@@ -224,6 +224,24 @@ def _without_output(words: list[str]) -> list[str]:
         if not named:
             kept.append(word)
     return kept
+
+
+@app.command("reproduce")
+def reproduce_(
+    paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
+    only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done side by side, each in a process.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="The folder of results [results/PAPER].")] = None,
+    data_root: Root = None,
+) -> None:
+    """Run a paper's experiments, draw their figures, and set what was published beside what came out.
+
+    What has finished is not run again: after an interrupt the same command goes on.
+    """
+    from fredsim.reproduce import reproduce
+
+    names = [name for name in only.split(",") if name]
+    raise typer.Exit(reproduce(paper, names, jobs, out, data_root))
 
 
 @app.command("list")

@@ -35,8 +35,8 @@ class Options:
 
     `by` and `panel` are dotted keys of the experiments, as `fredsim.plots.groups.group` takes them. `x`, `y` are of
     curves and ends: `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a
-    dotted key; None: iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand in
-    the table of curves; `log`: a logarithmic y axis; `caption`: whether the picture carries its caption and `command`.
+    dotted key; None: iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand
+    in the table of curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`.
     """
 
     by: Sequence[str] | None = None
@@ -63,8 +63,9 @@ def misfits(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
+    given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
     for name, kinds in {"x": ("curves", "ends"), "y": ("curves", "ends"), "reach": ("curves",)}.items():
-        if kind in KINDS and kind not in kinds and getattr(options, name) != getattr(Options(), name):
+        if kind in KINDS and kind not in kinds and given[name]:
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
     if kind in {"copies", "probe"} and options.panel:
         yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"

@@ -6,15 +6,16 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fredsim.document import flatten
 from fredsim.execution import execute
-from fredsim.experiment import Experiment
 from fredsim.models import Mlp
-from fredsim.plan import Plan
+from fredsim.paths import FORESEEN
+from fredsim.plan import PlannedRun
 from fredsim.prepared import Prepared, prepare
 from fredsim.registry import build
 from fredsim.results import Result
@@ -24,6 +25,8 @@ __all__ = ["Forecast", "forecast"]
 
 ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
 SHORTEST = 64  # iterations of the first stretch that is tried
+#: What changes no iteration's time; that of evaluation is measured apart.
+NO_MATTER = {"name", "seed", "iterations", "updates", "epochs", "evaluation", "published", "figures"}
 
 
 @dataclass(frozen=True)
@@ -47,36 +50,50 @@ class Forecast:
     gated: bool
 
 
-def forecast(plan: Plan, root: str | os.PathLike[str] | None) -> Iterator[Forecast]:
-    """Yield the forecast of each run; runs that differ only in seed and numbers of the server share one measurement."""
-    measured: dict[str, dict[str, Any]] = {}
-    for planned in plan.runs:
+def forecast(
+    runs: Sequence[PlannedRun],
+    root: str | os.PathLike[str] | None,
+    *,
+    share: int | None = None,
+    measured: dict[str, dict[str, Any]] | None = None,
+) -> Iterator[Forecast]:
+    """Yield the forecast of each run.
+
+    Runs that differ only in seed, length, rows and what is a fraction in their server and gates share one measurement;
+    `measured` keeps these from one call to the next. `share` is a run's number of threads where it gives none.
+    """
+    measured = {} if measured is None else measured
+    for planned in runs:
         prepared = prepare(planned.experiment, root)
-        kind = _kind(prepared.experiment)
+        kind = _kind(prepared, share)
         if kind not in measured:
-            measured[kind] = _measure(prepared, root)
+            measured[kind] = _measure(prepared, root, share)
         yield _forecast(planned.label, prepared, measured[kind])
 
 
-def _kind(experiment: Experiment) -> str:
-    plain = experiment.plain()
-    plain["server"] = {key: value for key, value in plain["server"].items() if not isinstance(value, float)}
-    return json.dumps({key: value for key, value in plain.items() if key not in {"name", "seed"}}, sort_keys=True)
+def _kind(prepared: Prepared, share: int | None) -> str:
+    plain = prepared.experiment.plain()
+    kept = {key: value for key, value in plain.items() if key not in NO_MATTER}
+    for part in ("server", "dispatcher"):
+        kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
+    kept["foreseen"] = (prepared.length.iterations or 0) <= FORESEEN  # which decides the path
+    return json.dumps([share, kept], sort_keys=True)
 
 
-def _measure(prepared: Prepared, root: str | os.PathLike[str] | None) -> dict[str, Any]:
+def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, share: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary."""
     length = prepared.length  # of updates, the server may want several arrivals each
     total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count
     iterations = min(SHORTEST, total)
     while True:
         with tempfile.TemporaryDirectory() as folder:
-            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations)
+            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, share=share)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
         if summary["seconds"] >= ENOUGH or iterations >= total or summary["status"] == "diverged":
             return summary
-        iterations = min(total, iterations * 4)
+        wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
+        iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
 def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Forecast:

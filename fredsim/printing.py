@@ -16,7 +16,9 @@ from fredsim.plan import Plan
 from fredsim.results import Result, Results
 from fredsim.tables import Table
 
-__all__ = ["duration", "ended_badly", "print_table", "report", "say_error", "show_figures"]
+__all__ = ["INTERRUPTED", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
+
+INTERRUPTED = 130  # an exit code, as shells have it
 
 
 def print_table(table: RichTable) -> None:
@@ -38,13 +40,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def report(plan: Plan, loaded: Result | Results) -> None:
-    """Print the table of the runs that ended and draw their figures."""
+def report(plan: Plan, loaded: Result | Results) -> list[Table]:
+    """Print the table of the runs that ended, draw their figures, and return the tables of these."""
     from fredsim import plots
 
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not results:
-        return
+        return []
     rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
     print_table(Table(rows).printed())
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
@@ -54,7 +56,7 @@ def report(plan: Plan, loaded: Result | Results) -> None:
         rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
-    show_figures(results, loaded.folder, plan.figures)
+    return show_figures(results, loaded.folder, plan.figures)
 
 
 def show_figures(results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]) -> list[Table]:
@@ -84,15 +86,15 @@ def _row(result: Result, label: str) -> dict[str, Any]:
     }
 
 
-def ended_badly(plan: Plan, loaded: Result | Results) -> int:
-    """Say which runs failed, and how many are left; return the exit code: 0, 2 after a failure, 130 interrupted."""
+def exit_code(plan: Plan, loaded: Result | Results, how: str = "--resume") -> int:
+    """Say which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, 130 interrupted."""
     results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
     failures = [] if isinstance(loaded, Result) else loaded.failures
     for name, error in failures:
         say_error(f"{name} failed: {error}")
     left = len(plan.runs) - len(results) - len(failures)
     if left:
-        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; --resume goes on", err=True)
+        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; {how} goes on", err=True)
     if left or (isinstance(loaded, Result) and loaded.summary["status"] == "interrupted"):
-        return 130
+        return INTERRUPTED
     return 2 if failures else 0

@@ -13,7 +13,9 @@ from rich.table import Table as RichTable
 
 from fredsim.errors import OutputError
 
-__all__ = ["Table", "write_files"]
+__all__ = ["PUBLISHED", "Table", "write_files"]
+
+PUBLISHED = "Published and here"  # the title of the tables that compare
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ P = 1210  # the small experiment's parameters
 
 
 def of(path: Path, *overrides: str) -> list[Forecast]:
-    return list(forecast(expand(open_source(path), overrides), None))
+    return list(forecast(expand(open_source(path), overrides).runs, None))
 
 
 def ended(command: Command, path: Path, *overrides: str) -> Result:
@@ -66,9 +66,9 @@ def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.Mo
     measured: list[object] = []
     measure = module._measure
 
-    def counted(prepared: Any, root: Any) -> Any:
-        measured.append(prepared)
-        return measure(prepared, root)
+    def counted(*arguments: Any) -> Any:
+        measured.append(arguments)
+        return measure(*arguments)
 
     monkeypatch.setattr(module, "_measure", counted)
     runs = of(small_yaml, "sweep={seed: [0, 1, 2], server.lr: [0.1, 0.2], clients.count: [4, 8]}")

@@ -16,7 +16,7 @@ from fredsim.plots import published
 from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, x_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.results import Result
-from fredsim.tables import Table
+from fredsim.tables import PUBLISHED, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     tables = [Table([_final(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
-        tables.append(Table(rows, published.TITLE))
+        tables.append(Table(rows, PUBLISHED))
     return Drawing(" ".join(parts), tables, bool(sources))
 
 

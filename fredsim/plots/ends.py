@@ -17,7 +17,7 @@ from fredsim.plots import published
 from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, share_of, x_of
 from fredsim.plots.groups import SYMBOLS, Line, Panel, flat_config, labels
 from fredsim.results import Result
-from fredsim.tables import Table
+from fredsim.tables import PUBLISHED, Table
 
 __all__ = ["ENDS"]
 
@@ -73,7 +73,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             row["of"] = text
     tables = [Table(rows)]
     if sources:
-        tables.append(Table(beside, published.TITLE))
+        tables.append(Table(beside, PUBLISHED))
     return Drawing(_caption(every, options, sources), tables, bool(sources))
 
 

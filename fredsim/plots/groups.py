@@ -71,11 +71,11 @@ def group(
         rest = [{key: value for key, value in config.items() if key not in {*panel, "seed", along}} for config in flat]
         texts = _texts(rest)
     else:
-        texts = [", ".join(_text(key, config.get(key)) for key in by) for config in flat]
+        texts = [_joined(by, config) for config in flat]
     looks: dict[str, tuple[str, str]] = {}
     panels: dict[str, dict[str, Line]] = {}
     for result, config, text in zip(results, flat, texts, strict=True):
-        title = ", ".join(_text(key, config.get(key)) for key in panel)
+        title = _joined(panel, config)
         n = len(looks)
         colour, dash = looks.setdefault(text, (COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]))
         panels.setdefault(title, {}).setdefault(text, Line(text, colour, dash, [])).runs.append(result)
@@ -134,6 +134,24 @@ def _texts(flat: Sequence[Flat]) -> list[str]:
         long.append(", ".join(texts[0]))
         short.append(", ".join(texts[1]))
     return short if len(set(short)) == len(set(long)) else long
+
+
+def _joined(keys: Sequence[str], config: Flat) -> str:
+    """Return the texts of some values, each once; of a key that a run does not have, what stands in its place."""
+    return ", ".join(dict.fromkeys(_text(*_instead(key, config)) for key in keys))
+
+
+def _instead(key: str, config: Flat) -> tuple[str, Any]:
+    """Return a key and its value; where there is none, the nearest around it that has a name or a value."""
+    above = key
+    while above and above not in config:
+        above = above.rpartition(".")[0]
+        if f"{above}.name" in config:
+            return f"{above}.name", config[f"{above}.name"]
+        inner = [one.removeprefix(f"{above}.") for one in config if one.startswith(f"{above}.")]
+        if above and inner:
+            return above, inner[0].partition(".")[0]
+    return (above, config[above]) if above else (key, "none")
 
 
 def _text(key: str, value: Any) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 from fredsim.plots.drawing import x_of
 from fredsim.results import Result
 
-__all__ = ["TITLE", "at_end", "row", "series"]
+__all__ = ["at_end", "row", "series"]
 
-TITLE = "Published and here"
 
 Points = list[tuple[float, float]]
 
