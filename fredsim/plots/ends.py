@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from fredsim.figures import SHARES
 from fredsim.plots import published
@@ -22,6 +23,7 @@ from fredsim.tables import PUBLISHED, Table
 __all__ = ["ENDS"]
 
 DECADE = 10  # values that span more stand on a logarithmic axis
+TICKS = 8  # swept values that have room for a number each
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             axes.set_xticks(list(places.values()), list(places), rotation=60 if len(places) > 4 else 0, ha="right")
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
+                axes.set_xticks(ticks, [f"{value:g}" for value in ticks], rotation=30, ha="right")
         dress_y(axes, options)
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
     if options.axis is None:  # what the points are, where no value says it

@@ -82,7 +82,10 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
         if not _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
-        figure.suptitle(options.title, fontsize=10)
+        if found.axes:  # the legend stands above
+            grid[0, 0].set_title(options.title, loc="left", fontsize=10)
+        else:
+            figure.suptitle(options.title, fontsize=10)
         if options.caption:
             text = "\n".join(
                 line
