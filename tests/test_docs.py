@@ -66,7 +66,7 @@ def test_sweeps_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file = tmp_path / "sweep.yaml"
     file.write_text(dump_yaml(base) + blocks("docs/sweeps.md", "yaml")[0], encoding="utf-8")
     assert run(tmp_path, "show", str(file)).count("# count=") == 48
-    file.write_text(dump_yaml(base) + blocks("docs/plots.md", "yaml")[0], encoding="utf-8")
+    file.write_text(dump_yaml(base) + "".join(blocks("docs/plots.md", "yaml")), encoding="utf-8")
     run(tmp_path, "run", "sweep.yaml", "--quiet")
     monkeypatch.chdir(tmp_path)
     (program,) = blocks("docs/sweeps.md", "python")

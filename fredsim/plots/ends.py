@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullFormatter, NullLocator
 
 from fredsim.figures import SHARES
 from fredsim.plots import published
@@ -71,6 +71,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             axes.xaxis.set_minor_formatter(NullFormatter())
             if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
                 axes.set_xticks(ticks, [f"{value:g}" for value in ticks], rotation=30, ha="right")
+                axes.xaxis.set_minor_locator(NullLocator())
         dress_y(axes, options)
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
     if options.axis is None:  # what the points are, where no value says it

@@ -119,5 +119,5 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
     elif len(handles) <= INSIDE:
         grid[0].legend(list(handles.values()), list(handles))
     else:
-        figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize=7)
+        figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
     return True

@@ -66,7 +66,7 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        panel = [key for key in CELL if differing & set(CELL) and key not in (*(by or ()), along)]
+        panel = [key for key in CELL if differing & (set(CELL) - {along}) and key not in (*(by or ()), along)]
     if by is None:
         rest = [{key: value for key, value in config.items() if key not in {*panel, "seed", along}} for config in flat]
         texts = _texts(rest)

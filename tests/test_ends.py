@@ -1,0 +1,136 @@
+"""How runs ended: points, their order and spread, what stands for runs without a value, and the table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+import fredsim
+from fredsim.plots import Options, plot
+from fredsim.plots.groups import group
+from fredsim.results import Result
+
+Refused = Callable[..., None]
+
+C = "dispatcher.fetch.bandwidth_aware.c"
+GATES = "[always, {bandwidth_aware: {c: 4.0}}, {bandwidth_aware: {c: 0.1}}]"
+
+
+@pytest.fixture
+def swept(small_yaml: Path) -> list[Result]:
+    """Three gates and two seeds of FASGD."""
+    words = [f"sweep={{dispatcher.fetch: {GATES}, seed: [0, 1]}}", "server={name: fasgd, lr: 0.01}"]
+    return list(fredsim.run(small_yaml, [*words, "evaluation.every=25"], out="swept"))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
+
+
+def finals(runs: list[Result]) -> list[float]:
+    return [run.summary["validation_error"] for run in runs]
+
+
+def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
+    drawing = plot(swept, Path("c.png"), "ends", Options(x=C, by=["server.name"]))
+    (axes,) = drawn[0].axes
+    always, four, tenth = swept[:2], swept[2:4], swept[4:]
+    baseline, line = axes.lines[:2]
+    assert list(line.get_xdata()) == [0.1, 4.0]  # type: ignore[arg-type]
+    assert list(line.get_ydata()) == [median(finals(tenth)), median(finals(four))]  # type: ignore[arg-type]
+    assert set(baseline.get_ydata()) == {median(finals(always))}  # type: ignore[arg-type]
+    (whiskers,) = axes.collections
+    ends = [path.get_extents() for path in whiskers.get_paths()]
+    assert [(end.y0, end.y1) for end in ends] == [pytest.approx(sorted(finals(runs))) for runs in (tenth, four)]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlabel() == f"c ({C})"
+    assert "median of up to 2 runs" in drawing.caption
+    assert "Dotted: runs that have no such value." in drawing.caption
+    rows = drawing.tables[0].rows
+    assert [row[C] for row in rows] == [None, 0.1, 4.0]
+    assert rows[2]["final validation_error"] == median(finals(four))
+    assert rows[2]["of potential fetches"] == median(r.summary["fetches"] / 50 for r in four)
+    (bytes_of_one,) = {row["bytes"] for row in rows[:1]}
+    assert bytes_of_one == always[0].summary["bytes_pushed"] + always[0].summary["bytes_fetched"]
+
+
+@pytest.mark.parametrize("x", ["bytes", "fetches", "pushes", "iterations", "updates"])
+def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> None:
+    drawing = plot(swept, Path("x.png"), "ends", Options(x=x, by=["server.name"]))
+    (line,) = (line for line in drawn[0].axes[0].lines if line.get_linestyle() == "-")
+    ends = [run.summary for run in swept]
+    values = {
+        "bytes": [(end["bytes_pushed"] + end["bytes_fetched"]) / 1000 for end in ends],  # kB
+        "fetches": [end["fetches"] / 50 for end in ends],
+        "pushes": [1.0] * 6,
+        "iterations": [50.0] * 6,
+        "updates": [50.0] * 6,
+    }[x]
+    expected = sorted(median(values[at : at + 2]) for at in (0, 2, 4))
+    assert list(line.get_xdata()) == pytest.approx(expected)  # type: ignore[arg-type]
+    assert {row["of"] for row in drawing.tables[0].rows} == {
+        "FASGD, fetch always", "FASGD, fetch c 4.0", "FASGD, fetch c 0.1",
+    }  # fmt: skip
+
+
+def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
+    servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}, {name: sasgd, lr: 0.1}]"
+    results = list(fredsim.run(small_yaml, [f"sweep={{server: {servers}, clients.count: [4, 8]}}"]))  # type: ignore[arg-type]
+    plot(results, Path("x.png"), "ends", Options(x="server.name", by=["clients.count"], panel=[]))
+    (axes,) = drawn[0].axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["asgd", "fasgd", "sasgd"]
+    assert [list(line.get_xdata()) for line in axes.lines] == [[0, 1, 2]] * 2  # type: ignore[arg-type]
+    assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
+
+
+def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 0.2, 1.0e+30]}"]))  # type: ignore[arg-type]
+    drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr"))
+    cross, line = drawn[0].axes[0].lines
+    assert (cross.get_marker(), list(cross.get_xdata())) == ("x", [1e30])  # type: ignore[arg-type]
+    assert list(line.get_xdata()) == [0.1, 0.2]  # type: ignore[arg-type]
+    assert [(row["diverged"], row["final validation_error"] is None) for row in drawing.tables[0].rows] == [
+        (0, False), (0, False), (1, True),
+    ]  # fmt: skip
+    assert "×: a run diverged." in drawing.caption
+
+
+def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write(
+            "published: {source: A paper, series: [{where: {server.lr: 0.2}, points: [[20, 0.75], [50, 0.5]]}]}\n"
+            "sweep: {server.lr: [0.1, 0.2]}\n"
+        )
+    results = list(fredsim.run(small_yaml))  # type: ignore[arg-type]
+    drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr"))
+    circles = [line for line in drawn[0].axes[0].lines if line.get_fillstyle() == "none"]
+    assert [(list(c.get_xdata()), list(c.get_ydata())) for c in circles] == [([0.2], [0.5])]  # type: ignore[arg-type]
+    (row,) = drawing.tables[1].rows
+    assert (row["server.lr"], row["published"], row["here"]) == (0.2, 0.5, finals(results)[1])
+
+
+def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) -> None:
+    (panel,) = group(swept, [C], [])
+    assert [line.label for line in panel.lines] == ["fetch always", "fetch c 4.0", "fetch c 0.1"]
+    others = list(fredsim.run("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"]))  # type: ignore[arg-type]
+    (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
+    assert [line.label for line in panel.lines] == ["FASGD, none", "momentum 0.9, window"]
+
+
+@pytest.mark.usefixtures("swept")
+def test_what_cannot_be_drawn(refused: Refused) -> None:
+    refused("plot", "swept", "--kind", "ends", "--x", f"{C}c", says=(f"is no key of these runs; did you mean '{C}'?",))
+    refused("plot", "swept", "--kind", "ends", "--reach", 0.1, says=("--reach: is given; it goes with figures",))

@@ -1,0 +1,182 @@
+"""`figures` of an experiment, drawn by `run` and `plot`; `reproduce`: a paper's experiments, one after another."""
+
+import signal
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import fredsim
+from fredsim.plan import expand, open_source
+from fredsim.progress import LineRun
+from fredsim.recorder import Row
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+FIGURES = """
+evaluation: {every: 10}
+figures:
+  - {name: error, reach: [0.5]}
+  - {name: rates, kind: ends, x: server.lr, by: server.name, title: Rates}
+sweep: {server.lr: [0.1, 0.2]}
+"""
+PUBLISHED = """
+published:
+  source: A paper
+  series: [{where: {server.lr: 0.1}, points: [[50, 0.25]]}]
+"""
+
+
+@pytest.fixture
+def swept_yaml(small_yaml: Path) -> Path:
+    small_yaml.write_text(small_yaml.read_text(encoding="utf-8") + FIGURES, encoding="utf-8")
+    return small_yaml
+
+
+@pytest.fixture
+def paper(swept_yaml: Path) -> Path:
+    """A paper of two experiments: a sweep with published points, and a single run."""
+    folder = swept_yaml.parent / "paper"
+    folder.mkdir()
+    text = swept_yaml.read_text(encoding="utf-8")
+    (folder / "one.yaml").write_text(text + PUBLISHED, encoding="utf-8")
+    (folder / "two.yaml").write_text(text.partition("figures:")[0], encoding="utf-8")
+    return folder
+
+
+def test_run_and_plot_draw_what_is_asked_for(swept_yaml: Path, command: Command) -> None:
+    code, output, messages = command("run", swept_yaml, "--out", "out")
+    assert code == 0
+    assert output.splitlines()[-2:] == ["figure:  out/error.png", "figure:  out/rates.png"]
+    assert "left out" not in messages
+    files = {name: Path("out", name).read_bytes() for name in ("error.png", "rates.png", "rates-table.csv")}
+    for name in files:
+        Path("out", name).unlink()
+    assert command("plot", "out")[0] == 0
+    assert {name: Path("out", name).read_bytes() for name in files} == files
+    assert command("plot", "out", "-o", "other.pdf")[0] == 0
+    assert Path("other.pdf").exists()
+
+
+def test_a_single_run_keeps_its_figures(swept_yaml: Path, command: Command) -> None:
+    assert command("run", swept_yaml, "sweep=null", "server.lr=0.1", "--out", "out")[0] == 0
+    Path("out/rates.png").unlink()
+    assert command("plot", "out")[0] == 0
+    assert Path("out/rates.png").exists()
+
+
+def test_figures_change_no_run(swept_yaml: Path, command: Command) -> None:
+    before = expand(open_source(swept_yaml))
+    assert command("run", swept_yaml, "--quiet", "--out", "out")[0] == 0
+    text = swept_yaml.read_text(encoding="utf-8")
+    swept_yaml.write_text(text.replace("kind: ends", "kind: curves").replace("x: server.lr", "x: bytes"), "utf-8")
+    after = expand(open_source(swept_yaml))
+    assert [run.experiment.digest for run in before.runs] == [run.experiment.digest for run in after.runs]
+    code, _, messages = command("run", swept_yaml, "--resume", "--out", "out")
+    assert (code, messages) == (0, "2 runs, 2 of them finished before\n")
+    assert "bytes" in Path("out/rates-table.md").read_text(encoding="utf-8")
+    assert "figures" not in fredsim.load("out")[0].config  # type: ignore[index]
+    swept_yaml.write_text(text.replace("[0.1, 0.2]", "[0.1, 0.3]"), "utf-8")
+    assert command("run", swept_yaml, "--resume", "--out", "out")[0] == 2
+
+
+def test_a_figure_that_an_override_took_away(swept_yaml: Path, command: Command) -> None:
+    averaged = "average: {name: window, rate: 0.5, min_window: 1}\n"
+    text = swept_yaml.read_text(encoding="utf-8").replace("x: server.lr", "x: average.rate")
+    swept_yaml.write_text(text + averaged, "utf-8")
+    code, output, messages = command("run", swept_yaml, "average=null", "--out", "out")
+    assert code == 0
+    assert "left out: out/rates.png ('average.rate' is no key of these runs" in messages
+    assert "figure:  out/error.png" in output
+    assert "figure:  out/rates.png" not in output
+
+
+@pytest.mark.parametrize(
+    ("figure", "says"),
+    {
+        "{kind: ends}": ("figures.0.name: is required",),
+        "{name: a, knd: ends}": ("figures.0.knd: unknown key; did you mean 'kind'?",),
+        "{name: a, kind: end}": ("figures.0.kind: is 'end'; did you mean 'ends'?",),
+        "{name: a, x: updats}": ("figures.0.x: is 'updats'; did you mean 'updates'?",),
+        "{name: a, kind: copies, reach: [0.1]}": (
+            "figures.0.reach: is given; it goes with figures of the kind curves",
+        ),
+        "{name: a, kind: ends, x: server.lt}": ("no run has a key 'server.lt'; did you mean 'server.lr'?",),
+        "{name: a, by: server.nam}": ("no run has a key 'server.nam'; did you mean 'server.name'?",),
+        "{name: a/b}": ("figures.0.name: is 'a/b'; it should match",),
+        "{name: a}, {name: a}": ("figures.1.name: is 'a', as another figure's; give it its own",),
+    }.items(),
+)
+@pytest.mark.parametrize("sweep", ["", "sweep: {seed: [0, 1]}\n"])
+def test_figures_that_cannot_be(
+    sweep: str, figure: str, says: tuple[str, ...], small_yaml: Path, refused: Refused
+) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write(f"figures: [{figure}]\n{sweep}")
+    refused("show", small_yaml, says=(f"{small_yaml}:8: ", *says))
+
+
+def test_reproduce(paper: Path, command: Command) -> None:
+    code, output, _ = command("reproduce", paper)
+    assert code == 0
+    lines = output.splitlines()
+    assert [line.split()[:3] for line in lines[:3]] == [
+        ["experiment", "runs", "left"],
+        ["one", "2", "2"],
+        ["two", "1", "1"],
+    ]
+    assert lines[3].startswith("about ")
+    assert lines[3].endswith(", 1 run at a time")
+    (row,) = [line.split() for line in lines if "0.2500" in line]
+    (first, _) = fredsim.load("results/paper/one")  # type: ignore[misc]
+    here = first.summary["validation_error"]
+    assert row[-3:] == ["0.2500", f"{here:.4f}", f"{here - 0.25:.4f}"]
+    assert "figure:  results/paper/one/rates.png" in lines
+    assert "figure:  results/paper/two/error.png" in lines
+    assert lines[-1].startswith("took: one ")
+    again = command("reproduce", paper, "--jobs", 2)[1].splitlines()
+    assert [line.split()[2] for line in again[1:3]] == ["0", "0"]
+    assert again[3] == "about 0 s, 2 runs at a time"
+
+
+def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = LineRun.row
+
+    def interrupting(self: LineRun, given: Row) -> None:
+        if given.iteration == 20 and Path("out/one/runs.csv").read_text(encoding="utf-8").count("\n") == 2:
+            signal.raise_signal(signal.SIGINT)  # in the second run
+        row(self, given)
+
+    monkeypatch.setattr(LineRun, "row", interrupting)
+    words = ("reproduce", paper, "--only", "one", "--out", "out")
+    code, output, messages = command(*words)
+    assert code == 130
+    assert messages.endswith("interrupted: 1 of 2 runs are left; the same command goes on\n")
+    assert "figure:" not in output
+    monkeypatch.undo()
+    monkeypatch.chdir(paper.parent)
+    code, output, _ = command(*words)
+    assert code == 0
+    assert output.splitlines()[1].split()[:3] == ["one", "2", "1"]
+    assert not Path("out/two").exists()
+
+
+def test_what_cannot_be_reproduced(paper: Path, refused: Refused) -> None:
+    refused("reproduce", "fasdg", says=("'fasdg' is no paper", "did you mean 'fasgd'?", "terngrad"))
+    refused("reproduce", paper, "--only", "one,tow", says=("has no 'tow'; did you mean 'two'? (known: one, two)",))
+    assert not Path("results").exists()
+
+
+def test_shipped_experiments_compare_what_they_carry() -> None:
+    """Each can be read; one with published points has a figure against what they are given by."""
+    root = Path(str(resources.files("fredsim") / "experiments"))
+    for path in sorted(root.rglob("*.yaml")):
+        if path.name == "lenet.yaml":  # needs PyTorch
+            continue
+        plan = expand(open_source(path))
+        published = next((p for run in plan.runs if (p := run.experiment.published)), None)
+        drawn = [(figure.kind, figure.x or "iterations", figure.y) for figure in plan.figures]
+        assert drawn, path
+        assert published is None or ("curves", published.x, published.y) in drawn, path
