@@ -53,6 +53,9 @@ def run(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The folder of results [results/NAME].")] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip the runs of a sweep that have finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
@@ -65,7 +68,7 @@ def run(
 
     plan = expand(open_source(file), overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
-    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
+    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
     single = isinstance(loaded, Result)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not quiet:
