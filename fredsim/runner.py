@@ -78,7 +78,7 @@ def run_plan(
             return Results(folder)
         (planned,) = plan.runs
         try:
-            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop)
+            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
         except ConfigError as error:  # what shows only beside the data
             raise located(error, planned.origin) from None
         return Result(folder)

@@ -64,7 +64,7 @@ def run_sweep(
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
     check_data(plan, root)
-    claim(folder, "sweep.yaml", dump_yaml(plan.source))
+    claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
     tables, tasks = Tables(plan, folder, names), []
     for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
         if resume and finished(folder / name, planned.experiment):
