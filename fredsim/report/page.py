@@ -179,10 +179,11 @@ def _configuration(results: Sequence[Result]) -> str:
     written = {result.folder.parent / "sweep.yaml": None for result in results}
     texts = [("the sweep as written", path) for path in written if path.is_file()]
     texts += [(label, result.folder / "config.yaml") for result, label in zip(results, labels(results), strict=True)]
-    return "".join(
+    details = "".join(
         f"<details><summary>{escape(title)}</summary><pre>{escape(path.read_text(encoding='utf-8'))}</pre></details>"
         for title, path in texts
     )
+    return f'<div class="wide">{details}</div>'
 
 
 def _provenance(results: Sequence[Result]) -> str:
