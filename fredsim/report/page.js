@@ -41,6 +41,7 @@ function draw(id) {
     font: { family: "system-ui, sans-serif", size: 12, color: "#1b1b1b" },
     hoverlabel: { namelength: -1 },
     showlegend: false,
+    uirevision: `${x} ${y} ${log}`, // a click in the legend keeps what is zoomed into
     paper_bgcolor: "#fff",
     plot_bgcolor: "#fff",
   };

@@ -38,17 +38,21 @@ def report(
     where plotly is missing or a key is of no run, OutputError where results cannot be read or the file not be written.
     """
     program = _plotly()
-    results, failures, headings = [], [], []
+    results: list[Result] = []
+    failures, headings = [], {}
     for folder in folders:
         loaded = load(folder)
-        single = isinstance(loaded, Result)
-        results += [loaded] if isinstance(loaded, Result) else list(loaded)
-        failures += [] if isinstance(loaded, Result) else loaded.failures
-        headings.append(read_document(folder / ("config.yaml" if single else "sweep.yaml")).heading)
+        if isinstance(loaded, Result):
+            results.append(loaded)
+        else:
+            results += loaded
+            failures += loaded.failures
+        for written in filter(Path.is_file, (folder / "config.yaml", folder / "sweep.yaml")):
+            headings[read_document(written).heading] = None
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     panels = group(results, by, panel)
-    text = _page(results, failures, dict.fromkeys(filter(None, headings)), panels, program)
+    text = _page(results, failures, list(filter(None, headings)), panels, program)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -177,7 +181,7 @@ def _legend(panels: Sequence[Panel]) -> str:
 
 def _configuration(results: Sequence[Result]) -> str:
     written = {result.folder.parent / "sweep.yaml": None for result in results}
-    texts = [("the sweep as written", path) for path in written if path.is_file()]
+    texts = [("the sweep, with its overrides", path) for path in written if path.is_file()]
     texts += [(label, result.folder / "config.yaml") for result, label in zip(results, labels(results), strict=True)]
     details = "".join(
         f"<details><summary>{escape(title)}</summary><pre>{escape(path.read_text(encoding='utf-8'))}</pre></details>"
