@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.rounds import STEADY
 
-__all__ = ["Table", "heading", "markdown", "say", "show"]
+__all__ = ["Table", "cpu_model", "heading", "markdown", "say", "show"]
 
 CONSOLE = Console(width=160, highlight=False, markup=False, soft_wrap=True)  # tables are cut nowhere
 PACKAGES = ("fredsim", "torch", "jax", "numpy", "numba")

@@ -5,7 +5,7 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -114,15 +114,24 @@ class FusedEngine(Engine, Protocol):
         """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
         ...
 
-    def applier(self, rule: Any, arrays: Sequence[Array], watched: Array | None) -> Callable[[int, Array], bool]:
-        """Return apply(b, coefficients): the compiled rule, in place, with minibatch b of the last passes → finite.
-
-        The mean of `watched` is known afterwards.
-        """
+    def applier(self, rule: Any, arrays: Sequence[Array], watched: Array | None) -> Applier:
+        """Return what applies a compiled rule in place on θ and state; the mean of `watched` is known afterwards."""
         ...
 
     def work_in_hand(self, rule: Any, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
         """Return a machine for events whose minibatches are known when clients fetch."""
+        ...
+
+
+class Applier(Protocol):
+    """A rule applied to the gradients of the last passes, one by one."""
+
+    def begin(self, coefficients: Array) -> None:
+        """Take the coefficients (B, C) of the minibatches of the last passes."""
+        ...
+
+    def __call__(self, b: int) -> bool:
+        """Apply the rule to the gradient of minibatch b; return whether every new parameter is finite."""
         ...
 
 

@@ -48,15 +48,16 @@ def claim(folder: Path, name: str, content: str) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        present = folder / name
+        present, arriving = folder / name, folder / f"{name}.part"
         if present.is_file():
             if not _same_bits(present, content):
                 raise OutputError(
                     f"{folder} already holds another experiment; choose another folder by --out, or remove it"
                 )
-        elif any(folder.iterdir()):
+        elif any(path != arriving for path in folder.iterdir()):
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
-        present.write_text(content, encoding="utf-8")
+        arriving.write_text(content, encoding="utf-8")
+        arriving.replace(present)  # whole, or not at all, whenever it is killed
     except OSError as error:
         what = f"cannot be written ({error.strerror or error})"
         raise OutputError(f"{folder}: {what}; choose another folder by --out") from None

@@ -64,11 +64,12 @@ class Fused(Snapshots):
         server = self._server.elementwise
         staleness = iterations - stamps  # every event is an update
         coefficients = self._server.coefficients(iterations, staleness)
+        self._apply.begin(coefficients)
         size = self._server.bytes_of("pushed", server.params.nbytes)
         for i, client in enumerate(clients):
             if i == len(coefficients):
                 self._server.coefficients(iterations[i:], staleness[i:])  # raises: those of this push cannot be had
-            if not self._apply(i, coefficients[i]):
+            if not self._apply(i):
                 raise Diverged(self.iteration)
             server.timestamp = self._server.timestamp = self.iteration + 1
             self._recorder.apply(int(staleness[i]))

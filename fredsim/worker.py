@@ -85,8 +85,11 @@ def main(jobs: int) -> None:
     threading.Thread(target=listen, daemon=True).start()
 
     def tell(*message: object) -> None:
-        pickle.dump(message, outgoing)
-        outgoing.flush()
+        try:
+            pickle.dump(message, outgoing)
+            outgoing.flush()
+        except BrokenPipeError:  # nobody listens any more
+            os._exit(1)
 
     teller = Teller(tell, MESSAGE_SECONDS)
     share = max(1, default_threads() // jobs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fredsim.kernels.update import compile_rule
-from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule, flush, positive_part, sqrt
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.batches import CollectingServer
@@ -87,6 +87,12 @@ def update(theta: Any, g: Any, alpha: Any) -> Any:
     return theta - alpha * g
 
 
+def numbers(theta: Any, e: Any, here: Any, size: Any, g: Any, events: Any, worst: Any, target: Any) -> Any:
+    """On a device, too."""
+    here = events * here + g
+    return theta - worst * here, e + target * g, here, size
+
+
 def rooted(theta: Any, s: Any, g: Any, alpha: Any) -> Any:
     """Where s and g are both 0 this is not finite; s need not begin at 0."""
     s = s + g * g
@@ -96,16 +102,25 @@ def rooted(theta: Any, s: Any, g: Any, alpha: Any) -> Any:
 OWN = {
     "other names": Rule(under_other_names, state=("i", "at")),
     "the loop's name": Rule(update),
+    "a name of the loop's": Rule(numbers, state=("e", "here", "size")),
     "not finite at 0": Rule(rooted, state=("s",)),
 }
 
 
 @pytest.mark.parametrize("rule", OWN.values(), ids=OWN)
-def test_a_rule_of_ones_own(rule: Rule) -> None:
-    fused, plain = compile_rule(rule), NumpyOperations().compile_rule(rule)
+@pytest.mark.parametrize("device", [False, True], ids=["numba", "cuda"])
+def test_a_rule_of_ones_own(rule: Rule, device: bool) -> None:
+    plain = NumpyOperations().compile_rule(rule)
+    fused: Kernel = compile_rule(rule)
+    if device:
+        for name in ("torch", "triton"):
+            pytest.importorskip(name, reason=f"{name} is not installed")
+        from fredsim.cuda.engine import CudaOperations
+
+        fused = CudaOperations().compile_rule(rule)
     rng = np.random.default_rng(1)
     coefficients = [np.float32(x) for x in rng.uniform(0.1, 0.9, len(rule.coefficients))]
-    for size in (*range(1, 40), 1000):
+    for size in (1, 30, 1000) if device else (*range(1, 40), 1000):
         arrays = [rng.uniform(1, 2, size).astype(np.float32) for _ in range(2 + len(rule.state))]
         copies = [array.copy() for array in arrays]
         assert fused(*arrays, 0, size, *coefficients)

@@ -23,7 +23,7 @@ OPERATIONS: dict[Any, Callable[..., torch.Tensor]] = {
     np.divide: torch.div,
     np.negative: torch.neg,
     np.absolute: torch.abs,
-    np.sqrt: torch.sqrt,
+    np.sqrt: lambda x: torch.sqrt(x.double()).float(),  # that of float32 is not correctly rounded on every machine
     np.less: torch.lt,
     np.less_equal: torch.le,
     np.greater: torch.gt,

@@ -63,14 +63,14 @@ def apply(
     {loads}
     worst = tl.zeros([BLOCK], tl.int32) + events
     for e in range(events):
-        g = tl.load(gradients + i, mask=here, other=0.0)
+        v_g = tl.load(gradients + i, mask=here, other=0.0)
         gradients += apart
         {numbers}
-        {results} = {rule}({arguments})
-        worst = tl.where(here & (worst == events) & (theta * 0.0 != 0.0), e, worst)
+        {results} = rule({arguments})
+        worst = tl.where(here & (worst == events) & (v_theta * 0.0 != 0.0), e, worst)
         target = tl.load(targets + e)
         if target != 0:
-            tl.store(target.to(tl.pointer_type(tl.float32)) + i, theta, mask=here)
+            tl.store(target.to(tl.pointer_type(tl.float32)) + i, v_theta, mask=here)
     {stores}
     found = tl.min(worst, axis=0)
     if found < events:
@@ -79,7 +79,10 @@ def apply(
 
 
 class Exact(ast.NodeTransformer):
-    """Writes divisions as Triton's exact one and −x as a product, and leaves out annotations."""
+    """Writes divisions as Triton's exact one and −x as a product, and makes a named function of Triton's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """Replace −x: some versions of Triton take it for 0 − x, which is +0 for +0."""
@@ -106,41 +109,41 @@ class Exact(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """Leave out annotations, and compile."""
         self.generic_visit(node)
-        node.returns = None
+        node.name, node.returns = self._name, None
         for argument in node.args.args:
             argument.annotation = None
         node.decorator_list = [ast.Attribute(ast.Name("triton", ast.Load()), "jit", ast.Load())]
         return node
 
 
-def _triton(function: Callable[..., Any]) -> str:
+def _triton(name: str, function: Callable[..., Any]) -> str:
     """Return a rule's function as one of Triton's."""
-    tree = Exact().visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    tree = Exact(name).visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
 @functools.cache
 def compile_rule(rule: Rule) -> Any:
-    """Return the kernel of a rule."""
-    arrays, name = ("theta", *rule.state), rule.function.__name__
+    """Return the kernel of a rule. Of a name x of the rule's, p_x is the pointer, v_x the value, c_x a coefficient."""
+    arrays = "theta", *rule.state
+    functions = {"flush": rules.flush, "positive_part": rules.positive_part, "sign": rules.sign, "rule": rule.function}
     separator, deeper = "\n    ", "\n        "
     source = TEMPLATE.format(
         flush=repr(FLUSH),
-        functions="\n\n\n".join(map(_triton, (rules.flush, rules.positive_part, rules.sign, rule.function))),
+        functions="\n\n\n".join(_triton(name, function) for name, function in functions.items()),
         pointers=", ".join(f"p_{x}" for x in arrays),
         count=len(rule.coefficients),
-        loads=separator.join(f"{x} = tl.load(p_{x} + i, mask=here, other=0.0)" for x in arrays),
+        loads=separator.join(f"v_{x} = tl.load(p_{x} + i, mask=here, other=0.0)" for x in arrays),
         numbers=deeper.join(
             f"c_{x} = tl.load(coefficients + e * {len(rule.coefficients)} + {number})"
             for number, x in enumerate(rule.coefficients)
         )
         or "pass",
-        results=", ".join(arrays),
-        rule=name,
-        arguments=", ".join([*arrays, "g", *(f"c_{x}" for x in rule.coefficients)]),
-        stores=separator.join(f"tl.store(p_{x} + i, {x}, mask=here)" for x in arrays),
+        results=", ".join(f"v_{x}" for x in arrays),
+        arguments=", ".join([*(f"v_{x}" for x in (*arrays, "g")), *(f"c_{x}" for x in rule.coefficients)]),
+        stores=separator.join(f"tl.store(p_{x} + i, v_{x}, mask=here)" for x in arrays),
     )
-    return _module(source, f"the update of {rule.function.__module__}.{name}").apply
+    return _module(source, f"the update of {rule.function.__module__}.{rule.function.__qualname__}").apply
 
 
 def _module(source: str, purpose: str) -> ModuleType:

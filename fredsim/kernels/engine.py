@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,14 @@ from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, default_threads, pack
+from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, compile_rule
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.ternary import NumpyTernary, Ternary
+from fredsim.numerics.ternary import Ternary
 from fredsim.shelf import Limits, Shelf
 
 __all__ = ["NumbaEngine"]
@@ -36,7 +37,6 @@ class NumbaEngine:
     """Gradients of many minibatches at once, on a team of threads."""
 
     device_name: str | None = None
-    ternary: Ternary = NumpyTernary()
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         self.model = model
@@ -46,6 +46,7 @@ class NumbaEngine:
         self._dataset = dataset
         self._team = Team(threads or default_threads())
         self.threads = self._team.size
+        self.ternary: Ternary = NumbaTernary(self._team)
         self._evaluated = shape = Shape(model.sizes, together, self._evaluation, 1)
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(shape.widths[0]))))
         self._scratch = (
@@ -73,27 +74,12 @@ class NumbaEngine:
         self._run(self._kernels.passes, held, rows)
         return self._losses[: len(rows)]
 
-    def applier(
-        self, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None
-    ) -> Callable[[int, Array], bool]:
-        """Return apply(b, coefficients), which applies a rule in place to `arrays`, θ first, (P,) each.
+    def applier(self, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None) -> _Applier:
+        """Return what applies a rule in place to `arrays`, θ first, (P,) each.
 
-        b is the minibatch, of the last `passes`, whose gradient it takes; `coefficients` is float32 (C,). It returns
-        whether every new parameter is finite. The mean of the array `watched` is known afterwards.
+        The mean of the array `watched` is known after each gradient.
         """
-        table, kernel = pack(arrays[0], *arrays), self._kernels.apply
-        visit = len(arrays) > 1 or not rule.rule.zero_keeps
-        measure = None if watched is None else _Measure(watched, self.threads)
-        watching = np.zeros(5, np.int64) if measure is None else measure.arguments
-        kernel.address  # noqa: B018  it is compiled now, not while a clock runs
-
-        def apply(b: int, coefficients: Array) -> bool:
-            given = self._arguments, b, rule.address, table, coefficients, visit, self._finite, *watching
-            self._team.run(kernel, pack(*given))
-            self._known = measure
-            return bool(self._finite.all())
-
-        return apply
+        return _Applier(self, rule, arrays, watched)
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
@@ -219,3 +205,30 @@ class _Measure:
         self.result = np.empty(1)
         self._room = np.empty(-(-len(array) // BLOCK) + 1), np.empty((threads, 2 * BLOCK))
         self.arguments = pack(array, len(array), *self._room, self.result)
+
+
+class _Applier:
+    """A rule applied to the gradients of the last passes, one by one."""
+
+    def __init__(self, engine: NumbaEngine, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None) -> None:
+        self._engine, self._kernel = engine, engine._kernels.apply
+        self._table = pack(arrays[0], *arrays)
+        self._measure = None if watched is None else _Measure(watched, engine.threads)
+        visit = len(arrays) > 1 or not rule.rule.zero_keeps
+        watching = np.zeros(5, np.int64) if self._measure is None else self._measure.arguments
+        self._arguments = pack(0, 0, rule.address, self._table, 0, visit, 0, *watching)
+        self._kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+
+    def begin(self, coefficients: Array) -> None:
+        """Take the coefficients (B, C) of the minibatches of the last passes."""
+        engine, self._coefficients = self._engine, np.ascontiguousarray(coefficients)
+        self._at, self._apart = address(self._coefficients), self._coefficients.strides[0]
+        self._arguments[0], self._arguments[6] = address(engine._arguments), address(engine._finite)
+
+    def __call__(self, b: int) -> bool:
+        """Apply the rule to the gradient of minibatch b; return whether every new parameter is finite."""
+        engine, arguments = self._engine, self._arguments
+        arguments[1], arguments[4] = b, self._at + b * self._apart
+        engine._team.run(self._kernel, arguments)
+        engine._known = self._measure
+        return 0 not in engine._finite.tolist()

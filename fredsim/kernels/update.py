@@ -105,7 +105,7 @@ def _function(rule: Rule) -> Callable[..., bool]:
     function, state = rule.function, rule.state
     arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
     results = ["r_theta", *(f"r_{name}" for name in state)]
-    call = f"{', '.join(results)} = {function.__name__}({', '.join(arguments)})"
+    call = f"{', '.join(results)} = rule({', '.join(arguments)})"
 
     def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
         load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
@@ -127,7 +127,7 @@ def _function(rule: Rule) -> Callable[..., bool]:
         flush=inspect.getsource(rules.flush),
         positive_part=inspect.getsource(rules.positive_part),
         sign=inspect.getsource(rules.sign),
-        rule=textwrap.dedent(inspect.getsource(function)),
+        rule=textwrap.dedent(inspect.getsource(function)).replace(f"def {function.__name__}(", "def rule(", 1),
         pointers="\n    ".join(
             f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))
         ),

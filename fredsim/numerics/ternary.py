@@ -22,6 +22,8 @@ __all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packe
 
 Array = NDArray[np.float32]
 SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+#: The four slots of each byte.
+SLOTS = (np.arange(256, dtype=np.uint8)[:, None] >> SHIFTS) & 3
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def unpack(packed: NDArray[np.uint8], count: int | None = None) -> NDArray[np.in
 
     Raises ValueError for a byte with the code 11, for bytes that do not fit the count, and for padding that is not 01.
     """
-    slots = ((packed.reshape(-1)[:, None] >> SHIFTS) & 3).reshape(-1)
+    slots = SLOTS[packed.reshape(-1)].reshape(-1)
     if (slots == 3).any():
         raise ValueError(f"byte {int(np.argmax(slots == 3)) // 4} holds the code 11; codes are 00, 01 and 10")
     if count is None:

@@ -42,7 +42,7 @@ STYLE: Any = {
     "lines.linewidth": 1.2,
 }
 INSIDE = 6  # lines whose legend has room inside the axes
-LOOKS = 33  # and published points: more lines than that cannot be told apart
+LOOKS = 32  # more lines than that cannot be told apart
 LETTERS = 20  # of the caption, in an inch
 
 
@@ -108,10 +108,10 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    if published:
-        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     if len(handles) > LOOKS:
         return False
+    if published:
+        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     if above:
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
     elif len(handles) <= INSIDE:

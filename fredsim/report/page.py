@@ -39,7 +39,8 @@ def report(
     """
     program = _plotly()
     results: list[Result] = []
-    failures, headings = [], {}
+    failures: list[tuple[str, str]] = []
+    headings: dict[str, None] = {}
     for folder in folders:
         loaded = load(folder)
         if isinstance(loaded, Result):

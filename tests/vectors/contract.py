@@ -11,9 +11,18 @@ from typing import Any
 from tests.vectors.ieee import FLOAT32, FLOAT64, Format, Number, number, sqrt
 
 __all__ = [
-    "Passes", "clipped", "codes", "decoded", "evaluated", "exp32", "gradients", "log32", "mean", "philox", "rule_names",
-    "scaler", "tree",
-]  # fmt: skip
+    "clipped",
+    "codes",
+    "decoded",
+    "evaluated",
+    "exp32",
+    "gradients",
+    "log32",
+    "mean",
+    "philox",
+    "rule_names",
+    "scaler",
+]
 
 INVERSE_LN2, SQRT2 = 1.44269504088896338700, number(FLOAT64, 1.41421356237309514547)
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

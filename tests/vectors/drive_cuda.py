@@ -7,16 +7,14 @@ import torch
 import triton
 import triton.language as tl
 
-from fredsim.cuda import elementary
 from fredsim.cuda.device import launch
+from fredsim.cuda.elementary import exp32, log32
 from fredsim.cuda.engine import CudaEngine, CudaOperations
 from fredsim.datasets import Dataset, Split
 from fredsim.models import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
 
 __all__ = ["CudaDriver"]
-
-exp32, log32 = elementary.exp32, elementary.log32
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -64,13 +62,10 @@ class CudaDriver(NumpyDriver):
         return np.asarray(found.cpu().numpy())
 
     def philox(self, counter: Array, key: Array) -> Answers:
-        both = key[:1].astype(np.uint64) | key[1:].astype(np.uint64) << np.uint64(32)
-        words = self.operations.on_device(np.zeros(4, np.int32), torch.int32)
-        device = (
-            self.operations.on_device(x, y)
-            for x, y in ((both.view(np.int64), torch.int64), (counter.view(np.int32), torch.int32))
-        )
-        launch(draw, (1,), *device, words)
+        whole = self.operations.on_device(key.view(np.int64), torch.int64)
+        given = self.operations.on_device(counter.view(np.int32), torch.int32)
+        words = torch.empty_like(given)
+        launch(draw, (1,), whole, given, words)
         return {"words": words.cpu().numpy().view(np.uint32)}
 
     def inside(self, engine: Any, model: Mlp, held: list[Array], split: Split, rows: Array) -> Answers:

@@ -1,0 +1,79 @@
+"""Ternary gradients: the draws and two bits a value, as fredsim.numerics.ternary."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import Team, meet, pack
+from fredsim.kernels.vector import floats, integers, item, octets, put
+from fredsim.numerics import ternary
+from fredsim.numerics.ternary import Draws
+from fredsim.streams import Stream
+
+__all__ = ["NumbaTernary", "encode"]
+
+Array = NDArray[np.float32]
+LOW = np.uint64(0xFFFF_FFFF)
+SHIFT = np.uint64(32)
+
+
+@njit
+def philox(block, step, client, k0, k1):
+    """Return the four words of Philox4x32-10 for the counter (block, step, client, 0): fredsim.streams.philox4x32."""
+    c0, c1, c2, c3 = np.uint64(block), np.uint64(step), np.uint64(client), np.uint64(0)
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & LOW, (k1 + np.uint64(0xBB67AE85)) & LOW
+    return c0, c1, c2, c3
+
+
+@kernel
+def encode(rank, size, barrier, arguments):
+    """Pack sign(g)·b of g (n,), b = 1 iff u·s < |g| in float64, u from the word of element begin + i; padding holds 01.
+
+    Arguments: g, n, the address of s, seed, stream, begin, step, client, and where the bytes go.
+    """
+    a = integers(arguments)
+    g, n, scaler = floats(item(a, 0)), item(a, 1), np.float64(item(floats(item(a, 2)), 0))
+    k0, k1 = np.uint64(item(a, 3)), np.uint64(item(a, 4))
+    begin, step, client, packed = item(a, 5), item(a, 6), item(a, 7), octets(item(a, 8))
+    count = (n + 3) // 4
+    known = np.int64(-1)
+    w0 = w1 = w2 = w3 = np.uint64(0)
+    for byte in range(count * rank // size, count * (rank + 1) // size):
+        total = np.uint8(0)
+        for slot in range(4):
+            i = 4 * byte + slot
+            code = np.uint8(1)
+            if i < n:
+                element = begin + i
+                if element >> 2 != known:
+                    known = element >> 2
+                    w0, w1, w2, w3 = philox(known, step, client, k0, k1)
+                lane = element & 3
+                word = w0 if lane == 0 else w1 if lane == 1 else w2 if lane == 2 else w3
+                x = item(g, i)
+                if np.float64(word >> np.uint64(8)) * 2.0**-24 * scaler < np.float64(abs(x)):
+                    code = np.uint8(2) if x > 0.0 else np.uint8(0)
+            total |= code << np.uint8(2 * slot)
+        put(packed, byte, np.uint8(total))
+    meet(size, barrier)
+
+
+class NumbaTernary(ternary.NumpyTernary):
+    """Draws and packs on a team of threads."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+
+    def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
+        """Quantise and pack."""
+        g, scaler = np.ascontiguousarray(g), np.array([s], np.float32)
+        packed = np.empty(ternary.packed_size(g.size), np.uint8)
+        key = draws.streams.seed, int(Stream.COMPRESSION)
+        self._team.run(encode, pack(g, g.size, scaler, *key, draws.begin, draws.step, draws.client, packed))
+        return packed
