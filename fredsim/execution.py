@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from fredsim import notices
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
-from fredsim.document import dump_yaml, read_document
+from fredsim.document import dump_yaml, heading_of, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment, resolve
 from fredsim.foreseen import make_simulation
@@ -64,14 +64,15 @@ def claim(folder: Path, name: str, content: str) -> None:
 
 
 def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments give the same bits; two sweeps, whether their texts are the same."""
+    """Whether two resolved experiments give the same bits; two sweeps, whether they are the same but for comments."""
     if present.name != "config.yaml":
-        return present.read_bytes() == content.encode()
+        before = present.read_text(encoding="utf-8")
+        return before.removeprefix(heading_of(before)) == content.removeprefix(heading_of(content))
     try:
-        before = resolve(read_document(present).data)
+        resolved = resolve(read_document(present).data)
     except ConfigError:
         return False
-    return before.digest == _parsed(content).digest
+    return resolved.digest == _parsed(content).digest
 
 
 def _parsed(content: str) -> Experiment:
@@ -97,13 +98,14 @@ def execute(
     observer: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     label: str = "",
+    heading: str = "",
     until: int | None = None,
     share: int | None = None,
 ) -> None:
     """Run one experiment into its folder.
 
-    `until` ends it after that many iterations, as an interrupt would have; `share` is its number of threads where the
-    experiment gives none.
+    `heading`, lines of comment, stand above its configuration; `until` ends it after that many iterations, as an
+    interrupt would have; `share` is its number of threads where the experiment gives none.
     """
     observer = observer or Silent()
     notices.compiling = observer.compiling
@@ -115,7 +117,7 @@ def execute(
     try:
         run_length = length if until is None else Length(until, None)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop, run_length)
-        claim(folder, "config.yaml", dump_yaml(experiment.plain()))
+        claim(folder, "config.yaml", heading + dump_yaml(experiment.plain()))
         # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
         for name in ("summary.json", "metrics.csv", "probe.csv"):
             (folder / name).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ Runs of one line are drawn as their median and a band from the smallest to the l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from fredsim.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVES"]
+__all__ = ["CURVES", "by_iteration", "final_row", "published_points"]
 
 COLUMNS = {"iterations": "iteration", "updates": "timestamp"}
 
@@ -34,7 +34,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
             _draw(axes, line, x, y, unit)
-            for source, points in _published(line, x, y):
+            for source, points in published_points(line, x, y):
                 sources[source] = None
                 axes.plot(*zip(*points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
         axes.set_xlim(left=0)
@@ -55,7 +55,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         parts.append("×: a run diverged.")
     if sources:
         parts.append(f"Circles: published ({'; '.join(sources)}).")
-    tables = [Table([_final(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
+    tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
         tables.append(Table(rows, "Published and here"))
@@ -80,15 +80,19 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     """Return a line's x and its runs' values, a column a run, by iteration; x is the median of the runs'."""
+    at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
+    return at.median(axis=1), by_iteration(line, lambda metrics: metrics[y].dropna())
+
+
+def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
+    """Return what is picked from the metrics of a line's runs, a column a run."""
     import pandas as pd
 
-    frames = [run.metrics.set_index("iteration", drop=False).dropna(subset=[y]) for run in line.runs]
-    at = pd.concat([x_of(frame, x) for frame in frames], axis=1).sort_index()
-    values = pd.concat([frame[y] for frame in frames], axis=1).sort_index()
-    return at.median(axis=1), values
+    picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
+    return pd.concat(picked, axis=1).sort_index()
 
 
-def _final(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
+def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
     """Return a line's row: how its runs ended, and when they reached what was asked for; medians where several are."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
     row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label, "runs": len(final)}
@@ -114,7 +118,7 @@ def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
 Points = list[tuple[float, float]]
 
 
-def _published(line: Line, x: str, y: str) -> Iterator[tuple[str, Points]]:
+def published_points(line: Line, x: str, y: str) -> Iterator[tuple[str, Points]]:
     """Yield the published points of a line's experiments, each once, where they are of these columns."""
     if x not in COLUMNS:
         return
@@ -133,7 +137,7 @@ def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]
     """Yield a row for each published point: it, the median of the runs there, and the difference."""
     at, values = _rows(line, x, y)
     middle = values.median(axis=1)
-    for _, points in _published(line, x, y):
+    for _, points in published_points(line, x, y):
         for place, value in points:
             before = middle[at <= place]
             here = float(before.iloc[-1]) if len(before) else None
