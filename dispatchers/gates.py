@@ -128,8 +128,9 @@ class BandwidthAware(Gate):
 class Budget(Gate):
     """So many bytes an iteration on average, shared among tensors in proportion to their v̄ + ε.
 
-    Tensor t passes with probability min(1, B·(v̄_t + ε)/Σ(v̄ + ε) ÷ its bytes). The future work of Odena 2016; ε,
-    as in its eq 9, is what lets a tensor pass whose deviation is still 0.
+    Tensor t passes with probability min(1, s·(v̄_t + ε) ÷ its bytes), s such that B bytes are spent: a tensor whose
+    share exceeds it passes always, and the others share what it leaves. The future work of Odena 2016; ε, as in its
+    eq 9, is what lets a tensor pass whose deviation is still 0.
     """
 
     idea = "so many bytes an iteration, shared among tensors in proportion to their deviation"
@@ -149,11 +150,17 @@ class Budget(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> Sequence[bool]:
         """Draw for each tensor."""
-        means = [v + self.hyper.eps for v in statistics.means()]
-        total = sum(means)
+        means, sizes = [v + self.hyper.eps for v in statistics.means()], self._tensors
+        left, total, always = float(self.hyper.bytes), sum(means), set()
+        for number in sorted(range(len(sizes)), key=lambda number: sizes[number] / means[number]):
+            if left * means[number] < total * sizes[number]:
+                break
+            always.add(number)
+            left -= sizes[number]
+            total -= means[number]
         return [
-            self.uniform(number, step, client) * total * size < self.hyper.bytes * v
-            for number, (v, size) in enumerate(zip(means, self._tensors, strict=True))
+            number in always or self.uniform(number, step, client) * total * size < left * v
+            for number, (v, size) in enumerate(zip(means, sizes, strict=True))
         ]
 
 

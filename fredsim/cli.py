@@ -32,6 +32,8 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted k
 Root = Annotated[
     Path | None, typer.Option("--data-root", help="Where data files are kept [FREDSIM_DATA, else the user's cache].")
 ]
+By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
+InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
 class What(StrEnum):
@@ -53,6 +55,9 @@ def run(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The folder of results [results/NAME].")] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip the runs of a sweep that have finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
@@ -65,7 +70,7 @@ def run(
 
     plan = expand(open_source(file), overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
-    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, show=show)
+    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
     if not quiet:
         report(plan, loaded)
     raise typer.Exit(exit_code(plan, loaded))
@@ -165,10 +170,8 @@ def plot(
         Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
     ] = None,
     kind: Annotated[str, typer.Option(help="curves, ends, staleness, copies or probe.")] = "curves",
-    by: Annotated[
-        list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")
-    ] = None,
-    panel: Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")] = None,
+    by: By = None,
+    panel: InPanel = None,
     x: Annotated[
         str | None, typer.Option("--x", help="iterations, updates, bytes; of ends also pushes, fetches, a key.")
     ] = None,
@@ -214,6 +217,20 @@ def plot(
         print_table(table.printed())
     for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
         typer.echo(path)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="An HTML file.")] = Path("report.html"),
+    by: By = None,
+    panel: InPanel = None,
+) -> None:
+    """Write one page of recorded runs that needs no network: tables, curves to explore, configuration, digests."""
+    from fredsim.report import report as write
+
+    write(folders, output, by, [] if panel == ["none"] else panel)
+    typer.echo(output)
 
 
 def _without_output(words: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,19 @@ from ruamel.yaml.reader import ReaderError
 
 from fredsim.errors import ConfigError
 
-__all__ = ["Document", "assign", "dump_yaml", "flatten", "parse_override", "read_document"]
+__all__ = ["Document", "assign", "dump_yaml", "flatten", "heading_of", "parse_override", "read_document"]
 
 Key = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data and where its parts stand: the place, such as `file.yaml:12`, of each key."""
+    """Plain data, where its parts stand (the place, such as `file.yaml:12`, of each key), and the comment above it."""
 
     data: dict[str, Any]
     source: str = "experiment"
     places: Mapping[Key, str] = field(default_factory=dict)
+    heading: str = ""
 
     def place(self, key: Key) -> str:
         """Return where a key stands, or the nearest part around it that stands anywhere."""
@@ -49,7 +51,12 @@ def read_document(path: Path) -> Document:
         raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
     places: dict[Key, str] = {}
     data = _plain(loaded, (), str(path), places)
-    return Document(data, str(path), places)
+    return Document(data, str(path), places, heading_of(text))
+
+
+def heading_of(text: str) -> str:
+    """Return the lines of comment that a YAML text begins with."""
+    return "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -4,7 +4,8 @@ FredsimError            base: the command line prints the message alone and exit
 ├── ConfigError         an experiment, an override or a hyper-parameter is not valid
 ├── DataError           a data set is missing, damaged or does not fit the experiment
 ├── OutputError         a results folder cannot be written or read, or holds something else
-└── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
+├── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
+└── ClusterError        a Dask cluster cannot be reached, does not fit, or was lost
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError", "nearest"]
+__all__ = ["ClusterError", "ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError", "nearest"]
 
 
 class FredsimError(Exception):
@@ -33,6 +34,10 @@ class OutputError(FredsimError):
 
 class SimulationError(FredsimError):
     """A server or a dispatcher broke its contract during a run."""
+
+
+class ClusterError(FredsimError):
+    """A Dask cluster cannot be reached, does not fit, or was lost."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -101,13 +101,14 @@ def execute(
     observer: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     label: str = "",
+    heading: str = "",
     until: int | None = None,
     share: int | None = None,
 ) -> None:
     """Run one experiment into its folder.
 
-    `until` ends it after that many iterations, as an interrupt would have; `share` is its number of threads where the
-    experiment gives none.
+    `heading`, lines of comment, stand above its configuration; `until` ends it after that many iterations, as an
+    interrupt would have; `share` is its number of threads where the experiment gives none.
     """
     observer = observer or Silent()
     notices.compiling = observer.compiling
@@ -119,7 +120,7 @@ def execute(
     try:
         run_length = length if until is None else Length(until, None)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop, run_length)
-        claim(folder, "config.yaml", dump_yaml(experiment.plain()))
+        claim(folder, "config.yaml", heading + dump_yaml(experiment.plain()))
         # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
         for name in ("summary.json", "metrics.csv", "probe.csv"):
             (folder / name).unlink(missing_ok=True)

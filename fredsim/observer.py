@@ -76,6 +76,10 @@ class Show(Protocol):
         """Take note that a run has failed."""
         ...
 
+    def note(self, text: str) -> None:
+        """Take note of what has happened to a sweep."""
+        ...
+
 
 class SilentShow:
     """Watches nothing."""
@@ -94,4 +98,7 @@ class SilentShow:
         return Silent()
 
     def failed(self, label: str, error: str) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
         """Do nothing."""

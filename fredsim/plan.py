@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -64,12 +64,13 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a document, and the document itself with its overrides."""
+    """The runs of a document, the document itself with its overrides, and the comment above it."""
 
     runs: list[PlannedRun]
     source: dict[str, Any]
     selection: Selection | None = None
     figures: Sequence[FigureChoice] = ()
+    heading: str = ""
 
     @property
     def name(self) -> str:
@@ -107,7 +108,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     Raises ConfigError, naming file, line and key, for the first run that is not valid.
     """
     data, places = copy.deepcopy(document.data), dict(document.places)
-    document = Document(data, document.source, places)
+    document = replace(document, data=data, places=places)
     last: list[tuple[str, Any]] = []
     overridden: set[tuple[int | str, ...]] = set()
     sweep, cases = _grid(document)
@@ -147,7 +148,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     source = dict(data)
     if last:
         source["overrides"] = dict(last)
-    plan = Plan(runs, source, _selection(document), figures)
+    plan = Plan(runs, source, _selection(document), figures, document.heading)
     if plan.selection is not None:
         try:
             check_selection(plan.selection, plan.axes)

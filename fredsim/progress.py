@@ -103,6 +103,10 @@ class Bars:
         self.reports.failed(label, error)
         self.count()
 
+    def note(self, text: str) -> None:
+        """Say it."""
+        self.reports.say(text)
+
     def count(self) -> None:
         """Show how many runs have ended, and how many of them badly."""
         counts = self.reports.counts
@@ -175,6 +179,10 @@ class Lines:
     def failed(self, label: str, error: str) -> None:
         """Say why a run failed."""
         self.reports.failed(label, error)
+
+    def note(self, text: str) -> None:
+        """Say it."""
+        self.reports.say(text)
 
 
 class LineRun:

@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from fredsim.cluster import Cluster
 from fredsim.errors import ConfigError
 from fredsim.execution import execute
 from fredsim.experiment import located
@@ -28,6 +29,7 @@ def run(
     data_root: str | os.PathLike[str] | None = None,
     resume: bool = False,
     jobs: int = 1,
+    dask: str | None = None,
 ) -> Result | Results:
     """Run an experiment or a sweep and return its result.
 
@@ -38,15 +40,17 @@ def run(
         data_root: where data files are kept; see fredsim.datasets.data_root.
         resume: skip the runs of a sweep that have finished.
         jobs: how many runs of a sweep are done side by side, each in a process of its own; no bit depends on it.
+        dask: the address of a Dask scheduler whose workers do the runs of a sweep instead; nor does any on this.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
     Raises:
         ConfigError: the experiment is not valid. DataError: its data is missing or damaged. OutputError: the folder
         holds another experiment. SimulationError: the server or dispatcher of a single run broke its contract.
+        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
 
     """
-    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs)
+    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
 
 
 def run_plan(
@@ -56,19 +60,25 @@ def run_plan(
     root: str | os.PathLike[str] | None = None,
     resume: bool = False,
     jobs: int = 1,
+    dask: str | None = None,
     show: Show | None = None,
 ) -> Result | Results:
     """Run what a plan holds; see `run`."""
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}; it must be 1 at least")
+    if dask is not None and jobs > 1:
+        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
+    if dask is not None and not plan.is_sweep:
+        raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     folder = Path(out) if out is not None else Path("results") / plan.name
     with stop_on_interrupt() as stop, show or SilentShow() as show:
         if plan.is_sweep:
-            run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, show=show, stop=stop)
+            with Cluster(dask) if dask is not None else nullcontext() as cluster:
+                run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
             return Results(folder)
         (planned,) = plan.runs
         try:
-            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop)
+            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
         except ConfigError as error:  # what shows only beside the data
             raise located(error, planned.origin) from None
         return Result(folder)

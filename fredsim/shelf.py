@@ -41,7 +41,12 @@ class Limits:
 
 
 def mapped(folder: Path | None, size: int) -> mmap.mmap:
-    """Return `size` bytes of a new, nameless file, zeros, in a folder or where temporary files are kept."""
+    """Return `size` bytes of a new, nameless file, zeros, in a folder or where temporary files are kept.
+
+    Of a folder that is still to be made, the nearest one above it that there is.
+    """
+    if folder is not None:
+        folder = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     with tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(size)
         return mmap.mmap(file.fileno(), size)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fredsim.cluster import Cluster
 from fredsim.document import dump_yaml, flatten
 from fredsim.errors import ConfigError, FredsimError, OutputError
 from fredsim.execution import claim, execute, finished
@@ -49,6 +50,7 @@ def run_sweep(
     root: str | os.PathLike[str] | None,
     resume: bool,
     jobs: int,
+    cluster: Cluster | None,
     show: Show,
     stop: Callable[[], bool],
 ) -> None:
@@ -62,7 +64,7 @@ def run_sweep(
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
     check_data(plan, root)
-    claim(folder, "sweep.yaml", dump_yaml(plan.source))
+    claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
     tables, tasks = Tables(plan, folder, names), []
     for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
         if resume and finished(folder / name, planned.experiment):
@@ -82,7 +84,9 @@ def run_sweep(
             tables.add(task.number)
         tables.write()
 
-    if min(jobs, len(tasks)) > 1:
+    if cluster is not None:
+        cluster.run(tasks, show, stop, ended)
+    elif min(jobs, len(tasks)) > 1:
         from fredsim.workers import run_side_by_side
 
         run_side_by_side(tasks, jobs, show, stop, ended)

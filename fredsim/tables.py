@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from fredsim.errors import OutputError
 
-__all__ = ["PUBLISHED", "Table", "write_files"]
+__all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
 PUBLISHED = "Published and here"  # the title of the tables that compare
 
@@ -37,13 +37,13 @@ class Table:
             text = any(isinstance(row.get(name), str) for row in self.rows)
             table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
         for row in self.rows:
-            table.add_row(*(_short(row.get(name)) for name in self.columns))
+            table.add_row(*(short(row.get(name)) for name in self.columns))
         return table
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
         lines = [self.columns, ["---"] * len(self.columns)]
-        lines += [[_short(row.get(name)).replace("|", "\\|") for name in self.columns] for row in self.rows]
+        lines += [[short(row.get(name)).replace("|", "\\|") for name in self.columns] for row in self.rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -67,7 +67,8 @@ def write_files(figure: Path, tables: Sequence[Table], caption: str, command: st
     return [table, page]
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as text, with a few digits."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):

@@ -11,14 +11,14 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
 
 from fredsim.errors import FredsimError
 from fredsim.recorder import Row
 
-__all__ = ["STOP", "main"]
+__all__ = ["STOP", "Teller", "main"]
 
 STOP = "stop"  # what is sent instead of a task
 MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
@@ -27,40 +27,34 @@ MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
 class Teller:
     """An observer who passes on what it is told."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
+    def __init__(self, tell: Callable[..., None], seconds: float) -> None:
+        """Pass on names and their arguments by `tell`; how far a run is, no more often than in so many seconds."""
+        self._tell = tell
+        self._seconds = seconds
         self._told = 0.0
-
-    def tell(self, *message: object) -> None:
-        """Send a message: a name and its arguments."""
-        try:
-            pickle.dump(message, self._out)
-            self._out.flush()
-        except BrokenPipeError:  # nobody listens any more
-            os._exit(1)
 
     def compiling(self) -> None:
         """Pass it on."""
-        self.tell("compiling")
+        self._tell("compiling")
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Pass it on."""
-        self.tell("begin", label, iterations, updates)
+        self._tell("begin", label, iterations, updates)
 
     def advance(self, iteration: int, timestamp: int) -> None:
         """Pass it on, now and then."""
         now = time.perf_counter()
-        if now - self._told >= MESSAGE_SECONDS:
+        if now - self._told >= self._seconds:
             self._told = now
-            self.tell("advance", iteration, timestamp)
+            self._tell("advance", iteration, timestamp)
 
     def row(self, row: Row) -> None:
         """Pass it on."""
-        self.tell("row", row)
+        self._tell("row", row)
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Pass it on."""
-        self.tell("end", label, dict(summary))
+        self._tell("end", label, dict(summary))
 
 
 def main(jobs: int) -> None:
@@ -89,7 +83,15 @@ def main(jobs: int) -> None:
                 tasks.put(task)
 
     threading.Thread(target=listen, daemon=True).start()
-    teller = Teller(outgoing)
+
+    def tell(*message: object) -> None:
+        try:
+            pickle.dump(message, outgoing)
+            outgoing.flush()
+        except BrokenPipeError:  # nobody listens any more
+            os._exit(1)
+
+    teller = Teller(tell, MESSAGE_SECONDS)
     share = max(1, default_threads() // jobs)
     while True:
         task = tasks.get()
@@ -101,4 +103,4 @@ def main(jobs: int) -> None:
             )  # fmt: skip
         except FredsimError as error:
             failure = error
-        teller.tell("done", failure)
+        tell("done", failure)

@@ -138,7 +138,8 @@ class CudaEngine(CudaOperations):
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
         """Compute all minibatches together; the gradients stay on the device."""
-        addresses = self.on_device([self._address(params) for params in held], torch.int64)
+        there = [self.taken(params) for params in held]  # held until the losses are back: kernels know addresses only
+        addresses = self.on_device([params.data_ptr() for params in there], torch.int64)
         gradients, losses = self.queue(addresses, self.on_device(rows, torch.int32))
         return DeviceArray(gradients), losses.cpu().numpy()
 
@@ -214,9 +215,6 @@ class CudaEngine(CudaOperations):
     def _place(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         """Put a split on the device: its inputs and labels."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
-
-    def _address(self, params: Any) -> int:
-        return int(self.taken(params).data_ptr())
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
         """Evaluate a part of the data set in one go."""

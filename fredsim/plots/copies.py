@@ -12,7 +12,7 @@ from fredsim.plots.drawing import Drawing, Kind, Options, share_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.tables import Table
 
-__all__ = ["COPIES"]
+__all__ = ["COPIES", "final_row"]
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -31,13 +31,14 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel(f"potential {copies} (copies)")
         axes.set_ylabel(f"{copies} (copies)")
     caption = "Copies that passed the gates against those that could have been made; grey: all pass."
-    return Drawing(caption, [Table([_row(line) for line in panels[0].lines])])
+    return Drawing(caption, [Table([final_row(line) for line in panels[0].lines])])
 
 
 COPIES = Kind("copies made against potential copies, pushes and fetches", draw, axes=2)
 
 
-def _row(line: Line) -> dict[str, Any]:
+def final_row(line: Line) -> dict[str, Any]:
+    """Return a line's row: copies, their shares, bytes and the error at the end; medians of its runs."""
     last = [run.metrics.iloc[-1] for run in line.runs]
     row: dict[str, Any] = {"line": line.label, "runs": len(last)}
     for copies in ("pushes", "fetches"):

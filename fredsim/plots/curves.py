@@ -6,7 +6,7 @@ Runs of one line are drawn as their median and a band from the smallest to the l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from fredsim.tables import PUBLISHED, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVES"]
+__all__ = ["CURVES", "by_iteration", "final_row"]
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -50,7 +50,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         parts.append("×: a run diverged.")
     if sources:
         parts.append(f"Circles: published ({'; '.join(sources)}).")
-    tables = [Table([_final(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
+    tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
@@ -75,15 +75,19 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     """Return a line's x and its runs' values, a column a run, by iteration; x is the median of the runs'."""
+    at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
+    return at.median(axis=1), by_iteration(line, lambda metrics: metrics[y].dropna())
+
+
+def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
+    """Return what is picked from the metrics of a line's runs, a column a run."""
     import pandas as pd
 
-    frames = [run.metrics.set_index("iteration", drop=False).dropna(subset=[y]) for run in line.runs]
-    at = pd.concat([x_of(frame, x) for frame in frames], axis=1).sort_index()
-    values = pd.concat([frame[y] for frame in frames], axis=1).sort_index()
-    return at.median(axis=1), values
+    picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
+    return pd.concat(picked, axis=1).sort_index()
 
 
-def _final(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
+def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
     """Return a line's row: how its runs ended, and when they reached what was asked for; medians where several are."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
     row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label, "runs": len(final)}

@@ -10,7 +10,7 @@ from fredsim.document import flatten
 from fredsim.errors import ConfigError, nearest
 from fredsim.results import Result
 
-__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "flat_config", "group", "labels"]
+__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels"]
 
 # Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -45,6 +45,18 @@ class Panel:
 def labels(results: Sequence[Result]) -> list[str]:
     """Return a label a run: the server's name, and every other value in which the runs differ."""
     return _texts([flat_config(result) for result in results])
+
+
+def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
+    """Return the dotted keys in which runs that have them differ, and their values."""
+    flat = [flat_config(result) for result in results]
+    differing = _differing(flat, present=True)
+    found: dict[str, dict[str, Any]] = {}
+    for config in flat:
+        for key, value in config.items():
+            if key in differing:
+                found.setdefault(key, {})[repr(value)] = value
+    return {key: list(values.values()) for key, values in found.items()}
 
 
 def group(

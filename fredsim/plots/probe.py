@@ -6,10 +6,11 @@ The table has its rank correlation (Spearman's) with each measure that a strateg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from fredsim.plots.drawing import Drawing, Kind, Options, X
 from fredsim.plots.groups import Line, Panel
@@ -18,10 +19,9 @@ from fredsim.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROBE"]
+__all__ = ["PROBE", "Quartiles", "quartiles", "rank_row"]
 
-THROUGH = 20  # parts of the training
-GROUPS = 10  # parts of the probes, by τ
+PARTS = {"iteration": 20, "staleness": 10}  # of the training, and of the probes by τ
 BANDS = 3  # more bands than that hide each other
 PLACES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}  # all other columns are proxies
 
@@ -33,10 +33,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     rows = []
     for line in panels[0].lines:
         probes = pd.concat([run.probe for run in line.runs])
-        for axes, column, parts in zip(grid, ("iteration", "staleness"), (THROUGH, GROUPS), strict=True):
-            ordered = probes.sort_values([column, "iteration"], kind="stable")
-            _draw(axes, line, ordered, column, parts, banded=len(panels[0].lines) <= BANDS)
-        rows.append(_row(line, probes))
+        for axes, column in zip(grid, PARTS, strict=True):
+            x, low, middle, high = quartiles(probes, column)
+            axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
+            if len(panels[0].lines) <= BANDS:
+                axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
+        rows.append(rank_row(line, probes))
     for axes, name in zip(grid, (X["iterations"], "staleness τ (updates)"), strict=True):
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
@@ -47,7 +49,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     grid[0].set_ylabel("B-staleness (norm of a gradient)")
     caption = (
         "B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches (Odena 2016, eq 3): "
-        f"medians of {THROUGH} parts of the training on the left, of {GROUPS} parts of the probes by τ on the right."
+        f"medians of {PARTS['iteration']} parts of the training on the left, of {PARTS['staleness']} parts of the "
+        "probes by τ on the right."
     )
     banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
     return Drawing(f"{caption}{banded}", [Table(rows)])
@@ -56,18 +59,25 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
 
 
-def _draw(axes: Axes, line: Line, probes: pd.DataFrame, column: str, parts: int, *, banded: bool) -> None:
-    """Draw the medians of so many parts of the probes, which are in order of the column."""
-    at, values = (probes[name].to_numpy() for name in (column, "b_staleness"))
-    where = np.array_split(np.arange(len(at)), min(parts, len(at)))
-    x = [np.median(at[part]) for part in where]
-    low, middle, high = np.array([np.nanpercentile(values[part], [25, 50, 75]) for part in where]).T
-    axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
-    if banded:
-        axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
+class Quartiles(NamedTuple):
+    """Of parts of the probes: their medians of a column, and the quartiles and medians of the B-staleness."""
+
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    high: NDArray[np.float64]
 
 
-def _row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
+def quartiles(probes: pd.DataFrame, column: str) -> Quartiles:
+    """Return those of the parts, each of as many probes, in order of `iteration` or `staleness`."""
+    ordered = probes.sort_values([column, "iteration"], kind="stable")
+    at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
+    where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
+    x = np.array([np.median(at[part]) for part in where])
+    return Quartiles(x, *np.array([np.nanpercentile(values[part], [25, 50, 75]) for part in where]).T)
+
+
+def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
     """Return a line's medians, and how well each proxy ranks its probes."""
     true = probes["b_staleness"]
     row: dict[str, Any] = {

@@ -1,0 +1,210 @@
+"""Sweeps on a Dask cluster of real processes: the same files as `--jobs`, and what a lost worker costs."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fredsim
+from fredsim.errors import ConfigError
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+OWN = """
+import os
+import signal
+from pathlib import Path
+import numpy as np
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        if self.lr == 0.3:
+            raise ValueError("too much")
+        if self.lr == 0.4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.params -= np.float32(self.lr) * grad
+"""
+
+
+class Cluster:
+    """A scheduler and its workers, processes in the current folder."""
+
+    def __init__(self) -> None:
+        self.processes = [self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", "at.json")]
+        self.address = str(json.loads(self._awaited(Path("at.json")))["address"])
+
+    def work(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *words, **environment))
+        return self.processes[-1]
+
+    def _start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        with open("dask.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dask", *words, "--no-dashboard"],
+                stderr=log,
+                stdout=log,
+                env=os.environ | environment,
+                start_new_session=True,
+            )
+
+    def _awaited(self, path: Path) -> str:
+        limit = time.monotonic() + 60
+        while not path.exists() or not path.read_text(encoding="utf-8").endswith("}"):
+            assert time.monotonic() < limit, Path("dask.log").read_text(encoding="utf-8")
+            time.sleep(0.02)
+        return path.read_text(encoding="utf-8")
+
+    def close(self) -> None:
+        """End them all."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(small_yaml: Path) -> Iterator[Cluster]:
+    """A cluster without workers, in the folder of `small_yaml`."""
+    del small_yaml  # which has changed to its folder
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_cluster_changes_no_bit(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    cluster.work()
+    cluster.work()
+    words = ("run", small_yaml, "probe={every: 10}", "sweep={server.lr: [0.1, 1.0e+30, 0.05], seed: [0, 1]}")
+    assert command(*words, "--quiet", "--jobs", 2, "--out", "jobs") == (0, "", "")
+    code, output, messages = command(*words, "--dask", cluster.address, "--out", "dask")
+    assert code == 0
+    assert output.count("finished") == 4
+    assert messages.count(": finished after 50 iterations") == 4
+    assert messages.count(": diverged after") == 2
+    for path in Path("jobs").rglob("*"):
+        if path.is_file() and path.name != "summary.json":
+            assert path.read_bytes() == Path("dask", path.relative_to("jobs")).read_bytes()
+    assert command("compare", "jobs", "dask")[0] == 0
+    assert not list(Path("dask").rglob("*.part"))
+    written = Path("dask/runs.csv").read_bytes()
+    assert command(*words, "--dask", cluster.address, "--out", "dask", "--resume", "--quiet") == (0, "", "")
+    assert Path("dask/runs.csv").read_bytes() == written
+
+
+def test_a_run_has_the_threads_of_its_worker(small_yaml: Path, cluster: Cluster) -> None:
+    cluster.work("--nthreads", "3")
+    results = fredsim.run(small_yaml, ["sweep={threads: [null, 2]}"], out="out", dask=cluster.address)
+    assert [run.summary["threads"] for run in results] == [3, 2]  # type: ignore[union-attr]
+
+
+def test_a_worker_that_is_killed_costs_its_run_alone(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    killed, _ = cluster.work("--no-nanny"), cluster.work("--no-nanny")
+    words = ["run", str(small_yaml), "sweep={seed: [0, 1, 2, 3, 4, 5]}", "iterations=60000"]
+    on_cluster = [sys.executable, "-m", "fredsim", *words, "--dask", cluster.address, "--out", "dask"]
+    with subprocess.Popen(on_cluster, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        messages = ""
+        while "[2/6]" not in messages:  # both are at their second runs
+            messages += process.stderr.readline()
+        time.sleep(0.2)
+        killed.kill()
+        messages += process.stderr.read()
+    assert process.returncode == 0, messages
+    assert messages.count("was lost; seed=") == 1
+    assert messages.count("] seed=") == 6
+    assert command(*words, "--quiet", "--out", "whole") == (0, "", "")
+    assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
+
+
+def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    cluster.work()
+    cluster.work()
+    words = ["run", str(small_yaml), "sweep={seed: [0, 1, 2, 3, 4, 5]}", "iterations=60000", "--quiet"]
+    on_cluster = [*words, "--dask", cluster.address, "--out", "dask"]
+    with subprocess.Popen([sys.executable, "-m", "fredsim", *on_cluster], stderr=subprocess.PIPE) as process:
+        while not Path("dask/runs.csv").exists() or not rows(Path("dask")):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        time.sleep(0.2)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=60)
+    assert time.monotonic() - began < 10
+    assert process.returncode == 130
+    assert messages.count(b"\n") == 1
+    kept = {row["run"]: Path("dask", row["run"], "summary.json").stat().st_mtime_ns for row in rows(Path("dask"))}
+    assert 1 <= len(kept) < 6
+    assert command(*on_cluster, "--resume") == (0, "", "")
+    assert {name: Path("dask", name, "summary.json").stat().st_mtime_ns for name in kept} == kept
+    assert command(*words, "--out", "whole") == (0, "", "")
+    assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
+
+
+def test_runs_that_fail_stop_no_others(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    cluster.work()  # its nanny starts another when it is killed
+    Path("own_failing.py").write_text(OWN, encoding="utf-8")
+    words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
+    code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
+    assert code == 2
+    assert [row["status"] for row in rows(Path("out"))] == ["finished", "failed", "failed", "finished"]
+    assert "ValueError: too much (own_failing.py:" in rows(Path("out"))[1]["error"]
+    assert rows(Path("out"))[2]["error"] == "3 workers were lost while they did this run"
+    assert messages.count("was lost; lr=0.4 is done again") == 2
+
+
+def test_a_worker_of_another_version(small_yaml: Path, cluster: Cluster, command: Command, refused: Refused) -> None:
+    other = Path("other/fredsim-0.0.9.dist-info")
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: fredsim\nVersion: 0.0.9\n", encoding="utf-8")
+    cluster.work(PYTHONPATH=str(other.parent.absolute()))
+    wait_for_workers(cluster, 1)
+    words = ("run", small_yaml, "sweep={seed: [0, 1]}", "--dask", cluster.address, "--out", "out")
+    refused(*words, says=("has fredsim 0.0.9, this is", fredsim.__version__, "install the same version in both"))
+    assert not Path("out").exists()
+    cluster.work()
+    wait_for_workers(cluster, 2)
+    code, _, messages = command(*words)
+    assert code == 0
+    assert messages.count("has fredsim 0.0.9") == messages.count("; it gets no run") == 1
+
+
+def wait_for_workers(cluster: Cluster, count: int) -> None:
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(count)
+
+
+def test_what_is_refused(small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("run", small_yaml, "--out", "out")
+    sweep = "sweep={seed: [0, 1]}"
+    refused(*words, sweep, "--dask", "nowhere", says=("dask: no scheduler answers at 'nowhere'", "`dask scheduler`"))
+    monkeypatch.setattr("fredsim.cluster.CONNECT_SECONDS", 0.5)
+    refused(*words, sweep, "--dask", "tcp://127.0.0.1:1", says=("no scheduler answers at 'tcp://127.0.0.1:1' (Timed",))
+    refused(*words, "--dask", "tcp://127.0.0.1:1", says=("dask: is given; ", "this is a single run"))
+    refused(*words, sweep, "--jobs", 2, "--dask", "tcp://127.0.0.1:1", says=("jobs is 2, and dask is given",))
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    refused(*words, sweep, "--dask", "tcp://127.0.0.1:1", says=("needs Dask's distributed", "'fredsim[cluster]'"))
+    assert not Path("out").exists()
+    with pytest.raises(ConfigError):
+        fredsim.run(small_yaml, [sweep], dask="tcp://127.0.0.1:1")

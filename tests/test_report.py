@@ -1,0 +1,222 @@
+"""The page of `fredsim report`: what stands in it, that it is the same again, and what a browser makes of it."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim.document import dump_yaml
+from fredsim.results import Results
+
+go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install fredsim[report]")
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+HEADING = """\
+# Does a <b> gate cost accuracy? {{plotly}}
+#
+# A second
+# paragraph.
+"""
+OWN = """
+class Picky:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        if self.lr == 0.3:
+            raise ValueError("0.3 is </script> too much")
+        self.params -= self.lr * grad
+"""
+
+
+@pytest.fixture
+def sweep(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> Results:
+    """A recorded sweep with gates, a probe, published points, several seeds and a run that diverged."""
+    changes = {
+        "dispatcher": {"push": {"every": 2}},
+        "server": {"name": "fasgd", "lr": 0.1},
+        "evaluation": {"every": 10},
+        "probe": {"every": 5},
+        "published": {"source": "A </script> & B", "series": [{"where": {"server.lr": 0.1}, "points": [[40, 0.5]]}]},
+        "sweep": {"server.lr": [0.1, 1.0e30], "clients.count": [8, 4], "seed": [0, 1, 2]},
+    }
+    small_yaml.write_text(HEADING + dump_yaml(digits_experiment | changes), encoding="utf-8")
+    assert command("run", small_yaml, "--quiet", "--out", "sweep") == (0, "", "")
+    results = fredsim.load("sweep")
+    assert isinstance(results, Results)
+    return results
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert found is not None
+    figures = json.loads(found[1])
+    assert isinstance(figures, dict)
+    return figures
+
+
+def test_what_stands_in_it(sweep: Results, command: Command) -> None:
+    assert command("report", "sweep", "-o", "report.html") == (0, "report.html\n", "")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert '<p class="question">Does a &lt;b&gt; gate cost accuracy? {{plotly}}</p><p>A second\nparagraph.</p>' in page
+    assert "12 runs: 6 finished, 6 diverged." in page
+    assert "<td>server.lr</td><td>0.1, 1e+30</td>" in page
+    for run in sweep:
+        assert f"<td>{run.summary['digest']}</td>" in page
+        assert f"<td>{run.folder.name}</td>" in page
+    assert page.count("<summary>FASGD, seed ") == 12
+    assert "probe: {every: 5}" in page
+    assert "Circles: published (A &lt;/script&gt; &amp; B)." in page
+    assert "<td>numerics</td><td>portable</td>" in page
+    assert page.count("* plotly.js v") == 1
+    assert [
+        tag for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page) if "src" in tag or "href" in tag
+    ] == []
+    figures = figures_of(page)
+    counts = Counter(name.partition("-")[0] for name in figures)
+    assert counts == {"curves": 2, "staleness": 2, "copies": 4, "probe": 4}
+    for figure in figures.values():
+        for trace in figure["data"]:
+            go.Scatter({key: value for key, value in trace.items() if key not in {"x", "y"}})  # knows every attribute
+
+
+def test_curves_are_medians_and_bands(sweep: Results, command: Command) -> None:
+    assert command("report", "sweep", "-o", "report.html")[0] == 0
+    figure = figures_of(Path("report.html").read_text(encoding="utf-8"))["curves-0"]
+    assert figure["panel"] == "λ = 8, µ = 3"
+    low, high, middle, published = (trace for trace in figure["data"] if trace["legendgroup"] == "FASGD, α = 0.1")
+    runs = [run.metrics for run in sweep if run.config["server"]["lr"] == 0.1 and run.config["clients"]["count"] == 8]
+    assert len(runs) == 3
+    for y in ("validation_error", "validation_loss", "train_loss"):
+        rows = [sorted(values) for values in zip(*(run[y] for run in runs), strict=True)]
+        if y == "train_loss":
+            rows = rows[1:]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        assert [trace["y"][y][-len(rows) :] for trace in (low, middle, high)] == columns
+    assert middle["x"]["iterations"] == runs[0]["iteration"].tolist()
+    pushed_and_fetched = zip(*(run["bytes_pushed"] + run["bytes_fetched"] for run in runs), strict=True)
+    assert middle["x"]["bytes"] == [sorted(row)[1] for row in pushed_and_fetched]
+    assert (published["x"], published["y"]) == ({"iterations": [40.0]}, {"validation_error": [0.5]})
+    crosses = [trace for trace in figure["data"] if trace.get("marker", {}).get("symbol") == "x"]
+    assert len(crosses) == 3
+    errors = [0.5, *(error for run in sweep for error in run.metrics["validation_error"])]
+    assert figure["y"]["validation_error"]["range"] == [min(errors), max(errors), min(errors)]  # and the least above 0
+
+
+def test_the_same_runs_give_the_same_bytes(sweep: Results, small_yaml: Path, command: Command) -> None:
+    assert command("report", "sweep", "-o", "one.html")[0] == 0
+    assert command("run", small_yaml, "--quiet", "--jobs", 2, "--out", "again/sweep") == (0, "", "")
+    assert command("report", "again/sweep", "-o", "deeper/two.html")[0] == 0
+    assert Path("one.html").read_bytes() == Path("deeper/two.html").read_bytes()
+    del sweep
+
+
+def test_one_run_and_one_that_failed(small_yaml: Path, command: Command, refused: Refused) -> None:
+    assert command("run", small_yaml, "--quiet", "--out", "single") == (0, "", "")
+    assert command("report", "single") == (0, "report.html\n", "")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "<h1>small</h1><p>1 run: 1 finished.</p></header>" in page
+    assert list(figures_of(page)) == ["curves-0", "staleness-0"]
+    Path("own_picky.py").write_text(OWN, encoding="utf-8")
+    own = ("run", small_yaml, "server.name=own_picky:Picky")
+    command(*own, "sweep={server.lr: [0.1, 0.3]}", "--quiet", "--out", "sweep")
+    assert command("report", "sweep", "single", "-o", "two.html")[0] == 0
+    page = Path("two.html").read_text(encoding="utf-8")
+    assert "3 runs: 2 finished, 1 failed." in page
+    assert "0.3 is &lt;/script&gt; too much" in page
+    command(*own, "sweep={server.lr: [0.3]}", "--quiet", "--out", "hopeless")
+    refused("report", "hopeless", says=("hopeless: all its runs failed; hopeless/runs.csv says why",))
+
+
+def test_the_opening_comment_stays_with_the_results(small_yaml: Path, command: Command) -> None:
+    text = small_yaml.read_text(encoding="utf-8")
+    words = ("run", small_yaml, "--quiet", "--out")
+    small_yaml.write_text(f"# Why?\n{text}# no heading\n", encoding="utf-8")
+    for out, sweep in (("single", "sweep=null"), ("sweep", "sweep={seed: [0, 1]}")):
+        assert command(*words, out, sweep) == (0, "", "")
+        kept = Path(out, "config.yaml" if out == "single" else "sweep.yaml")
+        assert kept.read_text(encoding="utf-8").startswith("# Why?\nname: small\n")
+    small_yaml.write_text(f"# Why, indeed?\n{text}", encoding="utf-8")  # is the same experiment
+    assert command(*words, "sweep", "sweep={seed: [0, 1]}", "--resume") == (0, "", "")
+    assert command(*words, "single") == (0, "", "")
+    assert command("verify", "single")[0] == 0
+
+
+def test_what_is_refused(small_yaml: Path, command: Command, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused("report", "nowhere", says=("nowhere: is no folder",))
+    command("run", small_yaml, "--quiet", "--out", "single")
+    refused("report", "single", "--by", "server.rl", says=("'server.rl' is no key", "did you mean 'server.lr'?"))
+    refused("report", "single", "-o", "single/config.yaml/report.html", says=("report.html: cannot be written",))
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    refused("report", "single", says=("needs plotly", "run pip install 'fredsim[report]'"))
+    assert not Path("report.html").exists()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """A headless Chromium: the one that FREDSIM_BROWSER names, else one of the system's or of playwright's."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("FREDSIM_BROWSER") or next(filter(None, map(shutil.which, names)), None)
+    with playwright.sync_playwright() as started:
+        try:
+            opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no browser: {str(error).partition(chr(10))[0]}; FREDSIM_BROWSER may name a Chromium")
+        yield opened
+        opened.close()
+
+
+def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
+    assert command("report", "sweep", "-o", "report.html")[0] == 0
+    said: list[str] = []
+    asked: list[str] = []
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.context.set_offline(True)
+    address = Path("report.html").absolute().as_uri()
+    page.goto(address)
+    page.wait_for_selector("html[data-drawn]")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390  # nothing is wider than a phone
+    rows = page.locator("#runs tbody tr")
+    assert rows.count() == len(sweep)
+    assert rows.first.is_visible()
+    assert [run.summary["digest"][:12] for run in sweep] == page.locator("#runs td:last-child").all_inner_texts()
+
+    def lines(figure: str) -> int:
+        return int(page.locator(f"#{figure} .scatterlayer .trace").count())
+
+    before = {figure: lines(figure) for figure in ("curves-0", "curves-1", "probe-0")}
+    button = page.locator(".legend button", has_text="FASGD, α = 0.1")
+    button.click()
+    page.wait_for_function(f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length < {before['curves-1']}")
+    assert {figure: before[figure] - lines(figure) for figure in before} == {"curves-0": 4, "curves-1": 4, "probe-0": 3}
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    page.wait_for_function(
+        f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length == {before['curves-1']}"
+    )
+
+    page.locator("input[value=bytes]").check()
+    page.locator("input[value=validation_loss]").check()
+    page.wait_for_function("document.querySelector('#curves-0 .ytitle').textContent == 'validation loss (nats)'")
+    assert page.locator("#curves-0 .xtitle").text_content() == "bytes pushed and fetched"
+    page.locator("input[name=log]").check()
+    page.wait_for_function("document.getElementById('curves-0').layout.yaxis.type == 'log'")
+    assert said == []
+    assert asked == [address]
