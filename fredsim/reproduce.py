@@ -45,6 +45,8 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
     items = _items(paper, only, out)
     console = Console(stderr=True)
     rows, expected = [], 0.0
+    if not console.is_terminal:
+        typer.echo("measuring …", err=True)
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for item, left, seconds in _estimates(items, root, jobs):
             rows.append({"experiment": item.name, "runs": len(item.plan.runs), "left": left, "time": duration(seconds)})

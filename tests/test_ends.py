@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
+from fredsim import figures, plots
 from fredsim.plots import Options, plot
 from fredsim.plots.groups import group
 from fredsim.results import Result
@@ -128,6 +129,10 @@ def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) 
     others = list(fredsim.run("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"]))  # type: ignore[arg-type]
     (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
     assert [line.label for line in panel.lines] == ["FASGD, none", "momentum 0.9, window"]
+
+
+def test_the_kinds_that_are_known_are_those_there_are() -> None:
+    assert tuple(plots.KINDS) == figures.KINDS
 
 
 @pytest.mark.usefixtures("swept")
