@@ -126,6 +126,8 @@ def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> N
 def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) -> None:
     (panel,) = group(swept, [C], [])
     assert [line.label for line in panel.lines] == ["fetch always", "fetch c 4.0", "fetch c 0.1"]
+    (panel,) = group(swept, ["dispatcher.fetch"], [])
+    assert [line.label for line in panel.lines] == ["fetch always", "fetch bandwidth_aware"]
     others = list(fredsim.run("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"]))  # type: ignore[arg-type]
     (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
     assert [line.label for line in panel.lines] == ["FASGD, none", "momentum 0.9, window"]

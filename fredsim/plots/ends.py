@@ -49,6 +49,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
     elif (options.x or "bytes") == "bytes":
         unit, name = in_units(max(numbers))
+    names = iter(labels([point.runs[0] for point in every]))
     rows, beside = [], []
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
@@ -63,7 +64,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                         place = _place(point.x, places, unit)
                         axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
             _draw(axes, line, points[panel.title, line.label], places, unit, options)
-            rows += [_row(panel, line, point, options) for point in points[panel.title, line.label]]
+            rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
         if places:
             axes.set_xticks(list(places.values()), list(places), rotation=60 if len(places) > 4 else 0, ha="right")
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
@@ -74,9 +75,6 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 axes.xaxis.set_minor_locator(NullLocator())
         dress_y(axes, options)
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
-    if options.axis is None:  # what the points are, where no value says it
-        for row, text in zip(rows, labels([point.runs[0] for point in every]), strict=True):
-            row["of"] = text
     tables = [Table(rows)]
     if sources:
         tables.append(Table(beside, PUBLISHED))
@@ -179,13 +177,12 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
     return " ".join(parts)
 
 
-def _row(panel: Panel, line: Line, point: Point, options: Options) -> dict[str, Any]:
-    """Return a point's row: how its runs ended, and at what cost."""
+def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
+    """Return a point's row: how its runs ended, and at what cost; its name where no value of the axis says it."""
     finals = point.finals(options.y)
     last = [run.metrics.iloc[-1] for run in point.runs]
     row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label}
-    if options.axis is not None:
-        row[options.axis] = point.x
+    row |= {"of": name} if options.axis is None else {options.axis: point.x}
     row |= {"runs": len(last), "diverged": len(last) - len(finals)}
     row[f"final {options.y}"] = median(finals) if finals else None
     if len(finals) > 1:

@@ -154,16 +154,18 @@ def _joined(keys: Sequence[str], config: Flat) -> str:
 
 
 def _instead(key: str, config: Flat) -> tuple[str, Any]:
-    """Return a key and its value; where there is none, the nearest around it that has a name or a value."""
-    above = key
-    while above and above not in config:
-        above = above.rpartition(".")[0]
-        if f"{above}.name" in config:
-            return f"{above}.name", config[f"{above}.name"]
-        inner = [one.removeprefix(f"{above}.") for one in config if one.startswith(f"{above}.")]
-        if above and inner:
-            return above, inner[0].partition(".")[0]
-    return (above, config[above]) if above else (key, "none")
+    """Return a key and its value; where there is none, what it holds, or the nearest around it that has something."""
+    at = key
+    while at:
+        if at in config:
+            return at, config[at]
+        if f"{at}.name" in config:
+            return f"{at}.name", config[f"{at}.name"]
+        inner = [one.removeprefix(f"{at}.") for one in config if one.startswith(f"{at}.")]
+        if inner:
+            return at, inner[0].partition(".")[0]
+        at = at.rpartition(".")[0]
+    return key, "none"
 
 
 def _text(key: str, value: Any) -> str:
