@@ -31,14 +31,13 @@ def same(one: Result, other: Result) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("path", ["queued", "snapshots"])
 @pytest.mark.parametrize("changes", [
     {},
-    {"window": 2, "dispatcher": {"name": "uniform", "wait": False}},
-    {"clients": {"count": 3, "batch_size": 70, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 6},
+    {"window": 2, "dispatcher": {"name": "uniform", "wait": False}, "clients": {"count": 6, "batch_size": 3}},
+    {"clients": {"count": 3, "batch_size": 70, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 3},
     {"clients": {"count": 30, "batch_size": 1}, "model": {"hidden": []}},
 ], ids=["plain", "no waiting", "large minibatches", "softmax regression"])  # fmt: skip
-def test_digits(path: str, changes: dict[str, Any], simulate: Simulate) -> None:
+def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
     server = {"name": "fasgd", "lr": 0.005}
     base = {"iterations": ON_DIGITS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
     base["evaluation"] = {"every": 7}
@@ -46,7 +45,7 @@ def test_digits(path: str, changes: dict[str, Any], simulate: Simulate) -> None:
     assert cuda.summary["path"] == "queued"
     same(numba, numpy)
     same(numba, cuda)
-    same(numba, simulate({**base, "backend": "cuda", "path": path}))
+    same(numba, simulate({**base, "backend": "cuda", "path": "snapshots"}))
 
 
 @needs_triton
@@ -83,7 +82,7 @@ EXCHANGES: dict[str, dict[str, Any]] = {
 @needs_triton
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_what_clients_and_servers_exchange(name: str, simulate: Simulate) -> None:
-    iterations = 16 if INTERPRETED else 200
+    iterations = 12 if INTERPRETED else 200
     base = {"iterations": iterations, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
     one, other = simulate(base), simulate({**base, "backend": "cuda"})
     same(one, other)
