@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 import fredsim
 from fredsim import cli
@@ -30,6 +32,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+OWN = """
+import os
+import numpy as np
+
+
+class {name}:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+{lines}        self.params -= np.float32(self.lr) * grad
+"""
+
+
+@pytest.fixture
+def own_server() -> Callable[..., str]:
+    """Return the text of a module with a server of a user's own, which runs these lines before each step."""
+
+    def text(lines: str = "", name: str = "Plain") -> str:
+        return OWN.format(name=name, lines=textwrap.indent(lines, " " * 8))
+
+    return text
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from fredsim.results import Result
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
+OwnServer = Callable[..., str]
 
 needs_triton = pytest.mark.skipif(
     not all(__import__("importlib").util.find_spec(name) for name in ("torch", "triton")),
@@ -100,26 +101,12 @@ def test_an_average_kept_on_the_host(simulate: Simulate) -> None:
     assert one.summary["experiment"] == other.summary["experiment"]
 
 
-OWN = """
-import numpy as np
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = np.float32(lr)
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        assert type(grad) is np.ndarray and grad.flags.c_contiguous
-        self.params -= self.lr * grad
-"""
-
-
 @needs_triton
-def test_a_server_of_ones_own(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_on_cuda.py").write_text(OWN, encoding="utf-8")
+def test_a_server_of_ones_own(
+    simulate: Simulate, own_server: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = own_server("assert type(grad) is np.ndarray and grad.flags.c_contiguous\n")
+    (tmp_path / "own_on_cuda.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     base = {"iterations": 10, "server": {"name": "own_on_cuda:Plain", "lr": 0.1}}
     same(simulate(base), simulate({**base, "backend": "cuda"}))

@@ -19,27 +19,13 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed: 
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
+OwnServer = Callable[..., str]
 
-OWN = """
-import os
-import signal
-from pathlib import Path
-import numpy as np
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        if self.lr == 0.3:
-            raise ValueError("too much")
-        if self.lr == 0.4:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.params -= np.float32(self.lr) * grad
+FAILING = """\
+if self.lr == 0.3:
+    raise ValueError("too much")
+if self.lr == 0.4:
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -162,9 +148,11 @@ def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster
     assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
 
 
-def test_runs_that_fail_stop_no_others(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+def test_runs_that_fail_stop_no_others(
+    small_yaml: Path, own_server: OwnServer, cluster: Cluster, command: Command
+) -> None:
     cluster.work()  # its nanny starts another when it is killed
-    Path("own_failing.py").write_text(OWN, encoding="utf-8")
+    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
     code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
     assert code == 2

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -25,20 +24,6 @@ def swept(small_yaml: Path) -> list[Result]:
     """Three gates and two seeds of FASGD."""
     words = [f"sweep={{dispatcher.fetch: {GATES}, seed: [0, 1]}}", "server={name: fasgd, lr: 0.01}"]
     return list(fredsim.run(small_yaml, [*words, "evaluation.every=25"], out="swept"))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
-        figures.append(self)
-        save(self, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return figures
 
 
 def finals(runs: list[Result]) -> list[float]:

@@ -6,7 +6,6 @@ import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,20 +42,6 @@ def swept(small_yaml: Path) -> list[Result]:
     small_yaml.write_text(f"{text}evaluation: {{every: 10}}\nsweep: {{server: {servers}, seed: [0, 1]}}\n", "utf-8")
     results = fredsim.run(small_yaml, ["probe.every=5"], out="swept")
     return list(results)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
-        figures.append(self)
-        save(self, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return figures
 
 
 def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure]) -> None:

@@ -20,6 +20,7 @@ go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
+OwnServer = Callable[..., str]
 
 HEADING = """\
 # Does a <b> gate cost accuracy? {{plotly}}
@@ -27,18 +28,9 @@ HEADING = """\
 # A second
 # paragraph.
 """
-OWN = """
-class Picky:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        if self.lr == 0.3:
-            raise ValueError("0.3 is </script> too much")
-        self.params -= self.lr * grad
+PICKY = """\
+if self.lr == 0.3:
+    raise ValueError("0.3 is </script> too much")
 """
 
 
@@ -124,13 +116,15 @@ def test_the_same_runs_give_the_same_bytes(sweep: Results, small_yaml: Path, com
     del sweep
 
 
-def test_one_run_and_one_that_failed(small_yaml: Path, command: Command, refused: Refused) -> None:
+def test_one_run_and_one_that_failed(
+    small_yaml: Path, own_server: OwnServer, command: Command, refused: Refused
+) -> None:
     assert command("run", small_yaml, "--quiet", "--out", "single") == (0, "", "")
     assert command("report", "single") == (0, "report.html\n", "")
     page = Path("report.html").read_text(encoding="utf-8")
     assert "<h1>small</h1><p>1 run: 1 finished.</p></header>" in page
     assert list(figures_of(page)) == ["curves-0", "staleness-0"]
-    Path("own_picky.py").write_text(OWN, encoding="utf-8")
+    Path("own_picky.py").write_text(own_server(PICKY, "Picky"), encoding="utf-8")
     own = ("run", small_yaml, "server.name=own_picky:Picky")
     command(*own, "sweep={server.lr: [0.1, 0.3]}", "--quiet", "--out", "sweep")
     assert command("report", "sweep", "single", "-o", "two.html")[0] == 0

@@ -16,26 +16,14 @@ from fredsim.results import Results
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
+OwnServer = Callable[..., str]
 
-OWN = """
-import os
-import numpy as np
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        print("a server may print")
-        if self.lr == 0.3:
-            raise ValueError("too much")
-        if self.lr == 0.4:
-            os._exit(7)
-        self.params -= np.float32(self.lr) * grad
+FAILING = """\
+print("a server may print")
+if self.lr == 0.3:
+    raise ValueError("too much")
+if self.lr == 0.4:
+    os._exit(7)
 """
 
 
@@ -104,8 +92,10 @@ def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: 
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_that_fails_does_not_stop_the_rest(jobs: int, small_yaml: Path, command: Command) -> None:
-    Path("own_failing.py").write_text(OWN, encoding="utf-8")
+def test_a_run_that_fails_does_not_stop_the_rest(
+    jobs: int, small_yaml: Path, own_server: OwnServer, command: Command
+) -> None:
+    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("run", small_yaml, "server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
     code, output, messages = command(*words, "--jobs", jobs)
     assert code == 2
@@ -117,14 +107,14 @@ def test_a_run_that_fails_does_not_stop_the_rest(jobs: int, small_yaml: Path, co
     results = fredsim.load("out")
     assert isinstance(results, Results)
     assert [result.config["server"]["lr"] for result in results] == [0.1, 0.2]
-    Path("own_failing.py").write_text(OWN.replace("== 0.3", "== 0.35"), encoding="utf-8")
+    Path("own_failing.py").write_text(own_server(FAILING).replace("== 0.3", "== 0.35"), encoding="utf-8")
     del sys.modules["own_failing"]
     assert command(*words, "--jobs", jobs, "--resume")[0] == 0
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
 
 
-def test_nothing_but_failures(small_yaml: Path, command: Command, refused: Refused) -> None:
-    Path("own_hopeless.py").write_text(OWN, encoding="utf-8")
+def test_nothing_but_failures(small_yaml: Path, own_server: OwnServer, command: Command, refused: Refused) -> None:
+    Path("own_hopeless.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("server.name=own_hopeless:Plain", "sweep={server.lr: [0.3]}")
     assert command("run", small_yaml, *words, "--out", "out")[0] == 2
     refused("plot", "out", says=("out: all its runs failed; out/runs.csv says why",))
@@ -133,8 +123,8 @@ def test_nothing_but_failures(small_yaml: Path, command: Command, refused: Refus
     assert (len(results), results.failures[0][1].count("ValueError: too much")) == (0, 1)
 
 
-def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, command: Command) -> None:
-    Path("own_dying.py").write_text(OWN, encoding="utf-8")
+def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    Path("own_dying.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("server.name=own_dying:Plain", "sweep={server.lr: [0.4, 0.1, 0.2, 0.05]}")
     code, _, messages = command("run", small_yaml, *words, "--quiet", "--jobs", 2, "--out", "out")
     assert code == 2
