@@ -50,6 +50,21 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
 
 
 @needs_triton
+def test_more_than_a_block_can_hold(simulate: Simulate, tmp_path: Path) -> None:
+    """Of inputs, of hidden units and of samples: each more than one program takes."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((1600, 1030)).astype(np.float32), rng.integers(0, 2, 1600)
+    np.savez(tmp_path / "wide.npz", x_train=x, y_train=y, x_test=x[:3], y_test=y[:3])
+    base = {
+        "iterations": 1,
+        "data": {"name": f"npz:{tmp_path / 'wide.npz'}", "train": 4, "validation": 1100},
+        "model": {"hidden": [1040]},
+        "clients": {"count": 2, "batch_size": 2},
+    }
+    same(simulate(base), simulate({**base, "backend": "cuda"}))
+
+
+@needs_triton
 @pytest.mark.parametrize("server", ["asgd", "fasgd"])
 def test_mnist(server: str, simulate: Simulate, mnist_root: Path) -> None:
     del mnist_root

@@ -41,5 +41,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, 
 
 
 def tile(length: int, most: int) -> int:
-    """Return how many elements a program takes at once, a power of two: the interpreter likes them in one go."""
-    return min(1 << max(0, length - 1).bit_length(), 4096 if INTERPRETED else most)
+    """Return how many elements a program takes at once, a power of two.
+
+    The interpreter likes them in one go: as many as two of these may be, by Triton's limit of 2²⁰ for a block.
+    """
+    return min(1 << max(0, length - 1).bit_length(), 1024 if INTERPRETED else most)
