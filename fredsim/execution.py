@@ -20,7 +20,7 @@ from fredsim import notices
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
-from fredsim.experiment import Experiment, resolve
+from fredsim.experiment import Experiment
 from fredsim.foreseen import make_simulation
 from fredsim.observer import Observer, Silent
 from fredsim.prepared import Prepared, prepare
@@ -28,6 +28,7 @@ from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
 from fredsim.recorder import METRICS, Recorder, Row, write_histogram
 from fredsim.registry import build
+from fredsim.resolution import resolve
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage

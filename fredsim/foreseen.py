@@ -13,7 +13,8 @@ from fredsim.backends import FusedEngine, Machine, NativeEngine, QueueingEngine,
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
-from fredsim.simulation import Diverged, Length, Parts, Simulation, Snapshots
+from fredsim.simulation import Diverged, Length, Parts, Simulation
+from fredsim.snapshots import Snapshots
 
 __all__ = ["Fused", "Queued", "WorkInHand", "make_simulation"]
 

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from fredsim.document import Document, assign, flatten, parse_override, read_document
 from fredsim.errors import ConfigError, nearest
-from fredsim.experiment import Experiment, Origin, problems_at, resolve
+from fredsim.experiment import Experiment
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
+from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
 __all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]

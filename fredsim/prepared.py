@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fredsim.datasets import Dataset, data_root, load_dataset
-from fredsim.experiment import Experiment, TorchChoice, check_batch
+from fredsim.experiment import Experiment, TorchChoice
 from fredsim.models import Mlp
+from fredsim.resolution import check_batch
 from fredsim.simulation import Length
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from rich.console import Console
 from fredsim.errors import ConfigError, nearest
 from fredsim.execution import finished
 from fredsim.forecast import forecast
-from fredsim.kernels.team import default_threads
 from fredsim.plan import Plan, PlannedRun, expand, open_source
 from fredsim.printing import INTERRUPTED, duration, exit_code, print_table, report
+from fredsim.processors import default_threads
 from fredsim.progress import make_show
 from fredsim.results import Result
 from fredsim.runner import run_plan

@@ -12,9 +12,9 @@ from pathlib import Path
 from fredsim.cluster import Cluster
 from fredsim.errors import ConfigError
 from fredsim.execution import execute
-from fredsim.experiment import located
 from fredsim.observer import Show, SilentShow
 from fredsim.plan import Plan, Source, expand, open_source
+from fredsim.resolution import located
 from fredsim.results import Result, Results
 from fredsim.sweep import run_sweep
 

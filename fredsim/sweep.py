@@ -17,10 +17,11 @@ from fredsim.cluster import Cluster
 from fredsim.document import dump_yaml, flatten
 from fredsim.errors import ConfigError, FredsimError, OutputError
 from fredsim.execution import claim, execute, finished
-from fredsim.experiment import Experiment, located
+from fredsim.experiment import Experiment
 from fredsim.observer import Show
 from fredsim.plan import Plan, PlannedRun
 from fredsim.prepared import prepare
+from fredsim.resolution import located
 from fredsim.results import Result
 from fredsim.selection import best_rows
 
@@ -87,9 +88,9 @@ def run_sweep(
     if cluster is not None:
         cluster.run(tasks, show, stop, ended)
     elif min(jobs, len(tasks)) > 1:
-        from fredsim.workers import run_side_by_side
+        from fredsim.workers import Crew
 
-        run_side_by_side(tasks, jobs, show, stop, ended)
+        Crew(tasks, jobs, show, stop, ended).run()
     else:
         _run_in_turn(tasks, show, stop, ended)
 

@@ -13,8 +13,8 @@ import numpy as np
 from fredsim.document import read_document
 from fredsim.errors import OutputError
 from fredsim.execution import execute
-from fredsim.experiment import resolve
 from fredsim.observer import Observer
+from fredsim.resolution import resolve
 from fredsim.results import Result, load
 
 __all__ = ["difference", "results_of", "verify"]

@@ -66,7 +66,7 @@ def main(jobs: int) -> None:
     os.dup2(2, 1)
 
     from fredsim.execution import execute
-    from fredsim.kernels.team import default_threads
+    from fredsim.processors import default_threads
 
     tasks: SimpleQueue[Any] = SimpleQueue()
     stop = threading.Event()

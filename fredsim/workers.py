@@ -21,37 +21,13 @@ from fredsim.observer import Show
 from fredsim.sweep import Task
 from fredsim.worker import STOP
 
-__all__ = ["run_side_by_side"]
+__all__ = ["Crew"]
 
 LOOK_SECONDS = 0.1  # how often it is looked whether to stop
 
 
-def run_side_by_side(
-    tasks: Sequence[Task],
-    jobs: int,
-    show: Show,
-    stop: Callable[[], bool],
-    ended: Callable[[Task, Exception | None], None],
-) -> None:
-    """Do the tasks in so many processes; `ended` is called as each ends, by one thread at a time."""
-    jobs = min(jobs, len(tasks))
-    crew = Crew(tasks, jobs, show, stop, ended)
-    with ThreadPoolExecutor(jobs) as pool:
-        serving: Sequence[Future[None]] = [pool.submit(crew.serve) for _ in range(jobs)]
-        try:
-            left = set(serving)
-            while left:
-                done, left = wait(left, timeout=LOOK_SECONDS)
-                for future in done:
-                    future.result()
-                if stop():
-                    crew.stop()
-        finally:  # a second interrupt, or an error of ours
-            crew.kill()
-
-
 class Crew:
-    """The processes and what is left to do."""
+    """So many processes and what is left to do; `ended` is called as each task ends, by one thread at a time."""
 
     def __init__(
         self,
@@ -62,7 +38,7 @@ class Crew:
         ended: Callable[[Task, Exception | None], None],
     ) -> None:
         self._tasks = deque(tasks)
-        self._jobs = jobs
+        self._jobs = min(jobs, len(tasks))
         self._show = show
         self._stop = stop
         self._ended = ended
@@ -72,7 +48,22 @@ class Crew:
         self._first = True
         self._compiled = threading.Event()  # the first run has begun: the others find its kernels in the cache
 
-    def serve(self) -> None:
+    def run(self) -> None:
+        """Do the tasks."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            serving: Sequence[Future[None]] = [pool.submit(self._serve) for _ in range(self._jobs)]
+            try:
+                left = set(serving)
+                while left:
+                    done, left = wait(left, timeout=LOOK_SECONDS)
+                    for future in done:
+                        future.result()
+                    if self._stop():
+                        self._ask_to_stop()
+            finally:  # a second interrupt, or an error of ours
+                self._kill()
+
+    def _serve(self) -> None:
         """Keep one process at work until nothing is left."""
         worker = self._hire()
         try:
@@ -129,14 +120,14 @@ class Crew:
             if name == "row":
                 self._compiled.set()
 
-    def stop(self) -> None:
+    def _ask_to_stop(self) -> None:
         """Let the runs under way stop after the events at hand."""
         self._compiled.set()
         with self._lock:
             for worker in self._workers:
                 worker.stop()
 
-    def kill(self) -> None:
+    def _kill(self) -> None:
         """End every process at once."""
         self._compiled.set()
         with self._lock:

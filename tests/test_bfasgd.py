@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fredsim.results import Result
-from fredsim.simulation import Length, Snapshots
+from fredsim.simulation import Length
+from fredsim.snapshots import Snapshots
 
 Simulate = Callable[..., Result]
 FASGD = {"name": "fasgd", "lr": 0.005}

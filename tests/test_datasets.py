@@ -8,7 +8,7 @@ import numpy as np
 import platformdirs
 import pytest
 
-from fredsim import datasets
+from fredsim import datasets, idx
 from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.errors import ConfigError
 
@@ -94,8 +94,8 @@ def test_mnist(mnist_root: str) -> None:
 
 def contents(root: str) -> dict[str, bytes]:
     found = {}
-    for file in datasets.MNIST.values():
-        path = datasets._find_idx(file, Path(root))
+    for file in idx.FILES.values():
+        path = idx.find_idx(file, Path(root))
         found[file.name] = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return found
 

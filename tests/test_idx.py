@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fredsim import datasets
-from fredsim.datasets import IdxFile, load_dataset
+from fredsim import datasets, idx
+from fredsim.datasets import load_dataset
 from fredsim.errors import DataError
+from fredsim.idx import IdxFile
 
 Refused = Callable[..., None]
 Files = dict[str, bytes]
@@ -32,14 +33,14 @@ FIRST = "train-images-idx3-ubyte"
 def files(monkeypatch: pytest.MonkeyPatch) -> Files:
     """The uncompressed files of a data set of 12 + 5 images of 4×3, which passes for MNIST."""
     known, contents = {}, {}
-    for number, (key, file) in enumerate(datasets.MNIST.items()):
+    for number, (key, file) in enumerate(idx.FILES.items()):
         shape = (12 if key.startswith("train") else 5, *(4, 3)[: len(file.shape) - 1])
         values = (np.arange(np.prod(shape)) * 7 + number) % (256 if key.endswith("x") else 10)
         header = struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape)
         content = header + values.astype(np.uint8).tobytes()
         known[key] = IdxFile(file.name, hashlib.md5(content, usedforsecurity=False).hexdigest(), shape)
         contents[file.name] = content
-    monkeypatch.setattr(datasets, "MNIST", known)
+    monkeypatch.setattr(idx, "FILES", known)
     return contents
 
 
@@ -119,7 +120,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
             servers.append(server)
         addresses = tuple(f"http://127.0.0.1:{server.server_port}/" for server in servers)
-        monkeypatch.setattr(datasets, "MIRRORS", addresses)
+        monkeypatch.setattr(idx, "MIRRORS", addresses)
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield begin
@@ -179,7 +180,7 @@ def test_no_network_and_no_data(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    monkeypatch.setattr(datasets, "MIRRORS", (closed,))
+    monkeypatch.setattr(idx, "MIRRORS", (closed,))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     folder = small_yaml.parent / "root" / "mnist"
     says = (

@@ -84,7 +84,7 @@ def test_windows_of_any_length_one_after_another() -> None:
 RING = """
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import integers, item, put
+from fredsim.kernels.pointers import integers, item, put
 
 
 @kernel
@@ -136,7 +136,8 @@ LANES = """
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, put, store, store_part
+from fredsim.kernels.pointers import floats, integers, item, put
+from fredsim.kernels.vector import all_equal_itself, load, load_part, store, store_part
 from fredsim.kernels.vector import zeros
 from fredsim.numerics.rules import absolute, sqrt, where
 
@@ -237,7 +238,8 @@ def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
 TRANSPOSE = """
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import floats, integers, item, transpose16
+from fredsim.kernels.pointers import floats, integers, item
+from fredsim.kernels.vector import transpose16
 
 
 @kernel
@@ -326,7 +328,7 @@ with Team(2) as team:
 NUMBER = """
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import integers, item, put
+from fredsim.kernels.pointers import integers, item, put
 
 
 @kernel

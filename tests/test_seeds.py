@@ -11,7 +11,8 @@ from fredsim.dispatchers import Uniform, Weighted
 from fredsim.models import Mlp
 from fredsim.results import Result
 from fredsim.sampling import make_sampler
-from fredsim.simulation import Length, Snapshots
+from fredsim.simulation import Length
+from fredsim.snapshots import Snapshots
 from fredsim.streams import Streams
 
 Simulate = Callable[..., Result]

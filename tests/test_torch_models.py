@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fredsim.backends import NumpyEngine, make_engine
 from fredsim.datasets import Dataset, data_root, load_dataset
 from fredsim.execution import execute
-from fredsim.experiment import resolve
 from fredsim.models import Mlp
+from fredsim.resolution import resolve
 from fredsim.results import Result
 from fredsim.streams import Streams
 

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 
 from fredsim.kernels.elementary import exp32, log32
-from fredsim.kernels.vector import item, load, put, store, transpose16, zeros
+from fredsim.kernels.pointers import item, put
+from fredsim.kernels.vector import load, store, transpose16, zeros
 from fredsim.numerics.rules import where
 
 __all__ = [

@@ -13,7 +13,7 @@ from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.shape import MARGIN, Shape
-from fredsim.kernels.team import Team, address, default_threads, pack
+from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import CompiledRule, compile_rule
@@ -22,6 +22,7 @@ from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
+from fredsim.processors import default_threads
 from fredsim.shelf import Limits, Shelf
 
 __all__ = ["NumbaEngine"]

@@ -6,9 +6,9 @@ import numpy as np
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import first_layer, largest, length, padded, softmax_cross_entropy
+from fredsim.kernels.pointers import floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, upper_layers
-from fredsim.kernels.vector import floats, integers, item, octets, put, shift, shorts
 
 __all__ = ["GROUP", "LEAVES", "TOGETHER", "evaluate"]
 

@@ -16,23 +16,12 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
+from fredsim.kernels.pointers import address_of, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.reductions import copy, mean_of
 from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
-from fredsim.kernels.vector import (
-    address_of,
-    floats,
-    integers,
-    item,
-    octets,
-    put,
-    shift,
-    shorts,
-    store,
-    store_part,
-    zeros,
-)
+from fredsim.kernels.vector import store, store_part, zeros
 
 __all__ = ["apply", "gradients", "passes"]
 

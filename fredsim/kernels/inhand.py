@@ -47,7 +47,7 @@ class WorkInHand:
         limits: Limits,
     ) -> None:
         """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` places for work."""
-        self._team, self._data, self._mu, self._rule = team, sparse(split), mu, rule
+        self._team, self._data, self._mu = team, sparse(split), mu
         self._kernel = specialised("sweep", mu)
         threads = team.size
         width = -(-int(sizes[1]) // 16)

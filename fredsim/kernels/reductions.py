@@ -9,22 +9,9 @@ import numpy as np
 from numba import njit
 
 from fredsim.kernels.cache import kernel
+from fredsim.kernels.pointers import doubles, floats, integers, item, put, shift
 from fredsim.kernels.team import meet
-from fredsim.kernels.vector import (
-    add_pairs,
-    all_equal_itself,
-    doubles,
-    floats,
-    integers,
-    item,
-    load,
-    load_part,
-    put,
-    shift,
-    store,
-    store_part,
-    zeros,
-)
+from fredsim.kernels.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64", "mean_of"]
 

@@ -7,8 +7,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from fredsim.kernels.dense import ZERO
+from fredsim.kernels.pointers import address_of
 from fredsim.kernels.trees import gradient_rows
-from fredsim.kernels.vector import address_of
 
 __all__ = ["apply_rows", "call_rule"]
 

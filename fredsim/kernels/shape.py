@@ -70,7 +70,6 @@ class Shape:
         self.inside = _ends(self.samples * (self.sizes[1:-1] + 1))
         self.transposed = _ends(np.concatenate([[0], self.widths[:-1] * self.widths[1:]]))
         self.floats = int(self.widths.sum())
-        self.widest = int(self.sizes[1:].max())
         self.groups = -(-self.blocks // trees.GROUP)
         self.tables = _tables(trees.GROUP)
         # In rows of the upper layers every block counts as active: one byte a group and row.

@@ -7,7 +7,6 @@ where OpenMP's costs more and a work queue's costs a hundred. Which rank does wh
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import threading
@@ -22,9 +21,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.kernels.cache import Compiled
-from fredsim.kernels.vector import integers, item, put, shift
+from fredsim.kernels.pointers import integers, item, put, shift
 
-__all__ = ["Team", "address", "cycles", "default_threads", "fetch_add", "meet", "pack"]
+__all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
@@ -42,11 +41,6 @@ def address(array: NDArray[Any]) -> int:
 def pack(*arguments: Argument) -> NDArray[np.int64]:
     """Return what a kernel takes: integers, and addresses of arrays, which the caller keeps alive."""
     return np.array([address(a) if isinstance(a, np.ndarray) else a for a in arguments], np.int64)
-
-
-def default_threads() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @intrinsic

@@ -7,8 +7,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.kernels.cache import kernel
+from fredsim.kernels.pointers import floats, integers, item, octets, put
 from fredsim.kernels.team import Team, meet, pack
-from fredsim.kernels.vector import floats, integers, item, octets, put
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
 from fredsim.streams import Stream

@@ -19,7 +19,8 @@ from numba import njit
 
 from fredsim.kernels.cache import generated
 from fredsim.kernels.dense import ZERO, padded
-from fredsim.kernels.vector import item, load, put, store, zeros
+from fredsim.kernels.pointers import item, put
+from fredsim.kernels.vector import load, store, zeros
 from fredsim.numerics.rules import where
 
 __all__ = ["GROUP", "LEAVES", "gradient_rows", "lay_out", "specialised", "stretch", "upper_layers"]

@@ -24,7 +24,8 @@ __all__ = ["CompiledRule", "compile_rule"]
 TEMPLATE = '''
 from numba import njit
 
-from fredsim.kernels.vector import all_equal_itself, floats, integers, item, load, load_part, store, store_part, zeros
+from fredsim.kernels.pointers import floats, integers, item
+from fredsim.kernels.vector import all_equal_itself, load, load_part, store, store_part, zeros
 from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 
 

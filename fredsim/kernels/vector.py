@@ -5,8 +5,8 @@ knows only what the numerics contract allows: + − × ÷ √, comparisons and s
 scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
 to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
 
-Kernels work on plain pointers: numba passes an array as seven values and counts references to it. Nothing is checked.
-`load` and its like take a vector, `zeros(16)` say, from which they learn how many lanes are meant.
+`load` and its like take a pointer (fredsim.kernels.pointers), and a vector, `zeros(16)` say, from which they learn how
+many lanes are meant. Nothing is checked.
 """
 
 from __future__ import annotations
@@ -19,23 +19,15 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_cast, models, overload, register_model
 
+from fredsim.kernels.pointers import place_of
 from fredsim.numerics import rules
 
 __all__ = [
     "LANES",
     "add_pairs",
-    "address_of",
     "all_equal_itself",
-    "doubles",
-    "floats",
-    "integers",
-    "item",
     "load",
     "load_part",
-    "octets",
-    "put",
-    "shift",
-    "shorts",
     "store",
     "store_part",
     "transpose16",
@@ -181,69 +173,12 @@ def all_equal_itself(typingctx, x):
     return types.boolean(x), generate
 
 
-def _place(builder, pointer, index, element=None):
-    """Return the address `index` elements behind a pointer, as that of `element`, an LLVM type."""
-    place = builder.gep(pointer, [index])
-    return place if element is None else builder.bitcast(place, element.as_pointer())
-
-
-def _at_address(element):
-    def view(typingctx, address):
-        def generate(context, builder, sig, args):
-            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-        return types.CPointer(element)(types.intp), generate
-
-    return intrinsic(view)
-
-
-#: A pointer at a memory address: to float32, float64, int64, int32, uint8.
-doubles = _at_address(types.float64)
-floats = _at_address(types.float32)
-integers = _at_address(types.int64)
-shorts = _at_address(types.int32)
-octets = _at_address(types.uint8)
-
-
-@intrinsic
-def address_of(typingctx, pointer, index):
-    """Return the memory address of pointer[index]."""
-
-    def generate(context, builder, sig, args):
-        return builder.ptrtoint(_place(builder, *args), ir.IntType(64))
-
-    return types.int64(pointer, types.intp), generate
-
-
-@intrinsic
-def shift(typingctx, pointer, count):
-    """Return the pointer `count` elements on."""
-    return pointer(pointer, types.intp), lambda context, builder, sig, args: _place(builder, *args)
-
-
-@intrinsic
-def item(typingctx, pointer, index):
-    """Return pointer[index]."""
-    return pointer.dtype(pointer, types.intp), lambda context, builder, sig, args: builder.load(_place(builder, *args))
-
-
-@intrinsic
-def put(typingctx, pointer, index, value):
-    """Set pointer[index]."""
-
-    def generate(context, builder, sig, args):
-        builder.store(args[2], _place(builder, *args[:2]))
-        return context.get_dummy_value()
-
-    return types.none(pointer, types.intp, pointer.dtype), generate
-
-
 @intrinsic
 def load(typingctx, like, pointer, index):
     """Return pointer[index :] in all lanes."""
 
     def generate(context, builder, sig, args):
-        value = builder.load(_place(builder, *args[1:], like.llvm))
+        value = builder.load(place_of(builder, *args[1:], like.llvm))
         value.align = 4
         return value
 
@@ -255,7 +190,7 @@ def store(typingctx, pointer, index, value):
     """Set pointer[index :] to all lanes."""
 
     def generate(context, builder, sig, args):
-        builder.store(args[2], _place(builder, *args[:2], value.llvm)).align = 4
+        builder.store(args[2], place_of(builder, *args[:2], value.llvm)).align = 4
         return context.get_dummy_value()
 
     return types.none(pointer, types.intp, value), generate
@@ -266,7 +201,7 @@ def load_part(typingctx, like, pointer, index, count):
     """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
 
     def generate(context, builder, sig, args):
-        place = _place(builder, *args[1:3], like.llvm)
+        place = place_of(builder, *args[1:3], like.llvm)
         mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
         return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
 
@@ -278,7 +213,7 @@ def store_part(typingctx, pointer, index, value, count):
     """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
 
     def generate(context, builder, sig, args):
-        place = _place(builder, *args[:2], value.llvm)
+        place = place_of(builder, *args[:2], value.llvm)
         mask = _below(builder, args[3], value.lanes)
         _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], place, INT32(4), mask)
         return context.get_dummy_value()
@@ -295,7 +230,7 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
 
         def row(pointer, begin, stride, i):
             place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
-            return _place(builder, pointer, place, like.llvm)
+            return place_of(builder, pointer, place, like.llvm)
 
         rows = []
         for i in range(16):
@@ -327,7 +262,7 @@ def add_pairs(typingctx, source, index, out, at):
         halves = []
         for begin in (0, 16):
             place = builder.add(args[1], ir.Constant(args[1].type, begin))
-            value = builder.load(_place(builder, args[0], place, ir.VectorType(element, 16)))
+            value = builder.load(place_of(builder, args[0], place, ir.VectorType(element, 16)))
             value.align = 4
             halves.append(value)
         sides = []
@@ -338,7 +273,7 @@ def add_pairs(typingctx, source, index, out, at):
                 side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16))
             )
         total = builder.fadd(*sides)
-        builder.store(total, _place(builder, args[2], args[3], total.type)).align = 4
+        builder.store(total, place_of(builder, args[2], args[3], total.type)).align = 4
         return context.get_dummy_value()
 
     return types.none(source, types.intp, out, types.intp), generate

@@ -28,6 +28,7 @@ from fredsim.native.model import TorchModel
 from fredsim.native.settings import deterministic
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
+from fredsim.processors import default_threads
 
 __all__ = ["TorchEngine"]
 
@@ -50,7 +51,7 @@ class TorchEngine:
         """
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
-        self.threads = threads or _processors()
+        self.threads = threads or default_threads()
         self.seconds = 0.0  # in PyTorch, without the servers' operations
         self._operations = operations
         self.compile_rule, self.finite = operations.compile_rule, operations.finite
@@ -226,9 +227,3 @@ class TorchEngine:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
         shape = ", ".join(map(str, ("n", *self._model.shape)))
         return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
-
-
-def _processors() -> int:
-    from fredsim.kernels.team import default_threads
-
-    return default_threads()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fredsim.execution import execute
-from fredsim.experiment import resolve
 from fredsim.paths import PATHS
+from fredsim.resolution import resolve
 from fredsim.results import Result
 
 Simulate = Callable[..., Result]
