@@ -1,0 +1,61 @@
+"""What was compiled is used again, as long as its text stays."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.kernels.cache import generated
+from fredsim.kernels.team import Team, pack
+
+with Team(2) as team:
+    out = np.zeros(2, np.int64)
+    team.run(generated(Path(sys.argv[1]).read_text(), "a test").number, pack(out))
+    print(out[1])
+"""
+NUMBER = """
+from fredsim.kernels.cache import kernel
+from fredsim.kernels.team import meet
+from fredsim.kernels.pointers import integers, item, put
+
+
+@kernel
+def number(rank, size, barrier, arguments):
+    put(integers(item(integers(arguments), 0)), rank, 41)
+    meet(size, barrier)
+"""
+
+
+def compiled_number(source: str, text: Path, cache: Path) -> str:
+    """Call the kernel of a text in another process, with this cache folder."""
+    text.write_text(source, encoding="utf-8")
+    words, environment = [sys.executable, "-c", PROGRAM, str(text)], os.environ | {"FREDSIM_CACHE": str(cache)}
+    return subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=True, timeout=300
+    ).stdout.strip()
+
+
+def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) -> None:
+    text, cache = tmp_path / "number.py", tmp_path / "cache"
+
+    def files() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")}
+
+    assert compiled_number(NUMBER, text, cache) == "41"
+    before = files()
+    assert any("number" in name for name in before)
+    assert compiled_number(NUMBER, text, cache) == "41"
+    assert files() == before
+    assert compiled_number(NUMBER.replace("41", "42"), text, cache) == "42"
+    assert before.items() < files().items()
+
+
+def test_without_a_cache_folder_every_process_compiles(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert compiled_number(NUMBER, tmp_path / "number.py", tmp_path / "file") == "41"
