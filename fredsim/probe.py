@@ -27,9 +27,12 @@ from fredsim.shelf import Limits
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["Probe"]
+__all__ = ["COLUMNS", "Probe"]
 
 Array = NDArray[np.float32]
+
+#: Those of every probe.csv; what else there is depends on the server.
+COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")
 
 
 class Probe:
@@ -72,15 +75,10 @@ class Probe:
         with np.errstate(all="ignore"):
             grads, _ = engine.gradients([held, own], np.stack([rows, rows]))
             theirs, ours = (grads[i].astype(np.float64) for i in range(2))
-            row: dict[str, object] = {
-                "iteration": iteration + 1,
-                "timestamp": server.timestamp,
-                "client": client,
-                "staleness": server.timestamp - timestamp,
-                "b_staleness": _norm(theirs - ours),
-                "gradient_norm": _norm(theirs),
-                "distance": _norm(held.astype(np.float64) - own.astype(np.float64)),
-            }
+            b_staleness, size = _norm(theirs - ours), _norm(theirs)
+            distance = _norm(held.astype(np.float64) - own.astype(np.float64))
+            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, size, distance
+            row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
             if server.has_deviation:
                 row["v_mean"] = server.mean()
             row |= server.proxies(client, timestamp, iteration)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.document import read_document
 from fredsim.errors import OutputError
+from fredsim.probe import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,10 +65,18 @@ class Result:
 
     @cached_property
     def probe(self) -> pd.DataFrame:
-        """The rows of probe.csv (fredsim.probe), of an experiment that asks for it: `probe: {every: 100}`."""
-        if not (self.folder / "probe.csv").is_file():
+        """The rows of probe.csv (fredsim.probe), of an experiment that asks for it: `probe: {every: 100}`.
+
+        There are none where the run diverged before the first.
+        """
+        path = self.folder / "probe.csv"
+        if not path.is_file():
             raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
-        return _read_csv(self.folder / "probe.csv", "iteration", "staleness", "b_staleness")
+        if path.stat().st_size == 0:
+            import pandas as pd
+
+            return pd.DataFrame(columns=[*COLUMNS], dtype=float)
+        return _read_csv(path, "iteration", "staleness", "b_staleness")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:

@@ -154,3 +154,12 @@ def test_a_run_that_diverges_is_probed_to_its_end(simulate: Simulate) -> None:
     found = simulate({"server": {"name": "asgd", "lr": 1e30}, "probe": {"every": 1}})
     assert found.summary["status"] == "diverged"
     assert len(found.probe) in {found.summary["iterations"], found.summary["iterations"] + 1}
+
+
+def test_a_run_that_diverges_before_the_first_probe(small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "server.lr=1e30", "probe={every: 500}", "--out", "results", "--quiet")[0] == 0
+    found = Result(Path("results"))
+    assert found.summary["status"] == "diverged"
+    assert found.probe.empty
+    assert command("plot", "results", "--kind", "probe", "-o", "probe.svg")[0] == 0
+    assert Path("probe.svg").is_file()

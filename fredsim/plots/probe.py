@@ -33,7 +33,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     rows = []
     for line in panels[0].lines:
         probes = pd.concat([run.probe for run in line.runs])
-        for axes, column in zip(grid, PARTS, strict=True):
+        for axes, column in zip(grid, PARTS if len(probes) else (), strict=False):
             x, low, middle, high = quartiles(probes, column)
             axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
             if len(panels[0].lines) <= BANDS:

@@ -100,8 +100,7 @@ def probed(panels: Sequence[Panel]) -> list[Panel]:
 
 def _has_probes(run: Result) -> bool:
     """Return whether something was probed: not so where a run was not to be, or diverged before."""
-    path = run.folder / "probe.csv"
-    return path.is_file() and path.stat().st_size > 0
+    return (run.folder / "probe.csv").is_file() and len(run.probe) > 0
 
 
 def probes(line: Line) -> pd.DataFrame:
