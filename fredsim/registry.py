@@ -24,7 +24,7 @@ from fredsim.hyper import Configurable, explain
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
-__all__ = ["Kind", "build", "import_named", "misfits", "resolve_hyper"]
+__all__ = ["KNOWN", "Kind", "build", "import_named", "misfits", "resolve_hyper"]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
 Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place

@@ -8,6 +8,7 @@ from typing import Any
 
 from fredsim.document import flatten
 from fredsim.errors import ConfigError, nearest
+from fredsim.registry import KNOWN
 from fredsim.results import Result
 
 __all__ = ["CELL", "SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels"]
@@ -169,9 +170,10 @@ def _instead(key: str, config: Flat) -> tuple[str, Any]:
 
 
 def _text(key: str, value: Any) -> str:
-    """Return a value with the key's symbol or last word; a server's or dispatcher's name alone."""
+    """Return a value with the key's symbol or last word; a dispatcher's name alone, or that of a server's class."""
     if key.endswith(".name"):
-        return str(value).upper() if key == "server.name" and ":" not in str(value) else str(value)
+        known = KNOWN["server"].get(value) if key == "server.name" else None
+        return known.__name__ if known else str(value)
     if key in SYMBOLS:
         return f"{SYMBOLS[key]} = {value}"
     *above, last = key.split(".")
