@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fredsim.errors import nearest
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, Positive, PositiveInt
@@ -57,6 +58,14 @@ class Gate(Configurable):
         draws = self._streams.uniform(self._stream, 0, steps, np.array(clients)).tolist()
         self._ahead = {at: r for at, r in self._ahead.items() if at[0] >= begin - len(clients)}
         self._ahead.update(zip(zip(steps.tolist(), clients, strict=True), draws, strict=True))
+
+    def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64] | None:
+        """Return v̄ ≥ 0 below which the copies of iterations `begin` on are refused, and above which they pass, (n, 2).
+
+        Those are known to have been looked ahead at. None where more than v̄ decides.
+        """
+        del begin, clients
+        return None
 
     def uniform(self, element: int, step: int, client: int) -> float:
         """Return a draw in [0, 1)."""
@@ -121,8 +130,26 @@ class BandwidthAware(Gate):
             return self._passes(0, step, client, statistics.mean())
         return [self._passes(number, step, client, v) for number, v in enumerate(statistics.means())]
 
+    def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64] | None:
+        """Return bounds a millionth around where r = 1/(1 + c/(v̄ + ε)); where they do not hold, none."""
+        if self.hyper.per == "tensor":
+            return None
+        r = np.array([self.uniform(0, begin + i, client) for i, client in enumerate(clients)])
+        with np.errstate(all="ignore"):
+            middle = self.hyper.c * r / (1.0 - r)
+            low, high = (middle * factor - self.hyper.eps for factor in (1 - 1e-6, 1 + 1e-6))
+            # What passes grows with v̄ step by step, rounding included: what holds at a bound holds beyond it.
+            low[(low < 0) | self._below(r, np.maximum(low, 0))] = -np.inf
+            high = np.maximum(high, 0)
+            high[~self._below(r, high)] = np.inf
+        return np.stack([low, high], axis=1)
+
     def _passes(self, element: int, step: int, client: int, v: float) -> bool:
-        return bool(self.uniform(element, step, client) < 1.0 / (1.0 + self.hyper.c / (v + self.hyper.eps)))
+        return bool(self._below(self.uniform(element, step, client), v))
+
+    def _below(self, r: Any, v: Any) -> Any:
+        """Return whether r < 1/(1 + c/(v + ε)), for numbers or arrays of them."""
+        return r < 1.0 / (1.0 + self.hyper.c / (v + self.hyper.eps))
 
 
 class Budget(Gate):

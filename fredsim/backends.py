@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
+    "DIVERGED",
     "MARGIN",
+    "PASSED",
+    "REFUSED",
+    "UNDECIDED",
     "Backend",
     "Engine",
     "FusedEngine",
@@ -46,6 +50,9 @@ BACKENDS: dict[Backend, str] = {
     "cuda": "a CUDA device, by PyTorch and Triton",
     "auto": "cuda where there is a device, else numba",
 }
+
+#: What became of a gradient that a rule was applied to.
+REFUSED, PASSED, UNDECIDED, DIVERGED = range(4)
 
 #: Floats that must be readable behind the parameters that an engine is given: a kernel loads whole vectors.
 MARGIN = 16
@@ -114,8 +121,8 @@ class FusedEngine(Engine, Protocol):
         """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
         ...
 
-    def applier(self, rule: Any, arrays: Sequence[Array], watched: Array | None) -> Applier:
-        """Return what applies a compiled rule in place on θ and state; the mean of `watched` is known afterwards."""
+    def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> Applier:
+        """Return what applies a rule in place on θ and state; `watched` names an array of the state, or nothing."""
         ...
 
     def work_in_hand(self, rule: Any, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
@@ -124,14 +131,22 @@ class FusedEngine(Engine, Protocol):
 
 
 class Applier(Protocol):
-    """A rule applied to the gradients of the last passes, one by one."""
+    """A rule applied to the gradients of the last passes, and what their clients fetch then."""
 
-    def begin(self, coefficients: Array) -> None:
-        """Take the coefficients (B, C) of the minibatches of the last passes."""
+    def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
+        """Take what belongs to the minibatches of the last passes: `coefficients` (B, C) and what their clients fetch.
+
+        That is refused where the mean of the watched array is below bounds[b, 0]; above bounds[b, 1] θ is copied to
+        copies[b].
+        """
         ...
 
-    def __call__(self, b: int) -> bool:
-        """Apply the rule to the gradient of minibatch b; return whether every new parameter is finite."""
+    def __call__(self, b: int) -> list[int]:
+        """Apply the rule to the gradients of minibatches b on, to the end or the first UNDECIDED or DIVERGED.
+
+        Return what became of each: its client's fetch is REFUSED, it has PASSED, the mean is too near to the bounds, or
+        θ is not finite.
+        """
         ...
 
 

@@ -155,6 +155,12 @@ class SnapshotHoldings:
         self._replace(client, version)
         self._stamps.pop(client, None)
 
+    def adopt(self, client: int, params: Array, timestamp: int) -> None:
+        """Let the client hold an array of the shelf's, which is its alone from now on."""
+        self._shelf.rest(params)
+        self._replace(client, Version(params, timestamp, shared=False))
+        self._stamps.pop(client, None)
+
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
         """Mix the tensors that passed with the client's own; the oldest of them gives the timestamp."""
         own = self._held[client]

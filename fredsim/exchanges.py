@@ -39,6 +39,11 @@ class AdaptedGate(Adapted):
         if isinstance(self._inner, Gate):
             self._inner.look_ahead(begin, clients)
 
+    def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
+        """Return v̄ below which the copies of iterations `begin` on are refused, and above which they pass (n, 2)."""
+        found = self._inner.bounds(begin, clients) if isinstance(self._inner, Gate) else None
+        return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
+
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""
         where = f"client {client}, iteration {step}"

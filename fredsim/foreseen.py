@@ -9,12 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import FusedEngine, Machine, NativeEngine, QueueingEngine, QueueMachine
+from fredsim.backends import (
+    DIVERGED,
+    PASSED,
+    UNDECIDED,
+    FusedEngine,
+    Machine,
+    NativeEngine,
+    QueueingEngine,
+    QueueMachine,
+)  # fmt: skip
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
+from fredsim.models import Mlp
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
 from fredsim.simulation import Diverged, Length, Parts, Simulation
-from fredsim.snapshots import Snapshots
+from fredsim.snapshots import AHEAD, Snapshots
 
 __all__ = ["Fused", "Queued", "WorkInHand", "make_simulation"]
 
@@ -42,44 +52,94 @@ def make_simulation(parts: Parts) -> Simulation:
 
 
 class Fused(Snapshots):
-    """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed."""
+    """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
+
+    All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
+    whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
+    """
 
     def _warm(self) -> None:
-        server = self._server.elementwise
-        self._fused = cast(FusedEngine, self._engine)
-        self._fused.passes([], np.empty((0, 1), np.int64))
+        server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
+        self._passes = engine.passes
+        self._passes([], np.empty((0, 1), np.int64))
         if self._parts.probe is not None:
             super()._warm()
-        gate = self._protocol.fetch_gate
-        watched = self._server.deviation if gate is not None and gate.needs_statistics else None
-        self._apply = self._fused.applier(server.update, [server.params, *server.state_of(0)], watched)
+        state = dict(zip(server.rule.state, server.state_of(0), strict=True))
+        gate, watched = self._protocol.fetch_gate, ""
+        if gate is not None and gate.needs_statistics:
+            watched = next((name for name, array in state.items() if array is self._server.deviation), "")
+        self._apply = engine.applier(server.rule, [server.params, *state.values()], watched)
+        self._at, self._clients = 0, np.empty(0, np.int64)
+        self._rooms: list[Array] = []  # for what is fetched next
+
+    def _each(self) -> int:
+        return 4 * self._parts.sampler.batch_size * sum(cast(Mlp, self._parts.model).sizes)
+
+    def _look_ahead(self, count: int) -> None:
+        """Draw the next clients, their minibatches, and what decides on their fetches."""
+        begin, own, before = self.iteration, np.empty(count, np.int64), []
+        clients, seen = [self._dispatcher.choose(begin + i) for i in range(count)], dict[int, int]()
+        for i, client in enumerate(clients):
+            own[i] = self._numbers[client]
+            self._numbers[client] += 1
+            before.append(seen.get(client, -1))
+            seen[client] = i
+        self._at, self._clients, self._before = 0, np.array(clients), before
+        self._samples = self._sampler.rows(np.arange(begin, begin + count), self._clients, own)
+        self._bounds, gate = np.full((count, 2), -np.inf), self._protocol.fetch_gate
+        if gate is not None:
+            gate.look_ahead(begin, clients)
+            self._bounds = gate.bounds(begin, clients)
+
+    def _next_window(self, length: Length) -> slice:
+        """Return the places of the next events: of different clients, and none after a row is due."""
+        if self._at == len(self._clients):
+            self._look_ahead(min(AHEAD, length.events - self.iteration))
+        at, every = self._at, self._interval.every
+        limit = at + min(self._limit(length), every - self.iteration % every, len(self._clients) - at)
+        end = at + 1
+        while end < limit and self._before[end] < at:
+            end += 1
+        self._at = end
+        return slice(at, end)
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients one by one."""
-        clients = self._next_clients(self._limit(length))
-        rows = self._rows(clients)
-        held = [self._holdings.params(client) for client in clients]
-        losses = self._fused.passes(held, rows[:, 0]).copy()
+        holdings, server, window = self._holdings, self._server, self._next_window(length)
+        clients, rows, probe = self._clients[window].tolist(), self._samples[window], self._parts.probe
+        if probe is not None and probe.due(self.iteration):
+            self._measure(probe, clients[0], rows[0])
+        losses = self._passes([holdings.params(client) for client in clients], rows).copy()
         iterations = np.arange(self.iteration, self.iteration + len(clients))
-        stamps = np.array([self._holdings.timestamp(client) for client in clients])
-        server = self._server.elementwise
+        stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
-        coefficients = self._server.coefficients(iterations, staleness)
-        self._apply.begin(coefficients)
-        size = self._server.bytes_of("pushed", server.params.nbytes)
-        for i, client in enumerate(clients):
+        coefficients = server.coefficients(iterations, staleness)
+        self._rooms += [self._shelf.take() for _ in range(len(clients) - len(self._rooms))]
+        self._apply.begin(coefficients, self._bounds[window], self._rooms[: len(coefficients)])
+        self._recorder.arrivals(staleness, losses, server.bytes_of("pushed", server.params.nbytes))
+        fetched, rooms, i = server.bytes_of("fetched", server.params.nbytes), self._rooms, 0
+        self._rooms = rooms[len(clients) :]
+        while i < len(clients):
             if i == len(coefficients):
-                self._server.coefficients(iterations[i:], staleness[i:])  # raises: those of this push cannot be had
-            if not self._apply(i):
-                raise Diverged(self.iteration)
-            server.timestamp = self._server.timestamp = self.iteration + 1
-            self._recorder.apply(int(staleness[i]))
-            self._recorder.push(size, losses[i])
-            self._holdings.pushed(client)
-            self._fetch(client)
-            self.iteration += 1
-            if self._interval.due(self.iteration, self.iteration, self.iteration - 1):
-                self._record()
+                server.coefficients(iterations[i:], staleness[i:])  # raises: those of this push cannot be had
+            for verdict in self._apply(i):
+                if verdict == DIVERGED:
+                    raise Diverged(self.iteration)
+                client, room = clients[i], rooms[i]
+                server.elementwise.timestamp = server.timestamp = self.iteration + 1
+                holdings.pushed(client)
+                if verdict == PASSED:
+                    holdings.adopt(client, room, server.timestamp)
+                    self._recorder.fetch(fetched)
+                else:
+                    self._rooms.append(room)
+                    if verdict == UNDECIDED:
+                        self._fetch(client)
+                    else:
+                        self._refuse(client)
+                self.iteration, i = self.iteration + 1, i + 1
+        if self.iteration % self._interval.every == 0:
+            self._record()
 
 
 class Foreseen(Simulation):

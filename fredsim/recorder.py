@@ -72,17 +72,21 @@ class Recorder:
         self.bytes_pushed += size
         self._losses.append(losses[None])
 
-    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], pushed: int, fetched: int) -> None:
-        """Count n events at once, staleness (n,) and losses (n, µ), of `pushed` and `fetched` bytes each."""
+    def arrivals(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], size: int) -> None:
+        """Count n pushes at once that are applied, staleness (n,) and losses (n, µ), of `size` bytes each."""
         n = len(staleness)
         self.potential_pushes += n
         self.pushes += n
-        self.bytes_pushed += n * pushed
-        self.potential_fetches += n
-        self.fetches += n
-        self.bytes_fetched += n * fetched
+        self.bytes_pushed += n * size
         self._staleness.extend(staleness.tolist())
         self._losses.append(losses)
+
+    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], pushed: int, fetched: int) -> None:
+        """Count n pushes at once, each with a fetch of `fetched` bytes."""
+        self.arrivals(staleness, losses, pushed)
+        self.potential_fetches += len(staleness)
+        self.fetches += len(staleness)
+        self.bytes_fetched += len(staleness) * fetched
 
     def apply(self, staleness: int) -> None:
         """Count what the server applied, by its staleness."""

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer, Pushed
 from fredsim.backends import NativeEngine
-from fredsim.clients import Holdings, SnapshotHoldings
+from fredsim.clients import SnapshotHoldings
 from fredsim.errors import ConfigError
 from fredsim.outbox import Message, Outbox
 from fredsim.paths import Choice
 from fredsim.probe import Probe
 from fredsim.simulation import Diverged, Length, Parts, Simulation
 
-__all__ = ["Snapshots"]
+__all__ = ["AHEAD", "Snapshots"]
 
 Array = NDArray[np.float32]
 
-#: The gradients of one window should not drive each other out of the cache.
+#: What the events of a window work on should not drive each other out of the cache.
 WINDOW_BYTES = 4 * 2**20
 #: Choices that are drawn together where nobody is ever held.
 AHEAD = 1024
@@ -40,14 +40,15 @@ class Snapshots(Simulation):
     def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
-        self._holdings: Holdings = SnapshotHoldings(
+        self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
+        self._holdings = SnapshotHoldings(
             parts.engine,
             parts.params,
             parts.clients,
             wait=parts.protocol.wait,
             pushes=server.pushes,
             tensors=tensors,
-            shelf=parts.engine.shelf(len(parts.params), parts.limits),
+            shelf=self._shelf,
         )
         self._warm()
         if parts.protocol.compressor is not None:
@@ -62,14 +63,18 @@ class Snapshots(Simulation):
         # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
         self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
         certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
-        room = WINDOW_BYTES // (4 * len(parts.params))
-        self._window = (parts.limits.window or max(1, min(parts.clients, room))) if certain else 1
+        room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
+        self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""
         self._engine.gradients([], np.empty((0, 1), np.int64))
+
+    def _each(self) -> int:
+        """Return the bytes that an event of a window works on."""
+        return 4 * len(self._parts.params)
 
     def _limit(self, length: Length) -> int:
         """Return how many events are sure to be part of the run: an event makes at most one update."""
@@ -189,9 +194,7 @@ class Snapshots(Simulation):
         passes = True if gate is None else gate.passes(self.iteration, client, server)
         parts = None if isinstance(passes, bool) or all(passes) else passes
         if not (passes if parts is None else any(parts)):
-            if self._protocol.fred_timestamps:
-                holdings.restamp(client, server.timestamp)
-            self._recorder.fetch(0)
+            self._refuse(client)
             return False
         given = server.fetch(client, self.iteration)
         if parts is None:
@@ -202,3 +205,9 @@ class Snapshots(Simulation):
             sizes = [4 * math.prod(shape) for _, shape in self._layout.tensors]
             self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
         return True
+
+    def _refuse(self, client: int) -> None:
+        """Let a client go on without a fetch."""
+        if self._protocol.fred_timestamps:
+            self._holdings.restamp(client, self._server.timestamp)
+        self._recorder.fetch(0)

@@ -41,6 +41,7 @@ class NumbaEngine:
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         self.model = model
+        self._size = model.layout.size
         self._mu = mu
         self._evaluation = specialised("evaluation", mu)
         together = self._evaluation.TOGETHER
@@ -56,7 +57,6 @@ class NumbaEngine:
         )
         self._make_room(0)
         self._measure: _Measure | None = None  # of the array that was measured last
-        self._known: _Measure | None = None  # what came with the last update
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -75,11 +75,8 @@ class NumbaEngine:
         self._run(self._kernels.passes, held, rows)
         return self._losses[: len(rows)]
 
-    def applier(self, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None) -> _Applier:
-        """Return what applies a rule in place to `arrays`, θ first, (P,) each.
-
-        The mean of the array `watched` is known after each gradient.
-        """
+    def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> _Applier:
+        """Return what applies a rule in place to `arrays`, θ first, (P,) each; `watched` names one of its state."""
         return _Applier(self, rule, arrays, watched)
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
@@ -90,7 +87,7 @@ class NumbaEngine:
         rows = np.ascontiguousarray(rows, np.int64)
         arguments = self._arguments
         arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
-        run = self._team.run if batches * self._mu * self.model.layout.size > ALONE else self._team.alone
+        run = self._team.run if batches * self._mu * self._size > ALONE else self._team.alone
         run(kernel, arguments)
 
     def _make_room(self, batches: int) -> None:
@@ -100,7 +97,7 @@ class NumbaEngine:
         self._finite = np.ones(self.threads, np.int64)
         self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
         self._flat = shape.offsets(shape.sizes[1:])
-        self._grads = aligned(batches, self.model.layout.size)
+        self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
         inputs, threads, chunk = int(shape.sizes[0]) + 1, self.threads, self._chunk
         data, pieces = sparse(self._dataset.train), cuts(self._dataset.train, chunk)
@@ -172,8 +169,6 @@ class NumbaEngine:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        if self._known is not None and self._known.array is array:  # it came with the last update
-            return float(self._known.result[0])
         if self._measure is None or self._measure.array is not array:
             self._measure = _Measure(array, self.threads)
         run = self._team.run if len(array) > ALONE else self._team.alone
@@ -209,27 +204,39 @@ class _Measure:
 
 
 class _Applier:
-    """A rule applied to the gradients of the last passes, one by one."""
+    """A rule applied to the gradients of the last passes, and what their clients fetch then."""
 
-    def __init__(self, engine: NumbaEngine, rule: CompiledRule, arrays: Sequence[Array], watched: Array | None) -> None:
+    def __init__(self, engine: NumbaEngine, rule: Rule, arrays: Sequence[Array], watched: str) -> None:
+        compiled, threads = compile_rule(rule, watched), engine.threads
         self._engine, self._kernel = engine, engine._kernels.apply
         self._table = pack(arrays[0], *arrays)
-        self._measure = None if watched is None else _Measure(watched, engine.threads)
-        visit = len(arrays) > 1 or not rule.rule.zero_keeps
-        watching = np.zeros(5, np.int64) if self._measure is None else self._measure.arguments
-        self._arguments = pack(0, 0, rule.address, self._table, 0, visit, 0, *watching)
+        self._sums = aligned(threads, 32) if watched else np.empty(0)
+        terms = engine._kernels.DRAIN + engine._chunk * (int(engine._shape.widths.max()) // 16 + 1) + 16  # of a sum
+        # Twice what the theory of rounding gives for so many terms; where it gives too much, nothing is known.
+        self._error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
+        visit = len(arrays) > 1 or not rule.zero_keeps
+        sums = self._sums if watched else 0
+        self._arguments = pack(
+            0, 0, 0, compiled.address, self._table, 0, 0, visit, sums, 0, self._error, 0, 0, 0, len(arrays[0])
+        )
         self._kernel.address  # noqa: B018  it is compiled now, not while a clock runs
 
-    def begin(self, coefficients: Array) -> None:
-        """Take the coefficients (B, C) of the minibatches of the last passes."""
-        engine, self._coefficients = self._engine, np.ascontiguousarray(coefficients)
-        self._at, self._apart = address(self._coefficients), self._coefficients.strides[0]
-        self._arguments[0], self._arguments[6] = address(engine._arguments), address(engine._finite)
+    def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
+        """Take what belongs to the minibatches of the last passes."""
+        n = len(coefficients)
+        self._coefficients, self._bounds = np.ascontiguousarray(coefficients), np.ascontiguousarray(bounds)
+        self._copies, self._verdicts = np.array([address(copy) for copy in copies], np.int64), np.empty(n, np.int64)
+        self._states = np.empty((n, self._engine.threads, 3))
+        arguments = self._arguments
+        arguments[0], arguments[2] = address(self._engine._arguments), n
+        arguments[5], arguments[6] = address(self._coefficients), self._coefficients.strides[0]
+        arguments[9], arguments[11] = address(self._states), address(self._bounds)
+        arguments[12], arguments[13] = address(self._copies), address(self._verdicts)
 
-    def __call__(self, b: int) -> bool:
-        """Apply the rule to the gradient of minibatch b; return whether every new parameter is finite."""
-        engine, arguments = self._engine, self._arguments
-        arguments[1], arguments[4] = b, self._at + b * self._apart
-        engine._team.run(self._kernel, arguments)
-        engine._known = self._measure
-        return 0 not in engine._finite.tolist()
+    def __call__(self, b: int) -> list[int]:
+        """Apply the rule to the gradients of minibatches b on."""
+        self._verdicts[b:] = -1
+        self._arguments[1] = b
+        self._engine._team.run(self._kernel, self._arguments)
+        verdicts: list[int] = self._verdicts[b:].tolist()
+        return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts

@@ -14,16 +14,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fredsim.backends import DIVERGED, PASSED, REFUSED, UNDECIDED
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
-from fredsim.kernels.pointers import address_of, floats, integers, item, octets, put, shift, shorts
-from fredsim.kernels.reductions import copy, mean_of
+from fredsim.kernels.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
+from fredsim.kernels.reductions import copy
 from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
 from fredsim.kernels.vector import store, store_part, zeros
 
-__all__ = ["apply", "gradients", "passes"]
+__all__ = ["DRAIN", "apply", "gradients", "passes"]
+
+DRAIN = 256  # vectors that are summed up in float32 before the sum goes to float64
 
 
 @kernel
@@ -38,27 +41,76 @@ def gradients(rank, size, barrier, arguments):
     run_passes(rank, size, barrier, arguments)
     a = integers(arguments)
     for b in range(item(a, 2)):
-        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO)
+        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
     meet(size, barrier)
 
 
 @kernel
 def apply(rank, size, barrier, arguments):
-    """Apply a rule to the mean gradient of one minibatch whose passes are done, in place, row by row.
+    """Apply a rule to the mean gradients of minibatches b … end − 1 whose passes are done, in place, row by row.
 
-    Takes the address of the passes' arguments, the minibatch's number b, the rule's address, its table
-    (fredsim.kernels.update) and coefficients, whether it is to see rows without any gradient, and int64 (size,):
-    whether θ stayed finite. Then what `mean64` takes, of an array whose mean is wanted afterwards; 0 in its place for
-    none.
+    After each, its client fetches, or not, by the mean v̄ of an array that the rule watches: not where v̄ is below
+    bounds[b, 0], but where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] says what was
+    done. Where sums in float32 cannot tell, or θ is not finite, b is the last minibatch.
+
+    Takes the address of the passes' arguments, b and end, the rule's address, its table (fredsim.kernels.update),
+    coefficients and the bytes from those of one minibatch to the next, whether the rule is to see rows without any
+    gradient, room for 32 floats a thread, or 0 where nothing is watched, room for float64 (end, size, 3), the relative
+    error of a sum of float32 terms of one sign, the bounds, copies and verdicts, and the number of parameters.
     """
     a = integers(arguments)
-    b, rule, table, coefficients, visit = item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5)
-    watched = item(a, 7)  # read before the threads meet: after that the arguments may be gone
-    finite = form_rows(rank, size, integers(item(a, 0)), b, rule, table, coefficients, visit)
-    put(integers(item(a, 6)), rank, np.int64(finite))
+    data, b, end, rule, table = integers(item(a, 0)), item(a, 1), item(a, 2), item(a, 3), item(a, 4)
+    coefficients, apart, visit, sums, states = item(a, 5), item(a, 6), item(a, 7), item(a, 8), doubles(item(a, 9))
+    error, bounds = item(doubles(item(a, 10)), 0), doubles(item(a, 11))
+    copies, verdicts, count = integers(item(a, 12)), integers(item(a, 13)), item(a, 14)
+    theta, sums = floats(item(integers(table), 0)), (sums + 128 * rank if sums != 0 else sums)
+    while b < end:
+        state = shift(states, (b * size + rank) * 3)
+        put(state, 1, 0.0)
+        put(state, 2, 0.0)
+        finite = form_rows(rank, size, data, b, rule, table, coefficients + b * apart, visit, sums, state)
+        put(state, 0, 1.0 if finite else 0.0)
+        meet(size, barrier)  # once a minibatch: what a thread copies, it alone will change
+        verdict = judge(size, shift(states, b * size * 3), shift(bounds, 2 * b), error, count)
+        if rank == 0:
+            put(verdicts, b, verdict)
+        if verdict == PASSED:
+            copy_rows(rank, size, data, theta, floats(item(copies, b)))
+        b = b + 1 if verdict <= PASSED else end
     meet(size, barrier)
-    if watched != 0:
-        mean_of(rank, size, barrier, shift(a, 7))
+
+
+@njit(error_model="numpy")
+def judge(size, states, bounds, error, count):
+    """Return the verdict on a fetch from all threads' states: whether θ is finite, a sum, and that of the sizes."""
+    total, most = 0.0, 0.0
+    for thread in range(size):
+        if item(states, 3 * thread) == 0.0:
+            return DIVERGED
+        total += item(states, 3 * thread + 1)
+        most += item(states, 3 * thread + 2)
+    low, high = item(bounds, 0), item(bounds, 1)
+    if high == -np.inf:
+        return PASSED
+    if low == np.inf:
+        return REFUSED
+    least, most = (total - error * most) / count, (total + error * most) / count
+    if least > 0.0 and least > high:
+        return PASSED
+    if least > 0.0 and most < low:
+        return REFUSED
+    return UNDECIDED
+
+
+@njit(error_model="numpy")
+def copy_rows(rank, size, a, theta, out):
+    """Copy this thread's rows of every layer."""
+    sizes, offsets = integers(item(a, 5)), integers(item(a, 7))
+    for layer in range(item(a, 0)):
+        tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
+        begin, end = tall * rank // size, tall * (rank + 1) // size
+        at = item(offsets, layer) + begin * here
+        copy(shift(theta, at), (end - begin) * here, shift(out, at))
 
 
 @njit(error_model="numpy")
@@ -118,10 +170,11 @@ def run_passes(rank, size, barrier, arguments):
 
 
 @njit(error_model="numpy")
-def form_rows(rank, size, a, b, rule, table, coefficients, visit):
+def form_rows(rank, size, a, b, rule, table, coefficients, visit, sums, state):
     """Form this thread's rows of minibatch b's gradient, and apply the rule to them, or, without one, write them out.
 
-    Threads divide the rows of every layer. Returns whether θ stayed finite.
+    Threads divide the rows of every layer. Returns whether θ stayed finite. What is watched is summed up in state[1],
+    its size in state[2].
     """
     layers, mu, chunk = item(a, 0), item(a, 1), item(a, 3)
     sizes, offsets, places, inside = (
@@ -139,7 +192,7 @@ def form_rows(rank, size, a, b, rule, table, coefficients, visit):
     groups = (blocks + GROUP - 1) // GROUP
     some = shift(nodes, 64 * 65)
     gradient = floats(item(out, b))
-    finite = True
+    finite, added = True, ZERO
     for layer in range(layers):
         tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
         d, stride, step = item(places, layer), padded(here), tall * LEAVES
@@ -156,7 +209,7 @@ def form_rows(rank, size, a, b, rule, table, coefficients, visit):
             if quiet and rule == 0:
                 clear(gradient, at, count)
             elif quiet and visit:
-                finite &= call_rule(rule, table, at, ZERO, count, coefficients)
+                finite &= call_rule(rule, table, at, ZERO, count, coefficients, sums)
             elif not quiet:
                 gradient_rows(
                     entering, x + start * LEAVES, step, k - start, counts, found, closes, which,
@@ -165,8 +218,24 @@ def form_rows(rank, size, a, b, rule, table, coefficients, visit):
                 if rule == 0:
                     copy(some, count, shift(gradient, at))
                 else:
-                    finite &= call_rule(rule, table, at, address_of(some, ZERO), count, coefficients)
+                    finite &= call_rule(rule, table, at, address_of(some, ZERO), count, coefficients, sums)
+            added += (count + 15) // 16
+            if added >= DRAIN and sums != 0:
+                drain(floats(sums), state)
+                added = ZERO
+    if sums != 0:
+        drain(floats(sums), state)
     return finite
+
+
+@njit(error_model="numpy")
+def drain(sums, state):
+    """Add what a rule has summed up in 16 lanes to float64 state[1], and the absolute values to state[2]."""
+    for lane in range(16):
+        put(state, 1, item(state, 1) + np.float64(item(sums, lane)))
+        put(state, 2, item(state, 2) + np.float64(item(sums, 16 + lane)))
+    store(sums, 0, zeros(16))
+    store(sums, 16, zeros(16))
 
 
 @njit(error_model="numpy")

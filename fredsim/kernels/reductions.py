@@ -13,7 +13,7 @@ from fredsim.kernels.pointers import doubles, floats, integers, item, put, shift
 from fredsim.kernels.team import meet
 from fredsim.kernels.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
 
-__all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64", "mean_of"]
+__all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
 
 BLOCK = 1024
 
@@ -24,12 +24,7 @@ def mean64(rank, size, barrier, arguments):
 
     Arguments: the array, n, room for the blocks' sums, float64, room for 2·BLOCK float64 a thread, and the result.
     """
-    mean_of(rank, size, barrier, integers(arguments))
-
-
-@njit(error_model="numpy")
-def mean_of(rank, size, barrier, a):
-    """Do what `mean64` does."""
+    a = integers(arguments)
     array, n, sums = floats(item(a, 0)), item(a, 1), doubles(item(a, 2))
     room, result = shift(doubles(item(a, 3)), 2 * BLOCK * rank), doubles(item(a, 4))
     sum_blocks(rank, size, array, n, sums, room)

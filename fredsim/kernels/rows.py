@@ -14,15 +14,15 @@ __all__ = ["apply_rows", "call_rule"]
 
 
 @intrinsic
-def call_rule(typingctx, rule, table, at, gradient, count, coefficients):
+def call_rule(typingctx, rule, table, at, gradient, count, coefficients, sums):
     """Call a compiled rule by its address (fredsim.kernels.update)."""
 
     def generate(context, builder, sig, args):
-        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 5)
+        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 6)
         result = builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
         return builder.icmp_unsigned("!=", result, ir.Constant(result.type, 0))
 
-    return types.boolean(*[types.int64] * 6), generate
+    return types.boolean(*[types.int64] * 7), generate
 
 
 @njit(error_model="numpy")
@@ -35,4 +35,4 @@ def apply_rows(
         factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, width, mu, nodes,
         gradient, ZERO, width,
     )  # fmt: skip
-    return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients)
+    return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients, ZERO)

@@ -118,7 +118,7 @@ def advance(rank, size, barrier, arguments):
                             )  # fmt: skip
                         elif visit:
                             at, count = strip + start * width, (k - start) * width
-                            finite = call_rule(rule, below, at, ZERO, count, coefficients + i * numbers)
+                            finite = call_rule(rule, below, at, ZERO, count, coefficients + i * numbers, ZERO)
                         if not finite:
                             put(bad, rank, min(item(bad, rank), i))
                     clock = charge(spent, 0, clock)

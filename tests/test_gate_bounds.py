@@ -1,0 +1,176 @@
+"""What a kernel may decide for a bandwidth-aware gate: only what the exact v̄ would, and that is nearly all of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
+from fredsim.exchanges import AdaptedGate
+from fredsim.kernels.engine import NumbaEngine
+from fredsim.results import Result
+from fredsim.streams import Stream, Streams
+
+Simulate = Callable[..., Result]
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
+CLIENTS = [3, 0, 7, 3, 1, 5, 2, 2]
+
+
+class At:
+    def __init__(self, v: float) -> None:
+        self._v = v
+
+    def mean(self) -> float:
+        return self._v
+
+    def means(self) -> list[float]:
+        return [self._v]
+
+
+def started(gate: Gate, seed: int) -> Gate:
+    gate.init(8, [400], Streams(seed), Stream.FETCH_GATE)
+    gate.look_ahead(10, CLIENTS)
+    return gate
+
+
+@given(
+    c=st.one_of(st.just(0.0), st.floats(1e-12, 1e308)),
+    eps=st.floats(1e-12, 1e3),
+    seed=st.integers(0, 2**32 - 1),
+    beyond=st.floats(0, 1e6),
+)
+def test_beyond_the_bounds_the_gate_itself_decides_so(c: float, eps: float, seed: int, beyond: float) -> None:
+    gate = started(BandwidthAware(c=c, eps=eps), seed)
+    bounds = gate.bounds(10, CLIENTS)
+    assert bounds is not None
+    for i, (client, (low, high)) in enumerate(zip(CLIENTS, bounds.tolist(), strict=True)):
+        assert low <= high
+        if low > 0:
+            for v in (np.nextafter(low, 0), low / (1 + beyond), 0.0):
+                assert not gate.passes(10 + i, client, At(float(v)))
+        if high < np.inf:
+            for v in (np.nextafter(high, np.inf), high * (1 + beyond), np.inf):
+                assert gate.passes(10 + i, client, At(float(v)))
+
+
+def test_the_bounds_are_near_to_each_other() -> None:
+    bounds = started(BandwidthAware(c=0.1), 1).bounds(10, CLIENTS)
+    assert bounds is not None
+    assert np.isfinite(bounds).all(axis=1).sum() >= 5  # but where r is next to 0
+    low, high = bounds[np.isfinite(bounds).all(axis=1)].T
+    assert (high - low < 1e-5 * (high + 1e-4)).all()
+
+
+@pytest.mark.parametrize("gate", [BandwidthAware(c=0.1, per="tensor"), Budget(bytes=10.0), Every(k=2)])
+def test_where_more_than_the_mean_decides_nothing_is_known(gate: Gate) -> None:
+    assert started(gate, 0).bounds(10, CLIENTS) is None
+    assert AdaptedGate(gate).bounds(10, CLIENTS).tolist() == [[-np.inf, np.inf]] * 8
+
+
+@pytest.fixture
+def means(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The exact means that a run asked for."""
+    asked: list[float] = []
+    mean = NumbaEngine.mean
+
+    def noted(engine: NumbaEngine, array: NDArray[np.float32]) -> float:
+        asked.append(mean(engine, array))
+        return asked[-1]
+
+    monkeypatch.setattr(NumbaEngine, "mean", noted)
+    return asked
+
+
+RUN: dict[str, Any] = {
+    "iterations": 2000,
+    "clients": {"count": 8, "batch_size": 2},
+    "server": {"name": "fasgd", "lr": 0.005},
+    "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
+    "evaluation": {"every": 500},
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_hardly_a_mean_is_asked_for(simulate: Simulate, means: list[float], threads: int) -> None:
+    run = simulate({**RUN, "threads": threads})
+    assert run.summary["path"] == "fused"
+    assert 200 < run.summary["fetches"] < 1800
+    assert len(means) <= 5
+    assert run.summary["digest"] == simulate({**RUN, "path": "snapshots"}).summary["digest"]
+
+
+def same(one: Result, other: Result) -> None:
+    for name in FILES:
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("wide", [0.0, 0.01, 1.0])
+def test_what_a_kernel_leaves_undecided(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch, means: list[float], wide: float
+) -> None:
+    """With wider bounds some, or all, fetches are decided by the exact mean; no byte moves."""
+    run = {**RUN, "iterations": 500, "evaluation": {"every": 7}}
+    expected = simulate(run)
+    before, bounds = len(means), BandwidthAware.bounds
+
+    def wider(gate: BandwidthAware, begin: int, clients: list[int]) -> NDArray[np.float64]:
+        found = bounds(gate, begin, clients)
+        assert found is not None
+        return np.stack([found[:, 0] - wide * 10, found[:, 1] * (1 + 100 * wide)], axis=1)
+
+    monkeypatch.setattr(BandwidthAware, "bounds", wider)
+    same(simulate(run), expected)
+    if wide:
+        assert len(means) > before + 20
+
+
+OWN = """
+import numpy as np
+
+from fredsim.numerics.rules import Rule
+from fredsim.servers import ElementwiseServer
+from fredsim.servers.base import Rated
+
+
+def signed(theta, v, g, alpha):
+    v = 0.5 * v + g
+    return theta - alpha * g, v
+
+
+class Signed(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(signed, state=("v",), zero_keeps=True)
+
+    @property
+    def v(self):
+        return self.arrays["v"]
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.hyper.lr),)
+
+
+class Beside(Signed):
+    @property
+    def v(self):
+        return np.abs(self.arrays["v"])
+"""
+
+
+@pytest.mark.parametrize("server", ["Signed", "Beside"])
+def test_a_statistic_of_ones_own(
+    simulate: Simulate, server: str, means: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose elements have both signs, and one that is no array of the rule's."""
+    (tmp_path / "own_statistics.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    gate = {"fetch": {"bandwidth_aware": {"c": 0.001}}}
+    run = {**RUN, "iterations": 300, "server": {"name": f"own_statistics:{server}", "lr": 0.05}, "dispatcher": gate}
+    fused = simulate(run)
+    assert fused.summary["path"] == "fused"
+    assert len(means) > 100
+    same(fused, simulate({**run, "path": "snapshots"}))
