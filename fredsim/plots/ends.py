@@ -24,6 +24,7 @@ __all__ = ["ENDS"]
 
 DECADE = 10  # values that span more stand on a logarithmic axis
 TICKS = 8  # swept values that have room for a number each
+SHORT = 4  # characters of such a number that need no slope
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
             if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
-                axes.set_xticks(ticks, [f"{value:g}" for value in ticks], rotation=30, ha="right")
+                axes.set_xticks(ticks, texts := [f"{value:g}" for value in ticks])
+                if max(map(len, texts)) > SHORT:
+                    axes.tick_params("x", rotation=30)
                 axes.xaxis.set_minor_locator(NullLocator())
         dress_y(axes, options)
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))

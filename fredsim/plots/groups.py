@@ -172,7 +172,7 @@ def _instead(key: str, config: Flat) -> tuple[str, Any]:
 def _text(key: str, value: Any) -> str:
     """Return a value with the key's symbol or last word; a dispatcher's name alone, or that of a server's class."""
     if key.endswith(".name"):
-        known = KNOWN["server"].get(value) if key == "server.name" else None
+        known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
         return known.__name__ if known else str(value)
     if key in SYMBOLS:
         return f"{SYMBOLS[key]} = {value}"
