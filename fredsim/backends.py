@@ -125,7 +125,7 @@ class FusedEngine(Engine, Protocol):
         """Return what applies a rule in place on θ and state; `watched` names an array of the state, or nothing."""
         ...
 
-    def work_in_hand(self, rule: Any, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
+    def work_in_hand(self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
         """Return a machine for events whose minibatches are known when clients fetch."""
         ...
 

@@ -7,18 +7,37 @@ hold the same version share one array, which is freed when the last of them move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.backends import MARGIN, Engine
+from fredsim.numerics.rules import Rule
 from fredsim.shelf import Shelf
 
 __all__ = ["Holdings", "SnapshotHoldings", "Work"]
 
 Array = NDArray[np.float32]
 Work = Literal["gradient", "delta", "params"]
+
+
+def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is the sum of the gradients."""
+    return theta - rate * g, total + g
+
+
+def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is the sum of the steps."""
+    moved = rate * g
+    return theta - moved, total - moved
+
+
+STEPS: dict[Work, Rule] = {
+    "gradient": Rule(step, state=("total",)),
+    "delta": Rule(step_delta, state=("total",)),
+    "params": Rule(step, state=("total",)),  # the push is θ itself
+}
 
 
 class Holdings(Protocol):
@@ -88,17 +107,22 @@ class SnapshotHoldings:
         *,
         wait: bool,
         pushes: Work,
+        local_steps: int,
         tensors: Sequence[int],
         shelf: Shelf,
     ) -> None:
-        """Hand `params` (P,) to every client; `pushes` is what a client pushes, `tensors` the tensors' sizes.
+        """Hand `params` (P,) to every client; `tensors` are the tensors' sizes.
+
+        `pushes` is what a client pushes after so many local steps.
 
         `shelf` has the room for the versions.
         """
         self._engine = engine
+        self._step = engine.compile_rule(STEPS[pushes]) if local_steps > 1 or pushes != "gradient" else None
+        self._works: list[list[Array]] = []  # parameters and sums of clients that take steps
         self._wait = wait
-        self._pushes = pushes
         self._size = len(params)
+        self._pushed = 0 if pushes == "params" else 1  # which part of a work
         ends = np.cumsum(tensors)
         self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
@@ -117,24 +141,22 @@ class SnapshotHoldings:
     def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
         """Compute the gradients of different clients together, local step by local step."""
         held = [self._under_way[client].params for client in clients]
-        steps = rows.shape[1]
-        if steps == 1 and self._pushes == "gradient":
+        if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])
             return cast(Sequence[Array], gradients), first_losses
-        here = [self._engine.zeros(self._size + MARGIN)[: self._size] for _ in clients]
-        total = [self._engine.zeros(self._size) for _ in clients]
-        for place, params in zip(here, held, strict=True):
-            place[...] = params
-        losses = []
-        for step in range(steps):
-            grads, step_losses = self._engine.gradients(here, rows[:, step])
+        while len(self._works) < len(clients):
+            room = self._engine.zeros(self._size + MARGIN)[: self._size]
+            self._works.append([room, self._engine.zeros(self._size)])
+        works, losses = self._works[: len(clients)], []
+        for (here, total), params in zip(works, held, strict=True):
+            self._engine.duplicate(params, here)
+            total[...] = 0.0
+        for step in range(rows.shape[1]):
+            grads, step_losses = self._engine.gradients([here for here, _ in works], rows[:, step])
             losses.append(step_losses.copy())
-            with np.errstate(all="ignore"):
-                for b, place in enumerate(here):
-                    moved = np.float32(rate) * grads[b]
-                    total[b] = total[b] - moved if self._pushes == "delta" else total[b] + grads[b]
-                    place -= moved
-        return (here if self._pushes == "params" else total), np.concatenate(losses, axis=1)
+            for b, work in enumerate(works):
+                self._step(*work, grads[b], 0, self._size, np.float32(rate))
+        return [work[self._pushed] for work in works], np.concatenate(losses, axis=1)
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""

@@ -205,7 +205,7 @@ class WorkInHand(Foreseen):
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         return cast(FusedEngine, self._engine).work_in_hand(
-            server.update, server.params, server.state_of(0), slots, self._parts.limits
+            server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
     def _begin(self, seen: Foresight) -> None:

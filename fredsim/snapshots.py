@@ -47,6 +47,7 @@ class Snapshots(Simulation):
             parts.clients,
             wait=parts.protocol.wait,
             pushes=server.pushes,
+            local_steps=parts.protocol.local_steps,
             tensors=tensors,
             shelf=self._shelf,
         )

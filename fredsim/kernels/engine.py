@@ -16,7 +16,7 @@ from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import CompiledRule, compile_rule
+from fredsim.kernels.update import TeamRule, compile_rule
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
@@ -118,7 +118,7 @@ class NumbaEngine:
         self._arguments = pack(*self._room)
 
     def work_in_hand(
-        self, rule: CompiledRule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> WorkInHand:
         """Return a machine for events whose minibatches are known when clients fetch."""
         model, train = self.model, self._dataset.train
@@ -163,9 +163,9 @@ class NumbaEngine:
         """Return room for what clients hold."""
         return Shelf(size, MARGIN, limits)
 
-    def compile_rule(self, rule: Rule) -> CompiledRule:
+    def compile_rule(self, rule: Rule) -> TeamRule:
         """Compile the rule's fused loop."""
-        return compile_rule(rule)
+        return TeamRule(self._team, rule)
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""

@@ -19,9 +19,9 @@ from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
 from fredsim.kernels.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.reductions import copy
-from fredsim.kernels.rows import call_rule
 from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
+from fredsim.kernels.update import call_rule
 from fredsim.kernels.vector import store, store_part, zeros
 
 __all__ = ["DRAIN", "apply", "gradients", "passes"]

@@ -14,8 +14,9 @@ from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import CompiledRule
+from fredsim.kernels.update import compile_rule
 from fredsim.numerics.arrays import LINE, aligned
+from fredsim.numerics.rules import Rule
 from fredsim.shelf import Limits, array_on, mapped, rest
 
 __all__ = ["WorkInHand"]
@@ -40,7 +41,7 @@ class WorkInHand:
         sizes: Sequence[int],
         split: Split,
         mu: int,
-        rule: CompiledRule,
+        rule: Rule,
         params: Array,
         arrays: Sequence[Array],
         slots: int,
@@ -102,9 +103,9 @@ class WorkInHand:
             aligned(room, int(shape.transposed[-1])),
         )
         data, chunks = self._data, self._cuts.shape[1] - 1
-        visit = bool(arrays) or not rule.rule.zero_keeps
+        visit = bool(arrays) or not rule.zero_keeps
         self._numbers = len(sizes) - 1, mu, room, room + 1
-        self._settings = self._chunk, chunks, rule.address, int(visit), 2 + len(arrays)
+        self._settings = self._chunk, chunks, compile_rule(rule).address, int(visit), 2 + len(arrays)
         self._arrays = (
             shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.tables,
             self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,

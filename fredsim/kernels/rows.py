@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from fredsim.kernels.dense import ZERO
 from fredsim.kernels.pointers import address_of
 from fredsim.kernels.trees import gradient_rows
+from fredsim.kernels.update import call_rule
 
-__all__ = ["apply_rows", "call_rule"]
-
-
-@intrinsic
-def call_rule(typingctx, rule, table, at, gradient, count, coefficients, sums):
-    """Call a compiled rule by its address (fredsim.kernels.update)."""
-
-    def generate(context, builder, sig, args):
-        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 6)
-        result = builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
-        return builder.icmp_unsigned("!=", result, ir.Constant(result.type, 0))
-
-    return types.boolean(*[types.int64] * 7), generate
+__all__ = ["apply_rows"]
 
 
 @njit(error_model="numpy")

@@ -17,9 +17,10 @@ from numba import njit
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, combine, length, padded, softmax_cross_entropy, turn
 from fredsim.kernels.pointers import address_of, floats, integers, item, octets, put, shift, shorts
-from fredsim.kernels.rows import apply_rows, call_rule
+from fredsim.kernels.rows import apply_rows
 from fredsim.kernels.team import cycles, fetch_add, meet
 from fredsim.kernels.trees import GROUP, LEAVES, lay_out, stretch, upper_layers
+from fredsim.kernels.update import call_rule
 from fredsim.kernels.vector import load, store, zeros  # fmt: skip
 
 __all__ = ["PIECE", "advance"]

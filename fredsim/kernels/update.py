@@ -12,14 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
-from fredsim.kernels.cache import Compiled, generated
-from fredsim.kernels.team import address
+from fredsim.kernels.cache import Compiled, generated, kernel
+from fredsim.kernels.pointers import integers, item, put
+from fredsim.kernels.team import Team, address, meet
 from fredsim.numerics import rules
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CompiledRule", "compile_rule"]
+__all__ = ["CompiledRule", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 from numba import njit
@@ -73,6 +76,8 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     {end}
     return all_equal_itself(finite)
 '''
+#: Elements below which waking the other threads costs more than they bring.
+ALONE = 20_000
 #: Around the loop, and in it, where an array is watched.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    most = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmost = most + absolute({0})"
@@ -97,6 +102,63 @@ class CompiledRule:
         numbers = np.array(coefficients, np.float32)
         gradient = addresses[-1] + 4 * begin
         return bool(self._call(address(table), begin, gradient, end - begin, address(numbers), 0))
+
+
+@intrinsic
+def call_rule(typingctx, rule, table, at, gradient, count, coefficients, sums):
+    """Call a compiled rule by its address, with the arguments of the template above."""
+
+    def generate(context, builder, sig, args):
+        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 6)
+        result = builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+        return builder.icmp_unsigned("!=", result, ir.Constant(result.type, 0))
+
+    return types.boolean(*[types.int64] * 7), generate
+
+
+@kernel
+def update(rank, size, barrier, arguments):
+    """Apply a rule to whole arrays.
+
+    Arguments: the rule's address and the first five of its own, then int64 (size,): whether θ stayed finite.
+    """
+    a = integers(arguments)
+    rule, table, at, gradient, count, coefficients = (
+        item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5),
+    )  # fmt: skip
+    begin = count // 16 * rank // size * 16
+    end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
+    finite = call_rule(rule, table, at + begin, gradient + 4 * begin, end - begin, coefficients, np.int64(0))
+    put(integers(item(a, 6)), rank, np.int64(finite))
+    meet(size, barrier)
+
+
+class TeamRule:
+    """A compiled rule on whole arrays, which a team of threads divides."""
+
+    def __init__(self, team: Team, rule: Rule) -> None:
+        self._team, self._count = team, 2 + len(rule.state)
+        self._numbers, self._finite = np.empty(len(rule.coefficients), np.float32), np.ones(team.size, np.int64)
+        self._arrays: Sequence[Any] = [None] * (self._count - 1)
+        self._table = np.empty(self._count, np.int64)
+        rule_at, at = compile_rule(rule).address, [address(x) for x in (self._table, self._numbers, self._finite)]
+        self._arguments = np.array([rule_at, at[0], 0, 0, 0, at[1], at[2]])
+        update.address  # noqa: B018  it is compiled now, not while a clock runs
+
+    def __call__(self, *arguments: Any) -> bool:
+        """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
+        *arrays, gradient = arguments[: self._count]
+        begin, end, *coefficients = arguments[self._count :]
+        if any(one is not other for one, other in zip(arrays, self._arrays, strict=True)):
+            self._arrays = arrays
+            self._table[1:] = [address(array) for array in arrays]
+            self._table[0] = self._table[1]
+        self._numbers[:] = coefficients
+        self._arguments[2:5] = begin, address(gradient) + 4 * begin, end - begin
+        run = self._team.run if end - begin > ALONE else self._team.alone
+        self._finite[:] = 1
+        run(update, self._arguments)
+        return 0 not in self._finite.tolist()
 
 
 @functools.cache

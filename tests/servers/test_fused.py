@@ -63,7 +63,7 @@ def test_no_gradient_is_a_gradient_of_zeros(spec: dict[str, Any], exchange: Call
         for _ in range(3):
             for arrays, gradient in ((told, np.zeros(length, np.float32)), (untold, 0)):
                 table = pack(arrays[0], *arrays)  # θ is read and written in place
-                assert compiled._call(*pack(table, at, gradient, length, numbers).tolist())
+                assert compiled._call(*pack(table, at, gradient, length, numbers, 0).tolist())
         for one, other, before in zip(told, untold, (server.params, *server.state_of(client)), strict=True):
             assert one.tobytes() == other.tobytes()
             beside = np.r_[:at, at + length : 60]
