@@ -1,7 +1,7 @@
 """The battery: every server and each of its variants, and the loop's side of an exchange with float64 beside it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.layout import Layout
+from fredsim.results import Result
 from fredsim.servers import SERVERS, WindowAverage
+from tests.servers.paths import QUICK, check_same
 
 Wide = NDArray[np.float64]
 CLIENTS = 6
@@ -263,5 +265,20 @@ def follow(exchange: Callable[..., Exchange]) -> Callable[..., Exchange]:
                 assert np.abs(server.averaged_params - state["average"]).max() <= bound, number
         assert math.isfinite(float(np.abs(theta).max()))
         return ex
+
+    return run
+
+
+@pytest.fixture
+def check(simulate: Callable[..., Result]) -> Callable[..., Result]:
+    """Run an experiment on these paths and compare them with `snapshots`, whose result is returned."""
+
+    def run(changes: Mapping[str, Any], paths: Sequence[str] = QUICK) -> Result:
+        reference = simulate({**changes, "path": "snapshots"})
+        for path in paths:
+            result = simulate({**changes, "path": path})
+            assert (reference.summary["path"], result.summary["path"]) == ("snapshots", path)
+            check_same(result, reference)
+        return reference
 
     return run

@@ -1,7 +1,7 @@
 """However a run is computed, it writes the same bytes: every path against `snapshots`, over all that a run can be."""
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,74 +13,20 @@ from fredsim.execution import execute
 from fredsim.paths import PATHS
 from fredsim.resolution import resolve
 from fredsim.results import Result
-
-Simulate = Callable[..., Result]
-FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
-KEYS = (
-    "name", "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error", "pushes",
-    "fetches", "bytes_pushed", "bytes_fetched",
-)  # fmt: skip
-
-#: Compared with `snapshots`, which any run can take.
-QUICK = ("hand", "fused")
-#: Those that let a fetch be refused.
-REFUSING = ("fused",)
-
-DISPATCHERS: list[dict[str, Any]] = [
-    {"name": "uniform"},
-    {"name": "weighted", "weights": [1.0, 4.0], "on_chosen": {"factor": 0.5, "recover_after": 3}},
-    {"name": "round_robin"},
-    {"name": "scripted", "order": [0, 3, 1, 1, 4, 2, 0]},
-]
-SAMPLINGS = ["sequential", "iid", "shuffled"]
-HIDDEN: list[list[int]] = [[], [16], [20, 12]]
-BATCHES = [1, 2, 3, 4, 5, 8, 13, 32]
-
-
-def setting(batch: int, dispatcher: int) -> dict[str, Any]:
-    """One of 32 runs, among which every two values of different keys meet."""
-    sampling, hidden = SAMPLINGS[(batch + dispatcher) % 3], HIDDEN[(dispatcher + batch // 3) % 3]
-    return {
-        "iterations": 60 + 11 * (batch + dispatcher),
-        "model": {"hidden": hidden},
-        "clients": {"count": 5 + batch, "batch_size": BATCHES[batch], "sampling": sampling},
-        "dispatcher": DISPATCHERS[dispatcher] | {"wait": (batch // 2 + dispatcher // 2) % 2 == 0},
-        "evaluation": {"every": 7 + 20 * (batch % 2)},
-        "seed": batch,
-    }
-
-
-SETTINGS = [setting(batch, dispatcher) for batch in range(8) for dispatcher in range(4)]
+from tests.servers.paths import (
+    QUICK,
+    REFUSING,
+    SAMPLINGS,
+    SETTINGS,
+    Check,
+    Simulate,
+    check_same,
+)
 
 
 def fits(server: Any) -> bool:
     """A server that says why an update is not known ahead, or brings gates along, takes its own path."""
     return not server.unforeseen and not hasattr(server, "gates")
-
-
-def check_same(one: Result, other: Result) -> None:
-    """Every byte, and all of the summary that is of the run and not of its computation."""
-    for name in FILES:
-        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
-    assert {key: one.summary[key] for key in KEYS} == {key: other.summary[key] for key in KEYS}
-
-
-@pytest.fixture
-def check(simulate: Simulate) -> Callable[..., Result]:
-    """Run an experiment on these paths and compare them with `snapshots`, whose result is returned."""
-
-    def run(changes: Mapping[str, Any], paths: Sequence[str] = QUICK) -> Result:
-        reference = simulate({**changes, "path": "snapshots"})
-        for path in paths:
-            result = simulate({**changes, "path": path})
-            assert (reference.summary["path"], result.summary["path"]) == ("snapshots", path)
-            check_same(result, reference)
-        return reference
-
-    return run
-
-
-Check = Callable[..., Result]
 
 
 def test_every_path_is_compared() -> None:
@@ -312,83 +258,3 @@ def test_a_fetch_that_may_be_refused(name: str, variant_of_fasgd: str, check: Ch
     for path in REFUSING:
         for knob in KNOBS:
             check_same(simulate({**run, **knob, "path": path}), reference)
-
-
-OWN = """
-import numpy as np
-
-from fredsim.numerics.rules import Rule
-from fredsim.servers import ElementwiseServer
-from fredsim.servers.base import Rated
-
-
-def smoothed(theta, mean, g, alpha, kept, fresh):
-    mean = kept * mean + fresh * g
-    return theta - alpha * mean, mean
-
-
-class Smoothed(ElementwiseServer):
-    Hyper = Rated
-    rule = Rule(smoothed, state=("mean",))
-
-    def initial_state(self):
-        return {"mean": 0.25}
-
-    def coefficients(self, t, staleness):
-        return np.float32(self.rate(t)), np.float32(0.9), np.float32(0.1)
-
-
-class Averaging(Smoothed):
-    @property
-    def averaged_params(self):
-        return self.arrays["mean"]
-
-
-class ItsOwnTime(Smoothed):
-    def coefficients(self, t, staleness):
-        return np.float32(self.rate()), np.float32(1 - 0.1 / (self.timestamp + 1)), np.float32(0.1)
-
-
-class OneByOne(Smoothed):
-    def coefficients(self, t, staleness):
-        return np.float32(self.rate() / 2 if staleness > 3 else self.rate(t)), np.float32(0.9), np.float32(0.1)
-
-
-class Backwards:
-    def init(self, clients, streams):
-        self.clients = clients
-
-    def choose(self, step):
-        return self.clients - 1 - step * step % self.clients
-
-    def hold(self, client):
-        raise NotImplementedError
-
-    release = hold
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_path.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("number", range(0, len(SETTINGS), 5))
-@pytest.mark.parametrize("server", ["Smoothed", "Averaging"])
-def test_a_rule_of_ones_own(server: str, number: int, check: Check) -> None:
-    check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}})
-
-
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("number", range(0, len(SETTINGS), 5))
-@pytest.mark.parametrize("server", ["ItsOwnTime", "OneByOne"])
-def test_a_server_that_reads_its_own_time(server: str, number: int, check: Check) -> None:
-    lr = {"name": "cosine", "base": 0.1, "steps": 50}
-    check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": lr}})
-
-
-@pytest.mark.usefixtures("own")
-def test_a_dispatcher_of_ones_own(check: Check) -> None:
-    check({"dispatcher": {"name": "own_path:Backwards"}, "evaluation": {"every": 5}})
