@@ -77,7 +77,7 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     results = list(fredsim.run(small_yaml, [f"sweep={{server: {servers}, clients.count: [4, 8]}}"]))  # type: ignore[arg-type]
     plot(results, Path("x.png"), "ends", Options(x="server.name", by=["clients.count"], panel=[]))
     (axes,) = drawn[0].axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["asgd", "fasgd", "sasgd"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ASGD", "FASGD", "SASGD"]
     assert [list(line.get_xdata()) for line in axes.lines] == [[0, 1, 2]] * 2  # type: ignore[arg-type]
     assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
 

@@ -44,6 +44,23 @@ def swept(small_yaml: Path) -> list[Result]:
     return list(results)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("kind", "x"), [("curves", "bytes"), ("curves", "iterations"), ("ends", "server.lr")])
+@pytest.mark.parametrize("order", [(1, 500), (500, 1)])
+def test_no_panel_hides_a_point(
+    kind: str, x: str, order: tuple[int, int], small_yaml: Path, drawn: list[Figure]
+) -> None:
+    """Panels share their axes, whichever of them has more bytes and iterations, or the larger loss."""
+    words = [f"sweep={{iterations: {[*order]}}}", "evaluation.every=100"]
+    runs = list(fredsim.run(small_yaml, words))  # type: ignore[arg-type]
+    plot(runs, Path("x.png"), kind, Options(x=x, panel=["iterations"], by=["server.name"]))
+    assert len(drawn[0].axes) == 2
+    for axes in drawn[0].axes:
+        points = np.concatenate([np.asarray(line.get_xydata()) for line in axes.lines])
+        assert len(points) > 0
+        for values, (low, high) in zip(points.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+            assert low <= values.min() <= values.max() <= high
+
+
 def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure]) -> None:
     drawing = plot(swept, Path("error.png"))
     (axes,) = drawn[0].axes

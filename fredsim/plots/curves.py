@@ -36,6 +36,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             for source, points in published.series(line.runs, x, y):
                 sources[source] = None
                 axes.plot(*zip(*points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
+    for axes in grid:  # only now: a limit that is set stays, and all panels share theirs
         axes.set_xlim(left=0)
         dress_y(axes, options)
         axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])

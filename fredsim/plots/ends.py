@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.figures import SHARES
 from fredsim.plots import published
 from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, share_of, x_of
-from fredsim.plots.groups import SYMBOLS, Line, Panel, flat_config, labels
+from fredsim.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
 from fredsim.results import Result
 from fredsim.tables import PUBLISHED, Table
 
@@ -67,17 +67,20 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             _draw(axes, line, points[panel.title, line.label], places, unit, options)
             rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
         if places:
-            axes.set_xticks(list(places.values()), list(places), rotation=60 if len(places) > 4 else 0, ha="right")
+            texts = [value_name(options.axis or "", text) for text in places]
+            axes.set_xticks(list(places.values()), texts, rotation=60 if len(places) > 4 else 0, ha="right")
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
             if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
-                axes.set_xticks(ticks, texts := [f"{value:g}" for value in ticks])
+                texts = [f"{value:g}" for value in ticks]
+                axes.set_xticks(ticks, texts)
                 if max(map(len, texts)) > SHORT:
                     axes.tick_params("x", rotation=30)
                 axes.xaxis.set_minor_locator(NullLocator())
-        dress_y(axes, options)
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
+    for axes in grid:  # only now: a limit that is set stays, and all panels share theirs
+        dress_y(axes, options)
     tables = [Table(rows)]
     if sources:
         tables.append(Table(beside, PUBLISHED))
@@ -162,7 +165,9 @@ def _name(options: Options) -> str:
     if options.axis is None:
         return X[options.x or "bytes"]
     last = options.axis.rpartition(".")[2]
-    return options.axis if last == "name" else f"{SYMBOLS.get(options.axis, last)} ({options.axis})"
+    if last == "name":
+        return options.axis.removesuffix(".name")
+    return f"{SYMBOLS.get(options.axis, last)} ({options.axis})"
 
 
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:

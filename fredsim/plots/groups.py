@@ -11,7 +11,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.registry import KNOWN
 from fredsim.results import Result
 
-__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels"]
+__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels", "value_name"]
 
 # Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -169,11 +169,16 @@ def _instead(key: str, config: Flat) -> tuple[str, Any]:
     return key, "none"
 
 
+def value_name(key: str, value: Any) -> str:
+    """Return a value as figures show it: a server's name is that of its class."""
+    known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
+    return known.__name__ if known else str(value)
+
+
 def _text(key: str, value: Any) -> str:
     """Return a value with the key's symbol or last word; a dispatcher's name alone, or that of a server's class."""
     if key.endswith(".name"):
-        known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
-        return known.__name__ if known else str(value)
+        return value_name(key, value)
     if key in SYMBOLS:
         return f"{SYMBOLS[key]} = {value}"
     *above, last = key.split(".")
