@@ -60,9 +60,10 @@ class Gate(Configurable):
         self._ahead.update(zip(zip(steps.tolist(), clients, strict=True), draws, strict=True))
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64] | None:
-        """Return v̄ ≥ 0 below which the copies of iterations `begin` on are refused, and above which they pass, (n, 2).
+        """Return bounds (n, 2) of v̄ ≥ 0 for the copies of iterations `begin` on, which have been looked ahead at.
 
-        Those are known to have been looked ahead at. None where more than v̄ decides.
+        Below the first a copy is sure to be refused, above the second it passes; −∞ and ∞ where nothing is known. None
+        where more than v̄ decides.
         """
         del begin, clients
         return None

@@ -159,15 +159,20 @@ class AdaptedServer(Adapted):
         return usual if count is None else int(count())
 
     @property
+    def counts_bytes(self) -> bool:
+        """Whether the server has a say in what a copy takes."""
+        return hasattr(self._inner, "bytes_pushed") or hasattr(self._inner, "bytes_fetched")
+
+    @property
     def has_deviation(self) -> bool:
         """Whether the server keeps v, which gates may ask for."""
         return hasattr(self._inner, "v")
 
     @property
-    def deviation(self) -> Array:
-        """The server's v."""
-        deviation: Array = self._inner.v
-        return deviation
+    def deviation(self) -> str:
+        """The name of the array of the rule's state that v is, by the class that defines v; empty where it is none."""
+        own = next((cls for cls in type(self._inner).__mro__ if "v" in vars(cls)), object)
+        return str(vars(own).get("deviation", ""))
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
-    "DIVERGED",
     "MARGIN",
-    "PASSED",
-    "REFUSED",
-    "UNDECIDED",
     "Backend",
     "Engine",
     "FusedEngine",
@@ -50,9 +46,6 @@ BACKENDS: dict[Backend, str] = {
     "cuda": "a CUDA device, by PyTorch and Triton",
     "auto": "cuda where there is a device, else numba",
 }
-
-#: What became of a gradient that a rule was applied to.
-REFUSED, PASSED, UNDECIDED, DIVERGED = range(4)
 
 #: Floats that must be readable behind the parameters that an engine is given: a kernel loads whole vectors.
 MARGIN = 16
@@ -144,8 +137,7 @@ class Applier(Protocol):
     def __call__(self, b: int) -> list[int]:
         """Apply the rule to the gradients of minibatches b on, to the end or the first UNDECIDED or DIVERGED.
 
-        Return what became of each: its client's fetch is REFUSED, it has PASSED, the mean is too near to the bounds, or
-        θ is not finite.
+        Return the verdict (fredsim.numerics.verdicts) on each client's fetch.
         """
         ...
 

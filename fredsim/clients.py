@@ -1,7 +1,7 @@
 """What the simulated clients hold between fetching parameters and pushing, and what they compute from it.
 
-The loop asks only for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves; clients that
-hold the same version share one array, which is freed when the last of them moves on.
+The loop and the probe ask for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves;
+clients that hold the same version share one array, which is freed when the last of them moves on.
 """
 
 from __future__ import annotations
@@ -33,10 +33,15 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
+def step_alone(theta: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is θ itself."""
+    return theta - rate * g
+
+
 STEPS: dict[Work, Rule] = {
     "gradient": Rule(step, state=("total",)),
     "delta": Rule(step_delta, state=("total",)),
-    "params": Rule(step, state=("total",)),  # the push is θ itself
+    "params": Rule(step_alone),
 }
 
 
@@ -65,6 +70,10 @@ class Holdings(Protocol):
 
     def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
         """Hand parameters (P,) to a client; `shared` where every fetch at this timestamp gets the same."""
+        ...
+
+    def adopt(self, client: int, params: Array, timestamp: int) -> None:
+        """Let the client hold an array of the shelf's, which is its alone from now on."""
         ...
 
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
@@ -111,18 +120,17 @@ class SnapshotHoldings:
         tensors: Sequence[int],
         shelf: Shelf,
     ) -> None:
-        """Hand `params` (P,) to every client; `tensors` are the tensors' sizes.
+        """Hand `params` (P,) to every client.
 
-        `pushes` is what a client pushes after so many local steps.
-
-        `shelf` has the room for the versions.
+        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' sizes, and `shelf` has
+        the room for the versions.
         """
         self._engine = engine
-        self._step = engine.compile_rule(STEPS[pushes]) if local_steps > 1 or pushes != "gradient" else None
-        self._works: list[list[Array]] = []  # parameters and sums of clients that take steps
+        self._step_rule = STEPS[pushes]
+        self._step = engine.compile_rule(self._step_rule) if local_steps > 1 or pushes != "gradient" else None
+        self._works: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
         self._wait = wait
         self._size = len(params)
-        self._pushed = 0 if pushes == "params" else 1  # which part of a work
         ends = np.cumsum(tensors)
         self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
@@ -146,17 +154,19 @@ class SnapshotHoldings:
             return cast(Sequence[Array], gradients), first_losses
         while len(self._works) < len(clients):
             room = self._engine.zeros(self._size + MARGIN)[: self._size]
-            self._works.append([room, self._engine.zeros(self._size)])
+            sums = [self._engine.zeros(self._size) for _ in self._step_rule.state]
+            self._works.append([room, *sums])
         works, losses = self._works[: len(clients)], []
-        for (here, total), params in zip(works, held, strict=True):
+        for (here, *sums), params in zip(works, held, strict=True):
             self._engine.duplicate(params, here)
-            total[...] = 0.0
-        for step in range(rows.shape[1]):
-            grads, step_losses = self._engine.gradients([here for here, _ in works], rows[:, step])
+            for total in sums:
+                total[...] = 0.0
+        for number in range(rows.shape[1]):
+            grads, step_losses = self._engine.gradients([here for here, *_ in works], rows[:, number])
             losses.append(step_losses.copy())
             for b, work in enumerate(works):
                 self._step(*work, grads[b], 0, self._size, np.float32(rate))
-        return [work[self._pushed] for work in works], np.concatenate(losses, axis=1)
+        return [work[-1] for work in works], np.concatenate(losses, axis=1)
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""

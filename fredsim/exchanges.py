@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.adapters import Adapted
 from fredsim.compressors.base import Compressor
-from fredsim.dispatchers.gates import Budget, Gate, Statistics
+from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.streams import Stream, Streams
@@ -40,8 +40,9 @@ class AdaptedGate(Adapted):
             self._inner.look_ahead(begin, clients)
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
-        """Return v̄ below which the copies of iterations `begin` on are refused, and above which they pass (n, 2)."""
-        found = self._inner.bounds(begin, clients) if isinstance(self._inner, Gate) else None
+        """Return the gate's bounds (n, 2) of v̄ for iterations `begin` on: below refused, above passed."""
+        ours = type(self._inner) in GATES.values()  # one that is derived from ours may decide otherwise
+        found = self._inner.bounds(begin, clients) if ours else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:

@@ -9,18 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
-from fredsim.backends import (
-    DIVERGED,
-    PASSED,
-    UNDECIDED,
-    FusedEngine,
-    Machine,
-    NativeEngine,
-    QueueingEngine,
-    QueueMachine,
-)  # fmt: skip
+from fredsim.backends import FusedEngine, Machine, NativeEngine, QueueingEngine, QueueMachine
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
-from fredsim.models import Mlp
+from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
 from fredsim.simulation import Diverged, Length, Parts, Simulation
@@ -32,6 +23,8 @@ Array = NDArray[np.float32]
 
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
+#: Samples that are drawn ahead at once.
+SAMPLES = 2**18
 #: Works that are begun together from the initial parameters.
 TOGETHER = 1024
 #: The gradients of one window on a device.
@@ -65,15 +58,16 @@ class Fused(Snapshots):
         if self._parts.probe is not None:
             super()._warm()
         state = dict(zip(server.rule.state, server.state_of(0), strict=True))
-        gate, watched = self._protocol.fetch_gate, ""
-        if gate is not None and gate.needs_statistics:
-            watched = next((name for name, array in state.items() if array is self._server.deviation), "")
+        gate = self._protocol.fetch_gate
+        watched = self._server.deviation if gate is not None and gate.needs_statistics else ""
+        watched = watched if watched in state else ""
         self._apply = engine.applier(server.rule, [server.params, *state.values()], watched)
         self._at, self._clients = 0, np.empty(0, np.int64)
-        self._rooms: list[Array] = []  # for what is fetched next
+        self._rooms: list[Array] = []  # that were not needed
 
-    def _each(self) -> int:
-        return 4 * self._parts.sampler.batch_size * sum(cast(Mlp, self._parts.model).sizes)
+    def _room(self) -> Array:
+        """Return an array for what a client may fetch."""
+        return self._rooms.pop() if self._rooms else self._shelf.take()
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
@@ -94,7 +88,8 @@ class Fused(Snapshots):
     def _next_window(self, length: Length) -> slice:
         """Return the places of the next events: of different clients, and none after a row is due."""
         if self._at == len(self._clients):
-            self._look_ahead(min(AHEAD, length.events - self.iteration))
+            few = 1 + SAMPLES // self._sampler.batch_size
+            self._look_ahead(min(AHEAD, few, length.events - self.iteration))
         at, every = self._at, self._interval.every
         limit = at + min(self._limit(length), every - self.iteration % every, len(self._clients) - at)
         end = at + 1
@@ -104,7 +99,7 @@ class Fused(Snapshots):
         return slice(at, end)
 
     def _advance(self, length: Length) -> None:
-        """Do the passes of the next few arrivals together, then apply their gradients one by one."""
+        """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
         holdings, server, window = self._holdings, self._server, self._next_window(length)
         clients, rows, probe = self._clients[window].tolist(), self._samples[window], self._parts.probe
         if probe is not None and probe.due(self.iteration):
@@ -114,14 +109,14 @@ class Fused(Snapshots):
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
-        self._rooms += [self._shelf.take() for _ in range(len(clients) - len(self._rooms))]
-        self._apply.begin(coefficients, self._bounds[window], self._rooms[: len(coefficients)])
-        self._recorder.arrivals(staleness, losses, server.bytes_of("pushed", server.params.nbytes))
-        fetched, rooms, i = server.bytes_of("fetched", server.params.nbytes), self._rooms, 0
-        self._rooms = rooms[len(clients) :]
-        while i < len(clients):
-            if i == len(coefficients):
-                server.coefficients(iterations[i:], staleness[i:])  # raises: those of this push cannot be had
+        n, size = len(coefficients), server.params.nbytes
+        self._at += n - len(clients)  # whose coefficients cannot be had begins the next window, which ends the run
+        self._recorder.arrivals(staleness[:n], losses[:n], size)
+        bounds = self._bounds[window][:n]
+        rooms = [self._room() if may_pass else server.params for may_pass in (bounds[:, 1] < np.inf).tolist()]
+        self._apply.begin(coefficients, bounds, rooms)
+        i = 0
+        while i < n:
             for verdict in self._apply(i):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
@@ -130,13 +125,13 @@ class Fused(Snapshots):
                 holdings.pushed(client)
                 if verdict == PASSED:
                     holdings.adopt(client, room, server.timestamp)
-                    self._recorder.fetch(fetched)
+                    self._recorder.fetch(size)
+                elif verdict == UNDECIDED:
+                    self._fetch(client)
                 else:
+                    self._refuse(client)
+                if verdict != PASSED and room is not server.params:
                     self._rooms.append(room)
-                    if verdict == UNDECIDED:
-                        self._fetch(client)
-                    else:
-                        self._refuse(client)
                 self.iteration, i = self.iteration + 1, i + 1
         if self.iteration % self._interval.every == 0:
             self._record()
@@ -180,8 +175,7 @@ class Foreseen(Simulation):
         if happened < end - begin:
             raise Diverged(begin + happened)
         server, size = self._server.elementwise, self._server.params.nbytes
-        pushed, fetched = self._server.bytes_of("pushed", size), self._server.bytes_of("fetched", size)
-        self._recorder.events(self._staleness[begin:end], losses, pushed, fetched)
+        self._recorder.events(self._staleness[begin:end], losses, size)
         self.iteration = server.timestamp = self._server.timestamp = end
         took = time.perf_counter() - began
         if took < SLICE / 2:

@@ -81,12 +81,12 @@ class Recorder:
         self._staleness.extend(staleness.tolist())
         self._losses.append(losses)
 
-    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], pushed: int, fetched: int) -> None:
-        """Count n pushes at once, each with a fetch of `fetched` bytes."""
-        self.arrivals(staleness, losses, pushed)
+    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], size: int) -> None:
+        """Count n pushes at once, each followed by a fetch of as many bytes."""
+        self.arrivals(staleness, losses, size)
         self.potential_fetches += len(staleness)
         self.fetches += len(staleness)
-        self.bytes_fetched += len(staleness) * fetched
+        self.bytes_fetched += len(staleness) * size
 
     def apply(self, staleness: int) -> None:
         """Count what the server applied, by its staleness."""

@@ -128,7 +128,8 @@ class Snapshots(Simulation):
                 clients.append(client)
             return clients
         while len(self._order) < limit:
-            self._draw(max(limit, AHEAD))
+            left = self._parts.length.iterations
+            self._draw(max(limit, AHEAD if left is None else min(AHEAD, left - self._drawn)))
         different: list[int] = []
         seen: set[int] = set()
         while len(different) < limit and self._order[0] not in seen:

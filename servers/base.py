@@ -186,6 +186,8 @@ class ElementwiseServer(Server):
     rule: Rule
     #: Names of the rule's state that each client has for itself.
     per_client: tuple[str, ...] = ()
+    #: Name of the state that the property `v` of this very class is, for the whole run; its mean is then known sooner.
+    deviation: ClassVar[str] = ""
 
     def initial_state(self) -> dict[str, float | Array]:
         """Return what arrays of the rule's state start with, where that is not 0."""

@@ -70,6 +70,7 @@ class FASGD(ElementwiseServer):
     """Faster asynchronous SGD, in three variants; its statistic is `v`."""
 
     idea = "divide each parameter's step by a moving standard deviation of its gradient, and by the staleness"
+    deviation = "v"
     citation = "Odena 2016, Faster asynchronous SGD, arXiv:1601.04033"
 
     class Hyper(Rated):

@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fredsim.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
 from fredsim.exchanges import AdaptedGate
 from fredsim.kernels.engine import NumbaEngine
+from fredsim.models import Mlp
+from fredsim.numerics.rules import Rule
+from fredsim.numerics.verdicts import PASSED, REFUSED, UNDECIDED
 from fredsim.results import Result
+from fredsim.shelf import Limits
 from fredsim.streams import Stream, Streams
 
 Simulate = Callable[..., Result]
@@ -115,7 +120,7 @@ def test_what_a_kernel_leaves_undecided(
 ) -> None:
     """With wider bounds some, or all, fetches are decided by the exact mean; no byte moves."""
     run = {**RUN, "iterations": 500, "evaluation": {"every": 7}}
-    expected = simulate(run)
+    expected = simulate({**run, "path": "snapshots"})
     before, bounds = len(means), BandwidthAware.bounds
 
     def wider(gate: BandwidthAware, begin: int, clients: list[int]) -> NDArray[np.float64]:
@@ -154,18 +159,40 @@ class Signed(ElementwiseServer):
         return (np.float32(self.hyper.lr),)
 
 
-class Beside(Signed):
+class Known(Signed):
+    deviation = "v"
+
+    @property
+    def v(self):
+        return self.arrays["v"]
+
+
+class Beside(Known):
     @property
     def v(self):
         return np.abs(self.arrays["v"])
+
+
+class Moves(Known):
+    @property
+    def v(self):
+        return self.arrays["v"] if self.timestamp < 50 else self.params
+
+
+class Wrong(Signed):
+    deviation = "w"
+
+    @property
+    def v(self):
+        return self.arrays["v"]
 """
 
 
-@pytest.mark.parametrize("server", ["Signed", "Beside"])
+@pytest.mark.parametrize("server", ["Signed", "Known", "Beside", "Moves", "Wrong"])
 def test_a_statistic_of_ones_own(
     simulate: Simulate, server: str, means: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One whose elements have both signs, and one that is no array of the rule's."""
+    """Its elements have both signs; it may be no array of the rule's, or not always the same."""
     (tmp_path / "own_statistics.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     gate = {"fetch": {"bandwidth_aware": {"c": 0.001}}}
@@ -174,3 +201,68 @@ def test_a_statistic_of_ones_own(
     assert fused.summary["path"] == "fused"
     assert len(means) > 100
     same(fused, simulate({**run, "path": "snapshots"}))
+
+
+OWN_GATE = """
+from fredsim.dispatchers.gates import BandwidthAware
+
+
+class Half(BandwidthAware):
+    def passes(self, step, client, statistics):
+        return super().passes(step, client, statistics) and step % 2 == 0
+"""
+
+
+def test_a_gate_derived_from_it_is_asked_itself(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_half.py").write_text(OWN_GATE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = {**RUN, "iterations": 300, "dispatcher": {"fetch": {"own_half:Half": {"c": 0.1}}}}
+    fused = simulate(run)
+    assert fused.summary["path"] == "fused"
+    assert 0 < fused.summary["fetches"] < 150
+    same(fused, simulate({**run, "path": "snapshots"}))
+
+
+def keep(theta: Any, v: Any, g: Any, alpha: Any) -> Any:
+    """Change nothing."""
+    return theta + 0.0 * (alpha * g), v
+
+
+#: Arrays whose sums in float32 are good and bad: the last four have both signs, very different sizes, or subnormals.
+STATES: list[Callable[[np.random.Generator, int], Any]] = [
+    lambda rng, n: rng.random(n),
+    lambda rng, n: np.full(n, 1 / 3),
+    lambda rng, n: np.where(np.arange(n) % 97, 2.0**-24 * 0.999, 1),
+    lambda rng, n: np.exp(rng.uniform(-20, 20, n)),
+    lambda rng, n: rng.standard_normal(n) + 0.02,
+    lambda rng, n: 1e-40 * rng.random(n),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("hidden", [(7,), (200, 33), (1000,)])
+def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, ...]) -> None:
+    """However near to it the bounds are; and those that are not so near are decided."""
+    rng, model = np.random.default_rng(threads), Mlp((100, *hidden, 10))
+    x = np.where(rng.random((50, 100)) < 0.3, rng.random((50, 100)), 0).astype(np.float32)
+    part, none = Split(x, rng.integers(0, 10, 50)), Split(x[:0], np.empty(0, np.int64))
+    engine, size = NumbaEngine(model, Dataset(part, none, none, 10), 2, threads), model.layout.size
+    try:
+        theta, v, room = (engine.shelf(size, Limits()).take() for _ in range(3))
+        theta[:] = 0.1 * rng.standard_normal(size)
+        applier = engine.applier(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v")
+        for number, state in enumerate(STATES):
+            v[:] = state(rng, size)
+            exact = engine.mean(v)
+            engine.passes([theta], rng.integers(0, 50, (1, 2)))
+            for apart in (0.0, 1e-15, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2):
+                for bound in (exact * (1 - apart), exact * (1 + apart)):
+                    applier.begin(np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
+                    (verdict,) = applier(0)
+                    assert verdict in {UNDECIDED, PASSED if exact > bound else REFUSED}, (number, apart)
+                    if apart == 1e-2 and number < 4:
+                        assert verdict != UNDECIDED
+    finally:
+        engine.close()

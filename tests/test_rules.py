@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.kernels.update import compile_rule
+from fredsim.kernels.team import Team
+from fredsim.kernels.update import TeamRule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule, flush, positive_part, sqrt
 from fredsim.servers.asgd import ASGD
@@ -13,6 +14,7 @@ from fredsim.servers.batches import CollectingServer
 from fredsim.servers.fasgd import RULES
 from fredsim.servers.sasgd import SASGD
 
+TEAM = Team(1)
 ALL = {
     "asgd": ASGD.rule,
     "sasgd": SASGD.rule,
@@ -23,7 +25,7 @@ ALL = {
 
 @pytest.mark.parametrize("rule", ALL.values(), ids=ALL)
 def test_fused_equals_numpy(rule: Rule) -> None:
-    fused, plain = compile_rule(rule), NumpyOperations().compile_rule(rule)
+    fused, plain = TeamRule(TEAM, rule), NumpyOperations().compile_rule(rule)
     rng = np.random.default_rng(0)
     coefficients = [np.float32(x) for x in rng.uniform(0.1, 0.9, len(rule.coefficients))]
     for size in (*range(1, 40), 1000):
@@ -43,7 +45,7 @@ def test_fused_equals_numpy(rule: Rule) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 15, 16, 36])
 def test_a_value_that_is_not_finite_is_noticed_wherever_it_is(bad: float, place: int) -> None:
-    for update in (compile_rule(ASGD.rule), NumpyOperations().compile_rule(ASGD.rule)):
+    for update in (TeamRule(TEAM, ASGD.rule), NumpyOperations().compile_rule(ASGD.rule)):
         theta, g = np.ones(37, np.float32), np.ones(37, np.float32)
         assert update(theta, g, 0, 37, np.float32(0.5))
         g[place] = bad
@@ -51,7 +53,7 @@ def test_a_value_that_is_not_finite_is_noticed_wherever_it_is(bad: float, place:
 
 
 def test_only_the_given_stretch_is_touched() -> None:
-    for update in (compile_rule(ASGD.rule), NumpyOperations().compile_rule(ASGD.rule)):
+    for update in (TeamRule(TEAM, ASGD.rule), NumpyOperations().compile_rule(ASGD.rule)):
         theta, g = np.ones(50, np.float32), np.ones(50, np.float32)
         update(theta, g, 7, 33, np.float32(0.5))
         assert np.flatnonzero(theta == 0.5).tolist() == list(range(7, 33))
@@ -111,7 +113,7 @@ OWN = {
 @pytest.mark.parametrize("device", [False, True], ids=["numba", "cuda"])
 def test_a_rule_of_ones_own(rule: Rule, device: bool) -> None:
     plain = NumpyOperations().compile_rule(rule)
-    fused: Kernel = compile_rule(rule)
+    fused: Kernel = TeamRule(TEAM, rule)
     if device:
         for name in ("torch", "triton"):
             pytest.importorskip(name, reason=f"{name} is not installed")

@@ -31,7 +31,6 @@ Array = NDArray[np.float32]
 
 #: The rows of a chunk should stay in the first level of cache.
 CHUNK_BYTES = 24 * 2**10
-ALONE = 20_000  # multiply-adds below which waking the other threads costs more than they bring
 
 
 class NumbaEngine:
@@ -87,8 +86,7 @@ class NumbaEngine:
         rows = np.ascontiguousarray(rows, np.int64)
         arguments = self._arguments
         arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
-        run = self._team.run if batches * self._mu * self._size > ALONE else self._team.alone
-        run(kernel, arguments)
+        self._team.run(kernel, arguments, batches * self._mu * self._size)
 
     def _make_room(self, batches: int) -> None:
         """Make work space for so many minibatches."""
@@ -171,8 +169,7 @@ class NumbaEngine:
         """Return the mean over the flat index."""
         if self._measure is None or self._measure.array is not array:
             self._measure = _Measure(array, self.threads)
-        run = self._team.run if len(array) > ALONE else self._team.alone
-        run(mean64, self._measure.arguments)
+        self._team.run(mean64, self._measure.arguments, len(array))
         return float(self._measure.result[0])
 
     def finite(self, array: Array) -> bool:

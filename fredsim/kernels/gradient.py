@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.backends import DIVERGED, PASSED, REFUSED, UNDECIDED
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
 from fredsim.kernels.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
@@ -23,6 +22,7 @@ from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
 from fredsim.kernels.update import call_rule
 from fredsim.kernels.vector import store, store_part, zeros
+from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN", "apply", "gradients", "passes"]
 

@@ -27,6 +27,7 @@ __all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
+ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
 IDLE = 10_000  # pauses without a call, then sleep: a fraction of a millisecond
 
 
@@ -196,8 +197,14 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def run(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
-        """Call the kernel with packed arguments on every thread; it must end with `meet`, its last look at them."""
+    def run(self, kernel: Compiled, arguments: NDArray[np.int64], work: int = ENOUGH) -> None:
+        """Call the kernel with packed arguments on every thread; it must end with `meet`, its last look at them.
+
+        With too little work, about so many multiply-adds, the calling thread is a team of one.
+        """
+        if work < ENOUGH:
+            self.alone(kernel, arguments)
+            return
         begin = time.perf_counter()
         barrier, _ = self._addresses
         at = address(arguments)

@@ -22,7 +22,7 @@ from fredsim.kernels.team import Team, address, meet
 from fredsim.numerics import rules
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CompiledRule", "TeamRule", "call_rule", "compile_rule"]
+__all__ = ["TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 from numba import njit
@@ -76,32 +76,10 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     {end}
     return all_equal_itself(finite)
 '''
-#: Elements below which waking the other threads costs more than they bring.
-ALONE = 20_000
 #: Around the loop, and in it, where an array is watched.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    most = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmost = most + absolute({0})"
 END = "store(watched, 0, total)\n    store(watched, 16, most)"
-
-
-class CompiledRule:
-    """The compiled loop of a rule, to be called from Python or, by its `address`, from kernels."""
-
-    def __init__(self, rule: Rule, watched: str) -> None:
-        self.rule = rule
-        compiled = Compiled(_function(rule, watched), types.boolean)
-        self.address: int = compiled.address
-        self._call = compiled.call
-
-    def __call__(self, *arguments: Any) -> bool:
-        """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
-        count = 2 + len(self.rule.state)
-        addresses = [address(array) for array in arguments[:count]]
-        begin, end, *coefficients = arguments[count:]
-        table = np.array([addresses[0], *addresses[:-1]], np.int64)
-        numbers = np.array(coefficients, np.float32)
-        gradient = addresses[-1] + 4 * begin
-        return bool(self._call(address(table), begin, gradient, end - begin, address(numbers), 0))
 
 
 @intrinsic
@@ -155,16 +133,15 @@ class TeamRule:
             self._table[0] = self._table[1]
         self._numbers[:] = coefficients
         self._arguments[2:5] = begin, address(gradient) + 4 * begin, end - begin
-        run = self._team.run if end - begin > ALONE else self._team.alone
         self._finite[:] = 1
-        run(update, self._arguments)
+        self._team.run(update, self._arguments, end - begin)
         return 0 not in self._finite.tolist()
 
 
 @functools.cache
-def compile_rule(rule: Rule, watched: str = "") -> CompiledRule:
-    """Compile a rule, or load what was compiled before; one that watches a name of its state is for kernels alone."""
-    return CompiledRule(rule, watched)
+def compile_rule(rule: Rule, watched: str = "") -> Compiled:
+    """Compile a rule's loop, or load what was compiled before; `watched` is a name of its state, or nothing."""
+    return Compiled(_function(rule, watched), types.boolean)
 
 
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:

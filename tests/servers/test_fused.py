@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.kernels.team import pack
-from fredsim.kernels.update import compile_rule
+from fredsim.kernels.team import Team, pack
+from fredsim.kernels.update import TeamRule, compile_rule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule
 
 Array = NDArray[np.float32]
+TEAM = Team(1)
 
 
 class Fused(NumpyOperations):
     """Operations of the compiled backend."""
 
     def compile_rule(self, rule: Rule) -> Kernel:
-        return compile_rule(rule)
+        return TeamRule(TEAM, rule)
 
 
 def test_compiled_rules_give_the_bits_of_numpy(
@@ -63,7 +64,7 @@ def test_no_gradient_is_a_gradient_of_zeros(spec: dict[str, Any], exchange: Call
         for _ in range(3):
             for arrays, gradient in ((told, np.zeros(length, np.float32)), (untold, 0)):
                 table = pack(arrays[0], *arrays)  # θ is read and written in place
-                assert compiled._call(*pack(table, at, gradient, length, numbers, 0).tolist())
+                assert compiled.call(*pack(table, at, gradient, length, numbers, 0).tolist())
         for one, other, before in zip(told, untold, (server.params, *server.state_of(client)), strict=True):
             assert one.tobytes() == other.tobytes()
             beside = np.r_[:at, at + length : 60]

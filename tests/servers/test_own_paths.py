@@ -57,6 +57,11 @@ class Backwards:
         raise NotImplementedError
 
     release = hold
+
+
+class Listed(Backwards):
+    def choose(self, step):
+        return [3, 1, 2, 0, 1, 3, 3, 2, 0, 1][step]  # ends with the run
 """
 
 
@@ -84,3 +89,8 @@ def test_a_server_that_reads_its_own_time(server: str, number: int, check: Check
 @pytest.mark.usefixtures("own")
 def test_a_dispatcher_of_ones_own(check: Check) -> None:
     check({"dispatcher": {"name": "own_path:Backwards"}, "evaluation": {"every": 5}})
+
+
+@pytest.mark.usefixtures("own")
+def test_nobody_is_asked_for_what_lies_beyond_the_end(check: Check) -> None:
+    check({"dispatcher": {"name": "own_path:Listed"}, "iterations": 10})
