@@ -72,6 +72,10 @@ class Holdings(Protocol):
         """Hand parameters (P,) to a client; `shared` where every fetch at this timestamp gets the same."""
         ...
 
+    def keep(self, client: int) -> None:
+        """Let the client go on with what it holds."""
+        ...
+
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
         """Let the client hold an array of the shelf's, which is its alone from now on."""
         ...
@@ -186,6 +190,10 @@ class SnapshotHoldings:
             version = self._store(params, timestamp, shared)
         self._replace(client, version)
         self._stamps.pop(client, None)
+
+    def keep(self, client: int) -> None:
+        """Let the client go on with what it holds, which has been read and will not be for a while."""
+        self._shelf.rest(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
         """Let the client hold an array of the shelf's, which is its alone from now on."""

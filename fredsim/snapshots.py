@@ -210,6 +210,7 @@ class Snapshots(Simulation):
 
     def _refuse(self, client: int) -> None:
         """Let a client go on without a fetch."""
+        self._holdings.keep(client)
         if self._protocol.fred_timestamps:
             self._holdings.restamp(client, self._server.timestamp)
         self._recorder.fetch(0)
