@@ -1,13 +1,13 @@
 """What the simulated clients hold between fetching parameters and pushing, and what they compute from it.
 
-The loop and the probe ask for what `Holdings` names. `SnapshotHoldings` keeps the fetched parameters themselves;
-clients that hold the same version share one array, which is freed when the last of them moves on.
+They keep the fetched parameters themselves; clients that hold the same version share one array, which is freed when the
+last of them moves on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from fredsim.backends import MARGIN, Engine
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Shelf
 
-__all__ = ["Holdings", "SnapshotHoldings", "Work"]
+__all__ = ["SnapshotHoldings", "Work"]
 
 Array = NDArray[np.float32]
 Work = Literal["gradient", "delta", "params"]
@@ -43,54 +43,6 @@ STEPS: dict[Work, Rule] = {
     "delta": Rule(step_delta, state=("total",)),
     "params": Rule(step_alone),
 }
-
-
-class Holdings(Protocol):
-    """The clients' side of a run."""
-
-    def timestamp(self, client: int) -> int:
-        """Return the timestamp of the parameters that the client's work under way started from."""
-        ...
-
-    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
-        """Return what B different clients push, (P,) each, and their samples' losses (B, k·µ).
-
-        `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
-        are overwritten by the next call.
-        """
-        ...
-
-    def params(self, client: int) -> Array:
-        """Return the parameters (P,) that the client's work under way started from."""
-        ...
-
-    def pushed(self, client: int) -> None:
-        """Let the next work begin from what the client holds: its last one has arrived, or was given up."""
-        ...
-
-    def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
-        """Hand parameters (P,) to a client; `shared` where every fetch at this timestamp gets the same."""
-        ...
-
-    def keep(self, client: int) -> None:
-        """Let the client go on with what it holds."""
-        ...
-
-    def adopt(self, client: int, params: Array, timestamp: int) -> None:
-        """Let the client hold an array of the shelf's, which is its alone from now on."""
-        ...
-
-    def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
-        """Hand some tensors of the parameters to a client, which keeps its own of the others."""
-        ...
-
-    def step(self, client: int, grad: Array, rate: float) -> None:
-        """Let a client that did not fetch step its own parameters by −rate·grad; its timestamp stays."""
-        ...
-
-    def restamp(self, client: int, timestamp: int) -> None:
-        """Give out a client's parameters as those of another timestamp."""
-        ...
 
 
 class Version:
@@ -151,7 +103,11 @@ class SnapshotHoldings:
         return self._under_way[client].timestamp
 
     def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
-        """Compute the gradients of different clients together, local step by local step."""
+        """Return what B different clients push, (P,) each, and their samples' losses (B, k·µ).
+
+        `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
+        are overwritten by the next call.
+        """
         held = [self._under_way[client].params for client in clients]
         if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])
@@ -184,7 +140,10 @@ class SnapshotHoldings:
             self._under_way[client].holders += 1
 
     def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
-        """Let the client hold the version of this timestamp, copied when it is the first to fetch it."""
+        """Let the client hold the version of this timestamp, copied when it is the first to fetch it.
+
+        `shared` where every fetch at this timestamp gets the same.
+        """
         version = self._shared.get(timestamp) if shared else None
         if version is None:
             version = self._store(params, timestamp, shared)

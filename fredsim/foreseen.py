@@ -72,7 +72,9 @@ class Fused(Snapshots):
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
         begin, own, before = self.iteration, np.empty(count, np.int64), []
-        clients, seen = [self._dispatcher.choose(begin + i) for i in range(count)], dict[int, int]()
+        self._draw(count)
+        clients, seen = list(self._order), dict[int, int]()
+        self._order.clear()
         for i, client in enumerate(clients):
             own[i] = self._numbers[client]
             self._numbers[client] += 1
@@ -82,7 +84,6 @@ class Fused(Snapshots):
         self._samples = self._sampler.rows(np.arange(begin, begin + count), self._clients, own)
         self._bounds, gate = np.full((count, 2), -np.inf), self._protocol.fetch_gate
         if gate is not None:
-            gate.look_ahead(begin, clients)
             self._bounds = gate.bounds(begin, clients)
 
     def _next_window(self, length: Length) -> slice:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fredsim.adapters import AdaptedServer
 from fredsim.backends import Engine
-from fredsim.clients import Holdings
+from fredsim.clients import SnapshotHoldings
 from fredsim.errors import SimulationError
 from fredsim.numerics.oracle import tree_sum
 from fredsim.shelf import Limits
@@ -63,7 +63,7 @@ class Probe:
         iteration: int,
         client: int,
         rows: NDArray[np.int64],
-        holdings: Holdings,
+        holdings: SnapshotHoldings,
         server: AdaptedServer,
         engine: Engine,
     ) -> None:

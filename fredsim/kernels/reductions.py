@@ -10,7 +10,7 @@ from numba import njit
 
 from fredsim.kernels.cache import kernel
 from fredsim.kernels.pointers import doubles, floats, integers, item, put, shift
-from fredsim.kernels.team import meet
+from fredsim.kernels.team import meet, share
 from fredsim.kernels.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
@@ -60,8 +60,7 @@ def duplicate(rank, size, barrier, arguments):
     """Copy float32 (n,). Arguments: the array, n, and where the copy goes."""
     a = integers(arguments)
     array, n, out = floats(item(a, 0)), item(a, 1), floats(item(a, 2))
-    begin = n // 16 * rank // size * 16
-    end = n if rank == size - 1 else n // 16 * (rank + 1) // size * 16
+    begin, end = share(rank, size, n)
     copy(shift(array, begin), end - begin, shift(out, begin))
     meet(size, barrier)
 

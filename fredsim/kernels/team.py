@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.pointers import integers, item, put, shift
 
-__all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack"]
+__all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack", "share"]
 
 INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
@@ -42,6 +42,13 @@ def address(array: NDArray[Any]) -> int:
 def pack(*arguments: Argument) -> NDArray[np.int64]:
     """Return what a kernel takes: integers, and addresses of arrays, which the caller keeps alive."""
     return np.array([address(a) if isinstance(a, np.ndarray) else a for a in arguments], np.int64)
+
+
+@njit(error_model="numpy")
+def share(rank, size, count):
+    """Return begin and end of a thread's share of `count` floats, in whole vectors of 16."""
+    end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
+    return count // 16 * rank // size * 16, end
 
 
 @intrinsic

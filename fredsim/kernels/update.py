@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from fredsim.kernels.cache import Compiled, generated, kernel
 from fredsim.kernels.pointers import integers, item, put
-from fredsim.kernels.team import Team, address, meet
+from fredsim.kernels.team import Team, address, meet, share
 from fredsim.numerics import rules
 from fredsim.numerics.rules import Rule
 
@@ -104,8 +104,7 @@ def update(rank, size, barrier, arguments):
     rule, table, at, gradient, count, coefficients = (
         item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5),
     )  # fmt: skip
-    begin = count // 16 * rank // size * 16
-    end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
+    begin, end = share(rank, size, count)
     finite = call_rule(rule, table, at + begin, gradient + 4 * begin, end - begin, coefficients, np.int64(0))
     put(integers(item(a, 6)), rank, np.int64(finite))
     meet(size, barrier)
