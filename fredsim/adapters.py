@@ -9,17 +9,18 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
-from fredsim.dispatchers.base import Dispatcher
+from fredsim.dispatchers import DISPATCHERS
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.checks import alone, comes_with_fredsim, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Streams
 
@@ -92,15 +93,23 @@ class AdaptedServer(Adapted):
         self.cancels = bool(getattr(server, "cancels", False))
         self.pushes: Work = getattr(server, "pushes", "gradient")
         self.averages = hasattr(server, "averaged_params")
-        self.unforeseen: str = getattr(server, "unforeseen", "the server sees whole gradients")
+        #: Whether what the server says of its parameters and its timestamp is known to be so.
+        self.trusted = comes_with_fredsim(inner)
+        self.unforeseen = f"{self._name if self._own else 'the server'} sees whole gradients"
+        if isinstance(server, WindowAverage):
+            self.unforeseen = "the average needs the parameters after every update"
+        elif isinstance(server, ElementwiseServer):
+            self.unforeseen = more_than_a_rule(server, ElementwiseServer)
+            self.trusted |= not self.unforeseen
         self._layout = layout
         self._mean = operations.mean
         self._finite = operations.finite
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._counts_itself = hasattr(server, "timestamp")
         self._hands_out = hasattr(server, "fetch")
-        self.pushes_until_release: Callable[[], int] = getattr(server, "pushes_until_release", lambda: 1)
         self.timestamp = 0
+        self._held: set[int] = set()
+        self._certain = 0  # how many pushes are certain to come yet before any client is released
 
     @property
     def params(self) -> Array:
@@ -128,16 +137,19 @@ class AdaptedServer(Adapted):
         """
         server, before = self.elementwise, self.elementwise.timestamp
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), alone(server):
+            if comes_with_fredsim(server):
+                try:
+                    for column, values in enumerate(server.coefficients(t, staleness)):
+                        result[:, column] = values
+                    return result
+                except Exception:  # of a user's schedule: at which push? one by one
+                    pass
             try:
-                server.timestamp = cast(Any, t)  # what a server reads there itself is that of each push, too
-                for column, values in enumerate(server.coefficients(t, staleness)):
-                    result[:, column] = values
-            except Exception:  # whose? one by one
                 for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                     server.timestamp = one
                     try:
-                        result[i] = self._call("coefficients", f"iteration {one}", one, behind)
+                        result[i] = self._coefficients_of(one, behind, result.shape[1])
                     except FredsimError:
                         if i == 0:
                             raise
@@ -145,6 +157,22 @@ class AdaptedServer(Adapted):
             finally:
                 server.timestamp = before
         return result
+
+    def _coefficients_of(self, t: int, staleness: int, count: int) -> Array:
+        """Return those of one push. Raises SimulationError where there are not so many."""
+        where = f"iteration {t}"
+        found = self._call("coefficients", where, t, staleness)
+        if not isinstance(found, tuple | list) or len(found) != count:
+            raise self._broken(where, "coefficients", f"returned {found!r}; the rule takes a tuple of {count}")
+        return np.array(found, np.float32)
+
+    def pushes_until_release(self) -> int:
+        """Return how many pushes are certain to come before any client is released, for a server that holds."""
+        count = self._call("pushes_until_release", "") if hasattr(self._inner, "pushes_until_release") else 1
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise self._broken("", "pushes_until_release", f"returned {count!r}; it must be a positive integer")
+        self._certain = max(self._certain, int(count))
+        return int(count)
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
@@ -170,9 +198,8 @@ class AdaptedServer(Adapted):
 
     @property
     def deviation(self) -> str:
-        """The name of the array of the rule's state that v is, by the class that defines v; empty where it is none."""
-        own = next((cls for cls in type(self._inner).__mro__ if "v" in vars(cls)), object)
-        return str(vars(own).get("deviation", ""))
+        """The name of the array of the rule's state that v is; empty where it is none, or a user's class forms it."""
+        return self._inner.deviation if getattr(type(self._inner), "v", None) is ElementwiseServer.v else ""
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""
@@ -208,30 +235,46 @@ class AdaptedServer(Adapted):
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = f"client {client}, iteration {iteration}"
+        if self.holds:
+            self.pushes_until_release()
+            self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
         reply = self._call("apply_update", where, grad, client, timestamp)
         self.timestamp = self._inner.timestamp if self._counts_itself else self.timestamp + 1
-        if self._own:
+        if self.trusted:
             finite = bool(self._inner.finite)
         else:
             self._check_params(where)
             params = self.params
             finite = self._finite(params)
-        if reply is None:
-            return Pushed((client,), (), finite)
-        if not hasattr(reply, "released"):
+        released, restarted = self._named_by(reply, client, where)
+        return Pushed(released, restarted, finite)
+
+    def _named_by(self, reply: Any, client: int, where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
+        if reply is not None and not hasattr(reply, "released"):
             raise self._broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
-        released, restarted = tuple(reply.released), tuple(getattr(reply, "restarted", ()))
+        released = (client,) if reply is None else tuple(reply.released)
+        restarted = tuple(getattr(reply, "restarted", ()))
         for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
                 raise self._broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+        what = ""
         if restarted and not self.cancels:
-            raise self._broken(where, "reply", "restarts clients; a server that may do so declares cancels = True")
-        if not self.holds and client not in released:
+            what = "restarts clients; a server that may do so declares cancels = True"
+        elif not self.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
+        elif self.holds and self._certain and (released or restarted):
+            what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
+        self._held.add(client)
+        computing = [other for other in released if other not in self._held]
+        if computing and not what:
+            what = f"releases client {computing[0]}, which computes; to have it begin anew, name it in restarted"
+        if what:
             raise self._broken(where, "reply", what)
-        return Pushed(released, restarted, finite)
+        self._held.difference_update(released)
+        return released, restarted
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
@@ -241,6 +284,11 @@ class AdaptedServer(Adapted):
         if given is not self._inner.params:
             self._check_array(given, self._size, f"client {client}, iteration {iteration}", "what fetch returns")
         return given
+
+    def moved(self, client: int, iteration: int) -> SimulationError:
+        """Return the error of parameters that changed between two fetches at one timestamp."""
+        what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
+        return self._broken(f"client {client}, iteration {iteration}", "params", what)
 
     def _check_params(self, where: str) -> None:
         self._check_array(getattr(self._inner, "params", None), self._size, where, "params")
@@ -266,6 +314,7 @@ class AdaptedDispatcher(Adapted):
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
-        if isinstance(self._inner, Dispatcher):
-            return self._inner.order(count)
+        if type(self._inner) in DISPATCHERS.values():  # one that is derived from ours may choose otherwise
+            order: NDArray[np.int64] = self._inner.order(count)
+            return order
         return np.array([self.choose(step) for step in range(count)], np.int64)

@@ -152,6 +152,11 @@ class SnapshotHoldings:
         self._replace(client, version)
         self._stamps.pop(client, None)
 
+    def agrees(self, params: Array, timestamp: int) -> bool:
+        """Return whether clients that fetched at this timestamp, if there are any, hold these parameters (P,)."""
+        version = self._shared.get(timestamp)
+        return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
+
     def keep(self, client: int) -> None:
         """Let the client go on with what it holds, which has been read and will not be for a while."""
         self._shelf.rest(self._held[client].params)

@@ -209,7 +209,10 @@ class Snapshots(Simulation):
         if given is not server.params and not self._engine.finite(given):
             raise Diverged(self.iteration)
         if parts is None:
-            holdings.fetch(client, given, server.timestamp, shared=given is server.params)
+            shared = given is server.params
+            if shared and not server.trusted and not holdings.agrees(given, server.timestamp):
+                raise server.moved(client, self.iteration)
+            holdings.fetch(client, given, server.timestamp, shared=shared)
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)

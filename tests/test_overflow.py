@@ -68,7 +68,7 @@ def test_gradients_of_huge_weights(hidden: list[int], mu: int) -> None:
         rows = rng.integers(0, 150, (3, mu))
         held = [np.concatenate([params, np.zeros(16, np.float32)])[: len(params)] for _ in rows]
         expected, losses = oracle.gradients(held, rows)
-        odd += np.count_nonzero(~np.isfinite(expected))
+        odd += int(np.count_nonzero(~np.isfinite(expected)))
         for engine in kernels:
             found, its_losses = engine.gradients(held, rows)
             np.testing.assert_array_equal(found, expected)
