@@ -91,6 +91,8 @@ class AdaptedServer(Adapted):
             self._check_params("init")
         self.holds = bool(getattr(server, "holds", False))
         self.cancels = bool(getattr(server, "cancels", False))
+        self.corrects = bool(getattr(server, "corrects", False))
+        self.watches = hasattr(server, "begins")
         self.pushes: Work = getattr(server, "pushes", "gradient")
         self.averages = hasattr(server, "averaged_params")
         #: Whether what the server says of its parameters and its timestamp is known to be so.
@@ -275,6 +277,12 @@ class AdaptedServer(Adapted):
             raise self._broken(where, "reply", what)
         self._held.difference_update(released)
         return released, restarted
+
+    def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
+        """Tell the server what a client computes its next gradient from, where it wants to know."""
+        if self.watches:
+            params = params if self._own else np.asarray(params)
+            self._call("begins", f"client {client}, iteration {iteration}", client, params, timestamp)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""

@@ -80,7 +80,8 @@ class Sync(CollectingServer):
         with np.errstate(all="ignore"):
             mean = total / np.float32(self.needed)
         self._inner.apply_update(mean, 0, self._inner.timestamp)
-        self._inner.fetch(0)  # the round's clients fetch together: what they get is the inner server's last word
+        if hasattr(self._inner, "begins"):  # the round's clients fetch together, and compute from what they get
+            self._inner.begins(0, self._inner.fetch(0), self._inner.timestamp)
         self.finite = self._inner.finite
         self.timestamp = self._inner.timestamp  # an inner server may apply nothing
 
@@ -129,6 +130,6 @@ def inner_server(choice: dict[str, Any]) -> Server:
     if hasattr(server, "gates"):
         raise ConfigError(
             f"inner.name is {name!r}, whose gates stand between clients and server: a mean of gradients passes none; "
-            f"use {type(server).__base__.__name__.lower()}, and give the gates to the dispatcher"
+            f"use {type(server).__mro__[1].__name__.lower()}, and give the gates to the dispatcher"
         )
     return server
