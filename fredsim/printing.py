@@ -56,21 +56,30 @@ def report(plan: Plan, loaded: Result | Results) -> list[Table]:
         rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
-    return show_figures(results, loaded.folder, plan.figures)
+    tables, left_out = show_figures(results, loaded.folder, plan.figures)
+    for path, why in left_out:
+        typer.echo(f"left out: {path} ({why})", err=True)
+    return tables
 
 
-def show_figures(results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]) -> list[Table]:
-    """Draw the figures that an experiment asks for, print where they are, and return their tables."""
+def show_figures(
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
+) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
+    """Draw the figures that an experiment asks for and print where they are.
+
+    Return their tables, and what was left out, with the reason why.
+    """
     from fredsim.plots.asked import plot_figures
 
     tables: list[Table] = []
+    left_out = []
     for path, drawn in plot_figures(results, folder, figures):
         if isinstance(drawn, FredsimError):
-            typer.echo(f"left out: {path} ({drawn})", err=True)
+            left_out.append((path, drawn))
         else:
             typer.echo(f"figure:  {path}")
             tables += drawn.tables
-    return tables
+    return tables, left_out
 
 
 def _row(result: Result, label: str) -> dict[str, Any]:

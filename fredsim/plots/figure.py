@@ -73,7 +73,7 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
             empty.set_visible(False)
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
-                axes.set_title(panels[number].title)
+                axes.set_title(panels[number].title, parse_math=False)
             if found.shared and number < count - columns:  # something stands below
                 axes.set_xlabel("")
                 axes.tick_params(labelbottom=False)
@@ -115,9 +115,11 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
     if published:
         handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     if above:
-        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
     elif len(handles) <= INSIDE:
-        grid[0].legend(list(handles.values()), list(handles))
+        legend = grid[0].legend(list(handles.values()), list(handles))
     else:
-        figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a file's name may hold what looks like a formula
     return True
