@@ -138,3 +138,64 @@ def test_names_of_files_are_no_markup(small_yaml: Path, drawn: list[Figure], com
     for figure in drawn:
         texts = [text for text in figure.findobj(match=Text) if isinstance(text, Text)]
         assert [text for text in texts if r"npz:$\frac{$.npz" in text.get_text()]
+
+
+NOTHING = "No value is above 0 that a logarithmic axis could show."
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "ticks", "says"),
+    [
+        ((0.9, 0.5, 0.1, np.nan, 0.06, 0.04), "log", ["0.05", "0.1", "0.2", "0.5", "1"], ""),
+        ((0.09, 0.08, 0.07, 0.07, 0.07, 0.06), "log", None, ""),
+        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-5), "log", ["1e-05", "0.0001", "0.001", "0.01", "0.1", "1"], ""),
+        (
+            (0.9, 0.5, 0.0, np.nan, 0.06, 0.0),
+            "symlog",
+            ["0", "0.1", "0.2", "0.5"],
+            "Below 0.06 the axis is linear, to 0.",
+        ),
+        ((0.0, np.nan, 0.0, 0.0, 0.0, 0.0), "linear", None, NOTHING),
+        ((np.nan,) * 6, "linear", None, NOTHING),
+    ],
+)
+def test_a_logarithmic_axis(
+    values: list[float], scale: str, ticks: list[str] | None, says: str, seeds: list[Result], drawn: list[Figure]
+) -> None:
+    """Numbers stand at its ticks; what is 0 can be seen and is still 0, what is missing is left out."""
+    for run in seeds[:2]:
+        run.metrics["validation_error"] = values
+    caption = plot(seeds[:2], Path("x.svg"), options=Options(log=True)).caption
+    (axes,) = drawn[0].axes
+    assert axes.get_yscale() == scale
+    assert caption.endswith(says or "largest.")
+    shown = [value for value in values if not np.isnan(value)]
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == shown  # type: ignore[arg-type]
+    heights = [axes.transAxes.inverted().transform(axes.transData.transform((0, value)))[1] for value in shown]
+    assert all(0 <= height <= 1 for height in heights)
+    assert np.argsort(heights, kind="stable").tolist() == np.argsort(shown, kind="stable").tolist()
+    low, high = axes.get_ylim()
+    labels = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert len(labels) > 2
+    assert [float(text.get_text()) for text in labels] == pytest.approx([text.get_position()[1] for text in labels])
+    assert ticks in (None, [text.get_text() for text in labels])
+
+
+def test_an_end_of_no_error_stands_on_a_logarithmic_axis(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = runs_of(small_yaml, "sweep={server.lr: [0.1, 0.2, 0.3]}")
+    for run, error in zip(results, (0.5, 0.0, 0.02), strict=True):
+        ends(run, validation_error=error)
+    plot(results, Path("x.svg"), "ends", Options(x="server.lr", log=True))
+    (axes,) = drawn[0].axes
+    assert list(axes.lines[0].get_ydata()) == [0.5, 0.0, 0.02]  # type: ignore[arg-type]
+    assert axes.get_ylim()[0] < 0
+    assert "0" in [text.get_text() for text in axes.get_yticklabels()]
+
+
+def test_a_probe_of_a_run_that_diverged_at_once(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Some of its parts hold no number at all."""
+    (run,) = runs_of(small_yaml, "sweep={seed: [0]}", "server.lr=1e30", "probe.every=1")
+    for log in (False, True):
+        plot([run], Path("x.svg"), "probe", Options(log=log))
+    assert len(drawn) == 2
