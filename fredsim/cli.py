@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from contextlib import nullcontext
@@ -93,7 +92,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
     from fredsim.plan import expand, open_source
-    from fredsim.printing import duration, print_table
+    from fredsim.printing import byte_size, duration, print_table
 
     planned = expand(open_source(file), overrides or [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -104,7 +103,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for run in forecast(planned.runs, data_root):
             found.append(run)
-            sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+            sizes = (byte_size(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
     print_table(table)
@@ -116,12 +115,6 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
 
 
 LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
-
-
-def _bytes(size: float) -> str:
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
-    return f"{size / 1000**power:.3g} {units[power]}"
 
 
 @app.command()

@@ -140,6 +140,22 @@ def test_names_of_files_are_no_markup(small_yaml: Path, drawn: list[Figure], com
         assert [text for text in texts if r"npz:$\frac{$.npz" in text.get_text()]
 
 
+@pytest.mark.parametrize("several", [2, 7])
+def test_long_names_leave_room_for_what_they_name(several: int, small_yaml: Path, drawn: list[Figure]) -> None:
+    """Few or many: within the picture, and beside panels that are no narrower for it."""
+    results = runs_of(small_yaml, f"sweep={{server.lr: {[0.1 * n for n in range(1, several + 1)]}}}")
+    for run in results:
+        run.config["server"]["name"] = "module_of_a_user:" + "LongNameOfAServer" * 6
+    plot(results, Path("x.png"))
+    (figure,) = drawn
+    figure.draw_without_rendering()  # in its own resolution, not the file's
+    (legend,) = figure.legends
+    extent, axes = legend.get_window_extent(), figure.axes[0].get_window_extent()
+    assert extent.x0 > axes.x1
+    assert extent.x1 <= figure.bbox.x1
+    assert axes.width > 4 * figure.dpi
+
+
 NOTHING = "No value is above 0 that a logarithmic axis could show."
 
 

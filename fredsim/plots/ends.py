@@ -68,8 +68,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
         if places:
             texts = [value_name(options.axis or "", text) for text in places]
-            slope = {"rotation": 60, "ha": "right"} if len(places) > 4 else {}
-            axes.set_xticks(list(places.values()), texts, parse_math=False, **slope)
+            rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, parse_math=False)
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
