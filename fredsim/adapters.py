@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
-from fredsim.dispatchers import DISPATCHERS
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
@@ -322,7 +321,7 @@ class AdaptedDispatcher(Adapted):
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
-        if type(self._inner) in DISPATCHERS.values():  # one that is derived from ours may choose otherwise
+        if type(self._inner).__module__.startswith("fredsim.dispatchers."):  # one that is derived from ours may choose otherwise
             order: NDArray[np.int64] = self._inner.order(count)
             return order
         return np.array([self.choose(step) for step in range(count)], np.int64)

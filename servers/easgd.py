@@ -5,7 +5,8 @@
 Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, asynchronous. The
 centre x̃ is evaluated.
 
-Departures: without momentum in the clients' steps.
+Departures: without momentum in the clients' steps. The first gradient after an exchange is taken at x_i − d, where the
+client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after.
 """
 
 from __future__ import annotations

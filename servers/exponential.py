@@ -35,5 +35,4 @@ class ExponentialASGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α exp(−κτ),)."""
-        staleness = staleness
         return (np.float32(self.rate(t) * exp64(-self.hyper.kappa * staleness)),)

@@ -5,7 +5,8 @@
 
 Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
 
-Departures: no proximal term in the clients' local steps.
+Departures: no proximal term in the clients' local steps. τ counts the updates that a client has missed, so a fresh one
+has τ = 0; the paper's t − τ counts the update at hand too, and is 1 then.
 """
 
 from __future__ import annotations
