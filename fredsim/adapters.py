@@ -321,7 +321,8 @@ class AdaptedDispatcher(Adapted):
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
-        if type(self._inner).__module__.startswith("fredsim.dispatchers."):  # one that is derived from ours may choose otherwise
+        # One that is derived from ours may choose otherwise.
+        if type(self._inner).__module__.startswith("fredsim.dispatchers."):
             order: NDArray[np.int64] = self._inner.order(count)
             return order
         return np.array([self.choose(step) for step in range(count)], np.int64)
