@@ -7,7 +7,7 @@ Whatever goes wrong inside, the error names the class, the client, the iteration
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
+from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Dispatcher
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
+from fredsim.servers import SERVERS
 from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Streams
@@ -26,33 +28,63 @@ from fredsim.streams import Streams
 __all__ = ["Adapted", "AdaptedDispatcher", "AdaptedServer"]
 
 Array = NDArray[np.float32]
+REAL = (int, float, np.integer, np.floating)
+PUSHES = ("gradient", "delta", "params")
 
 
 class Adapted:
     """An object whose methods may fail, and what to say then."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, name: str = "") -> None:
         self._inner = inner
-        self._name = type(inner).__name__
+        self._name = name or type(inner).__name__
+        self._where = ""  # the client and the iteration at hand
 
-    def _call(self, stage: str, where: str, *arguments: Any) -> Any:
+    def call(self, stage: str, where: str, *arguments: Any) -> Any:
+        """Call a method. Raises SimulationError, naming the stage and the line, where it fails."""
+        return self._guard(stage, where, lambda: getattr(self._inner, stage)(*arguments))
+
+    def _read(self, attribute: str) -> Any:
+        """Return an attribute, which may be a property that fails."""
+        return self._guard(attribute, self._where, lambda: getattr(self._inner, attribute))
+
+    def has(self, attribute: str) -> bool:
+        """Return whether there is such an attribute, which may be a property that fails."""
+        return bool(self._guard(attribute, self._where, lambda: hasattr(self._inner, attribute)))
+
+    def get(self, attribute: str, otherwise: Any) -> Any:
+        """Return an attribute, or something else where there is none."""
+        return self._read(attribute) if self.has(attribute) else otherwise
+
+    def _guard(self, stage: str, where: str, do: Callable[[], Any]) -> Any:
         try:
-            return getattr(self._inner, stage)(*arguments)
-        except FredsimError:
+            return do()
+        except (FredsimError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # sys.exit, too, ends its run and nothing else
             frame = traceback.extract_tb(error.__traceback__)[-1]
             at = f"{Path(frame.filename).name}:{frame.lineno}"
-            raise self._broken(where, stage, f"{type(error).__name__}: {error} ({at})") from error
+            raise self.broken(where, stage, f"{type(error).__name__}: {error} ({at})") from error
 
-    def _broken(self, where: str, stage: str, what: str) -> SimulationError:
+    def broken(self, where: str, stage: str, what: str) -> SimulationError:
+        """Return the error that says what is wrong, and where."""
         return SimulationError(f"{', '.join(part for part in (self._name, where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, where: str, what: str) -> None:
         is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
         if not is_array or array.dtype != np.float32 or array.shape != (size,):
             found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
-            raise self._broken(where, what, f"is {found}; it must be float32 ({size},)")
+            raise self.broken(where, what, f"is {found}; it must be float32 ({size},)")
+
+    def _check_number(self, value: Any, where: str, what: str) -> None:
+        """Refuse what is no real number ≥ 0; ∞ is one, and ends a run by its own means."""
+        if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
+            raise self.broken(where, what, f"is {value!r}; it must be a number, 0 at least")
+
+    def check_count(self, value: Any, where: str, what: str) -> None:
+        """Refuse what is no integer ≥ 1."""
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
+            raise self.broken(where, what, f"is {value!r}; it must be an integer, 1 at least")
 
 
 class Pushed(NamedTuple):
@@ -76,43 +108,57 @@ class AdaptedServer(Adapted):
         streams: Streams,
     ) -> None:
         """Start the server. Raises SimulationError where its `init` fails or its params are not float32 (P,)."""
-        super().__init__(server)
+        inner = server.server if isinstance(server, WindowAverage) else server
+        super().__init__(server, type(inner).__name__)
         self._clients = clients
         self._size = layout.size
-        inner = server.server if isinstance(server, WindowAverage) else server
         self._own = isinstance(inner, Server)
         if isinstance(inner, Server):
             inner.operations = operations
             inner.streams = streams
-            server.init(params, clients, layout)
+            self.call("init", "", params, clients, layout)
         else:
-            self._call("init", "", params.copy(), clients)
-            self._check_params("init")
-        self.holds = bool(getattr(server, "holds", False))
-        self.cancels = bool(getattr(server, "cancels", False))
-        self.pushes: Work = getattr(server, "pushes", "gradient")
-        self.averages = hasattr(server, "averaged_params")
-        self.unforeseen: str = getattr(server, "unforeseen", "the server sees whole gradients")
+            self.call("init", "", params.copy(), clients)
+        self._trusted = tells_finite(type(inner))
+        self.timestamp = 0
+        self._check_params("init")
+        self.holds = bool(self.get("holds", False))
+        self.cancels = bool(self.get("cancels", False))
+        self.pushes: Work = self.get("pushes", "gradient")
+        if self.pushes not in PUSHES:
+            raise self.broken("", "pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
+        self.averages = self.has("averaged_params")
+        self.unforeseen: str = self.get("unforeseen", "the server sees whole gradients")
         self._layout = layout
         self._mean = operations.mean
         self._finite = operations.finite
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
-        self._counts_itself = hasattr(server, "timestamp")
-        self._hands_out = hasattr(server, "fetch")
-        self.pushes_until_release: Callable[[], int] = getattr(server, "pushes_until_release", lambda: 1)
-        self.timestamp = 0
+        self._counts_itself = self.has("timestamp")
+        self._hands_out = self.has("fetch")
+        self._proxies: list[str] | None = None  # their names
 
     @property
     def params(self) -> Array:
         """The server's parameters, float32 (P,)."""
-        params: Array = self._inner.params
+        params: Array = self._read("params")
         return params
 
     @property
     def result(self) -> Array:
-        """The parameters to evaluate: averaged ones where the server averages."""
-        params: Array = self._inner.averaged_params if self.averages else self._inner.params
-        return params
+        """The parameters to evaluate: averaged ones where the server averages. Raises SimulationError."""
+        if not self.averages:
+            return self.params
+        averaged: Array = self._read("averaged_params")
+        self._check_array(averaged, self._size, self._where, "averaged_params")
+        return averaged
+
+    def pushes_until_release(self) -> int:
+        """Return how many pushes are certain to come before any held client is released; see Server."""
+        if not self.has("pushes_until_release"):
+            return 1
+        count = self.call("pushes_until_release", self._where)
+        self.check_count(count, self._where, "what pushes_until_release returns")
+        return int(count)
 
     @property
     def elementwise(self) -> ElementwiseServer:
@@ -137,7 +183,7 @@ class AdaptedServer(Adapted):
                 for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                     server.timestamp = one
                     try:
-                        result[i] = self._call("coefficients", f"iteration {one}", one, behind)
+                        result[i] = self.call("coefficients", f"iteration {one}", one, behind)
                     except FredsimError:
                         if i == 0:
                             raise
@@ -148,25 +194,30 @@ class AdaptedServer(Adapted):
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
-        if not hasattr(self._inner, "rate"):
+        if not self.has("rate"):
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
-            raise self._broken("", "rate", what)
-        return float(self._call("rate", ""))
+            raise self.broken("", "rate", what)
+        rate = self.call("rate", self._where)
+        self._check_number(rate, self._where, "the learning rate that rate returns")
+        return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one copy, where the server has a say in it."""
-        count = getattr(self._inner, f"bytes_{direction}", None)
-        return usual if count is None else int(count())
+        if not self.has(f"bytes_{direction}"):
+            return usual
+        count = self.call(f"bytes_{direction}", self._where)
+        self.check_count(count, self._where, f"what bytes_{direction} returns")
+        return int(count)
 
     @property
     def counts_bytes(self) -> bool:
         """Whether the server has a say in what a copy takes."""
-        return hasattr(self._inner, "bytes_pushed") or hasattr(self._inner, "bytes_fetched")
+        return self.has("bytes_pushed") or self.has("bytes_fetched")
 
     @property
     def has_deviation(self) -> bool:
         """Whether the server keeps v, which gates may ask for."""
-        return hasattr(self._inner, "v")
+        return self.has("v")
 
     @property
     def deviation(self) -> str:
@@ -189,83 +240,130 @@ class AdaptedServer(Adapted):
         """Return a statistic of v, measured once a timestamp."""
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
-            known = self.timestamp, measure(self._inner.v) if self.timestamp else [1.0] * count
+            v = self._inner.v if self.timestamp else None
+            if v is not None:
+                self._check_array(v, self._size, self._where, "v")
+            known = self.timestamp, [1.0] * count if v is None else measure(v)
             self._statistics[kind] = known
         return known[1]
 
-    def proxies(self, client: int, timestamp: int, iteration: int) -> dict[str, float]:
-        """Return what the server itself takes for the staleness of a client's gradient, by name."""
-        if not hasattr(self._inner, "proxies"):
+    def proxies(self, client: int, timestamp: int, iteration: int, taken: Set[str]) -> dict[str, float]:
+        """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
+        if not self.has("proxies"):
             return {}
         where = f"client {client}, iteration {iteration}"
-        found = self._call("proxies", where, client, timestamp)
+        found = self.call("proxies", where, client, timestamp)
         if not isinstance(found, dict) or not all(
-            isinstance(value, int | float | np.number) for value in found.values()
+            isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
         ):
-            raise self._broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
+            raise self.broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
+        if taken & found.keys():
+            what = f"names {sorted(taken & found.keys())[0]!r}, which is another column of probe.csv; choose another"
+            raise self.broken(where, "proxies", what)
+        self._proxies = list(found) if self._proxies is None else self._proxies
+        if list(found) != self._proxies:
+            what = f"named {list(found)} after {self._proxies}; the names must stay the same"
+            raise self.broken(where, "proxies", what)
         return found
 
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
-        where = f"client {client}, iteration {iteration}"
+        where = self._where = f"client {client}, iteration {iteration}"
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
-        reply = self._call("apply_update", where, grad, client, timestamp)
-        self.timestamp = self._inner.timestamp if self._counts_itself else self.timestamp + 1
-        if self._own:
-            finite = bool(self._inner.finite)
-        else:
-            self._check_params(where)
-            params = self.params
-            finite = self._finite(params)
+        reply = self.call("apply_update", where, grad, client, timestamp)
+        finite = self._after_update(where)
         if reply is None:
             return Pushed((client,), (), finite)
         if not hasattr(reply, "released"):
-            raise self._broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
-        released, restarted = tuple(reply.released), tuple(getattr(reply, "restarted", ()))
+            raise self.broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
+        released = self._guard("reply", where, lambda: tuple(reply.released))
+        restarted = self._guard("reply", where, lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
-                raise self._broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+                raise self.broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
         if restarted and not self.cancels:
-            raise self._broken(where, "reply", "restarts clients; a server that may do so declares cancels = True")
+            raise self.broken(where, "reply", "restarts clients; a server that may do so declares cancels = True")
         if not self.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
-            raise self._broken(where, "reply", what)
+            raise self.broken(where, "reply", what)
         return Pushed(released, restarted, finite)
+
+    def _after_update(self, where: str) -> bool:
+        """Take up the timestamp; return whether the parameters are finite, having checked those of a user's server."""
+        before = self.timestamp
+        if not self._counts_itself:
+            self.timestamp += 1
+        else:
+            now = self._read("timestamp")
+            if not isinstance(now, int | np.integer) or not before <= now:
+                raise self.broken(where, "timestamp", f"is {now!r} after {before}; it must be an integer, never less")
+            self.timestamp = int(now)
+        if self._trusted:
+            return bool(self._inner.finite)
+        self._check_params(where)
+        return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
+        where = self._where = f"client {client}, iteration {iteration}"
         if not self._hands_out:
             return self.params
-        given: Array = self._call("fetch", f"client {client}, iteration {iteration}", client)
-        if given is not self._inner.params:
-            self._check_array(given, self._size, f"client {client}, iteration {iteration}", "what fetch returns")
+        given: Array = self.call("fetch", where, client)
+        if given is not self.params:
+            self._check_array(given, self._size, where, "what fetch returns")
         return given
 
     def _check_params(self, where: str) -> None:
-        self._check_array(getattr(self._inner, "params", None), self._size, where, "params")
+        self._where = where
+        self._check_array(self.get("params", None), self._size, where, "params")
+
+
+def tells_finite(cls: type) -> bool:
+    """Whether a class is sure to keep its parameters whole, and to say itself whether they are finite."""
+    if cls in SERVERS.values():
+        return True
+    steps = ("apply_update", "_apply")
+    return issubclass(cls, ElementwiseServer) and all(
+        getattr(cls, step) is getattr(ElementwiseServer, step) for step in steps
+    )
 
 
 class AdaptedDispatcher(Adapted):
-    """A dispatcher, already started, as the loop sees it."""
+    """A dispatcher as the loop sees it."""
 
     def __init__(self, dispatcher: Any, clients: int) -> None:
         super().__init__(dispatcher)
         self._clients = clients
-        self.hold: Callable[[int], None] = dispatcher.hold
-        self.release: Callable[[int], None] = dispatcher.release
+        self._held: set[int] = set()
+
+    def init(self, streams: Streams) -> None:
+        """Start the dispatcher."""
+        self.call("init", "", self._clients, streams)
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
-        client = self._call("choose", f"iteration {step}", step)
+        where = self._where = f"iteration {step}"
+        client = self.call("choose", where, step)
         if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
-            raise self._broken(
-                f"iteration {step}", "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}"
-            )
+            raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+        if client in self._held:
+            what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
+            raise self.broken(where, "choose", what)
         return int(client)
+
+    def hold(self, client: int) -> None:
+        """Take a client out of the choice."""
+        self._held.add(client)
+        self.call("hold", f"client {client}, {self._where}", client)
+
+    def release(self, client: int) -> None:
+        """Put a client back."""
+        self._held.discard(client)
+        self.call("release", f"client {client}, {self._where}", client)
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
-        if isinstance(self._inner, Dispatcher):
-            return self._inner.order(count)
+        if type(self._inner) in DISPATCHERS.values():
+            return cast(Dispatcher, self._inner).order(count)
         return np.array([self.choose(step) for step in range(count)], np.int64)

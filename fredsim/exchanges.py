@@ -32,7 +32,7 @@ class AdaptedGate(Adapted):
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start the gate."""
         self._tensors = len(tensors)
-        self._call("init", "", clients, tensors, streams, stream)
+        self.call("init", "", clients, tensors, streams, stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
@@ -48,13 +48,13 @@ class AdaptedGate(Adapted):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""
         where = f"client {client}, iteration {step}"
-        passes = self._call("passes", where, step, client, statistics)
+        passes = self.call("passes", where, step, client, statistics)
         if isinstance(passes, bool | np.bool_):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
-            raise self._broken(where, "passes", what)
+            raise self.broken(where, "passes", what)
         return [bool(part) for part in mask]
 
 
@@ -64,7 +64,7 @@ class AdaptedCompressor(Adapted):
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start the compressor."""
         self._size = layout.size
-        self._call("init", "", layout, streams)
+        self.call("init", "", layout, streams)
 
     def use(self, operations: Operations) -> None:
         """Let a compressor of ours compute by these."""
@@ -76,11 +76,11 @@ class AdaptedCompressor(Adapted):
         where = f"client {client}, iteration {step}"
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)
-        result = self._call("compress", where, push, client, step)
+        result = self.call("compress", where, push, client, step)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+            raise self.broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, where, "what compress returns")
         if not isinstance(size, int | np.integer) or size <= 0:
-            raise self._broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+            raise self.broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
         return decoded, int(size)

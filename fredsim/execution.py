@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fredsim import notices
+from fredsim.adapters import AdaptedDispatcher
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
@@ -243,8 +244,9 @@ class _Simulate:
     ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher.init(experiment.clients.count, streams)
+        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
+        dispatcher.init(streams)
         server = build("server", experiment.server.name, experiment.server.hyper)
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)

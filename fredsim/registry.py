@@ -62,7 +62,9 @@ def find_class(kind: Kind, name: str) -> type:
             )
         try:
             found = registered[name].load()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error})") from error
     if not isinstance(found, type):
         raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
@@ -82,7 +84,9 @@ def import_named(name: str, form: str) -> Any:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's module may raise anything
         raise ConfigError(
             f"cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
         ) from error
@@ -121,7 +125,7 @@ def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     found = find_class(kind, name)
     try:
         return found(**hyper)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too
         raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {type(error).__name__}: {error}") from error

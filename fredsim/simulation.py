@@ -95,7 +95,7 @@ class Parts:
     params: Array
     engine: Engine
     server: Any
-    dispatcher: Any
+    dispatcher: AdaptedDispatcher
     protocol: Protocol
     sampler: Sampler
     streams: Streams
@@ -120,7 +120,7 @@ class Simulation:
         self._server = server
         self._layout = parts.model.layout
         self._engine = parts.engine
-        self._dispatcher = AdaptedDispatcher(parts.dispatcher, parts.clients)
+        self._dispatcher = parts.dispatcher
         self._protocol = parts.protocol
         self._sampler = parts.sampler
         self._recorder = parts.recorder

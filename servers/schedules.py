@@ -110,7 +110,9 @@ class Own(BaseModel):
         try:
             function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
             value = float(function(t, **(self.model_extra or {})))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit, too
             raise ValueError(f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}") from None
         if not 0 <= value < math.inf:
             raise ValueError(f"the schedule {self.name} gives {value} at t = {t}; a learning rate is a number ≥ 0")
