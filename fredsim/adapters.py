@@ -52,6 +52,11 @@ class Adapted:
         """Return whether there is such an attribute, which may be a property that fails."""
         return bool(self._guard(attribute, self._where, lambda: hasattr(self._inner, attribute)))
 
+    def at(self, client: int, iteration: int) -> str:
+        """Take note of the event at hand, which errors name; return it in words."""
+        self._where = f"client {client}, iteration {iteration}"
+        return self._where
+
     def get(self, attribute: str, otherwise: Any) -> Any:
         """Return an attribute, or something else where there is none."""
         return self._read(attribute) if self.has(attribute) else otherwise
@@ -268,7 +273,7 @@ class AdaptedServer(Adapted):
 
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
-        where = self._where = f"client {client}, iteration {iteration}"
+        where = self.at(client, iteration)
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
         reply = self.call("apply_update", where, grad, client, timestamp)
@@ -306,7 +311,7 @@ class AdaptedServer(Adapted):
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
-        where = self._where = f"client {client}, iteration {iteration}"
+        where = self.at(client, iteration)
         if not self._hands_out:
             return self.params
         given: Array = self.call("fetch", where, client)
