@@ -49,6 +49,24 @@ class What(StrEnum):
     experiments = "experiments"
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"fredsim {version('fredsim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _fredsim(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+    del version
+
+
 @app.command()
 def run(
     file: File,

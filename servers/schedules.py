@@ -7,17 +7,15 @@ function(t, **rest) → α.
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
+from fredsim.lookup import import_module
 from fredsim.numerics.elementary import cos64, pow64
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
@@ -104,11 +102,8 @@ class Own(BaseModel):
     def __call__(self, t: int) -> float:
         """Return α. Raises ValueError where the function cannot be had, fails, or gives no number ≥ 0."""
         module, _, attribute = self.name.partition(":")
-        here = str(Path.cwd())
-        if here not in sys.path:  # a console script's path lacks the folder it is called from
-            sys.path.insert(0, here)
         try:
-            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+            function: Callable[..., Any] = getattr(import_module(module), attribute)
             value = float(function(t, **(self.model_extra or {})))
         except KeyboardInterrupt:
             raise
