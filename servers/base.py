@@ -275,4 +275,6 @@ class Rated(HyperParameters):
     """Hyper-parameters of a server that steps: `lr`, a number or a schedule; `weight_decay`, decoupled."""
 
     lr: Rate
+    """The learning rate α: a number, or a schedule of the timestamp."""
     weight_decay: NonNegative = 0.0
+    """Decoupled weight decay: before each step θ loses this share of itself, times α."""

@@ -36,7 +36,9 @@ class RMSProp(ElementwiseServer):
         """Hyper-parameters of RMSProp; `decay` is ρ."""
 
         decay: Fraction = 0.99
+        """ρ, the decay rate of the mean square."""
         eps: Epsilon = 1e-8
+        """ε, added to the root of the mean square."""
 
     rule = Rule(scaled, state=("s",), zero_keeps=True)
 

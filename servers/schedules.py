@@ -26,6 +26,7 @@ class Constant(HyperParameters):
 
     name: Literal["constant"]
     base: Positive
+    """α."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -37,8 +38,11 @@ class Step(HyperParameters):
 
     name: Literal["step"]
     base: Positive
+    """α at t = 0."""
     every: PositiveInt
+    """The updates between two changes."""
     factor: Positive
+    """What α is multiplied by at each."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -50,8 +54,11 @@ class Exponential(HyperParameters):
 
     name: Literal["exponential"]
     base: Positive
+    """α at t = 0."""
     factor: Positive
+    """What α is multiplied by in `every` updates."""
     every: PositiveInt = 1
+    """The updates in which α changes by `factor`."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -63,8 +70,11 @@ class Cosine(HyperParameters):
 
     name: Literal["cosine"]
     base: Positive
+    """α at t = 0."""
     steps: PositiveInt
+    """The updates until α is `final`."""
     final: NonNegative = 0.0
+    """α from then on."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -78,8 +88,11 @@ class InversePower(HyperParameters):
 
     name: Literal["inverse_power"]
     base: Positive
+    """α at t = 0."""
     lambd: NonNegative
+    """How fast α falls."""
     power: NonNegative = 0.75
+    """The power that it falls by."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
