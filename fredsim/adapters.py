@@ -7,9 +7,9 @@ Whatever goes wrong inside, the error names the class, the client, the iteration
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from fredsim.clients import Work
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.errors import FredsimError, SimulationError
+from fredsim.errors import FredsimError, SimulationError, nearest
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
+from fredsim.recorder import METRICS, TEST, Kind, Recorder
 from fredsim.servers import SERVERS
 from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.window_average import WindowAverage
@@ -111,13 +112,22 @@ class AdaptedServer(Adapted):
         layout: Layout,
         operations: Operations,
         streams: Streams,
+        recorder: Recorder | None = None,
     ) -> None:
-        """Start the server. Raises SimulationError where its `init` fails or its params are not float32 (P,)."""
+        """Start the server; the numbers that it records go to `recorder`.
+
+        Raises SimulationError where its `init` fails or its params are not float32 (P,).
+        """
         inner = server.server if isinstance(server, WindowAverage) else server
         super().__init__(server, type(inner).__name__)
         self._clients = clients
         self._size = layout.size
         self._own = isinstance(inner, Server)
+        self.metrics: Mapping[str, Kind] = self._declared(inner)
+        if self.metrics:
+            self._recorder = recorder or Recorder(lambda _: None)
+            self._recorder.declare(self.metrics)
+            self._guard("record", "", lambda: setattr(inner, "record", self._record))
         if isinstance(inner, Server):
             inner.operations = operations
             inner.streams = streams
@@ -141,6 +151,29 @@ class AdaptedServer(Adapted):
         self._counts_itself = self.has("timestamp")
         self._hands_out = self.has("fetch")
         self._proxies: list[str] | None = None  # their names
+
+    def _declared(self, inner: Any) -> Mapping[str, Kind]:
+        """Return the numbers of its own that a server records, and whether their sum or their mean is a column."""
+        found = self._guard("metrics", "", lambda: getattr(inner, "metrics", {}))
+        if not isinstance(found, dict) or not all(
+            isinstance(name, str) and name.isidentifier() and kind in get_args(Kind) for name, kind in found.items()
+        ):
+            raise self.broken("", "metrics", f"is {found!r}; it must be a dict of names to sum or mean")
+        for name in found.keys() & {*METRICS, *TEST}:
+            raise self.broken("", "metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
+        return dict(found)
+
+    def _record(self, name: str, value: float) -> None:
+        """Take up a number that the server records."""
+        if name not in self.metrics:
+            known = ", ".join(self.metrics)
+            raise self.broken(
+                self._where, "record", f"names {name!r}{nearest(str(name), self.metrics)} (known: {known})"
+            )
+        if not isinstance(value, REAL):
+            raise self.broken(self._where, "record", f"{name} is {value!r}; it must be a number")
+        whole = isinstance(value, int | np.integer)
+        self._recorder.number(name, int(value) if whole else float(value))
 
     @property
     def params(self) -> Array:

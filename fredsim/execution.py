@@ -27,7 +27,7 @@ from fredsim.observer import Observer, Silent
 from fredsim.prepared import Prepared, prepare
 from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
-from fredsim.recorder import METRICS, Recorder, Row, write_histogram
+from fredsim.recorder import Recorder, Row, write_histogram
 from fredsim.registry import build
 from fredsim.resolution import resolve
 from fredsim.results import Result
@@ -236,7 +236,7 @@ class _Simulate:
         with ExitStack() as opened:
             for file in files:
                 opened.enter_context(file)
-            csv.writer(files[0], lineterminator="\n").writerow(METRICS)
+            csv.writer(files[0], lineterminator="\n").writerow(recorder.columns)
             return simulation.run(length), recorder
 
     def _make(
@@ -261,7 +261,7 @@ class _Simulate:
             writer.writerow(row.values())
             self._observer.row(row)
 
-        recorder = Recorder(on_row)
+        recorder = Recorder(on_row, test=experiment.evaluation.test)
         parts = Parts(
             model=prepared.model,
             params=prepared.model.initial(streams),
@@ -277,6 +277,7 @@ class _Simulate:
             path=experiment.path,
             backend=self._backend,
             interval=self._interval(),
+            test=experiment.evaluation.test,
             recorder=recorder,
             progress=self._observer.advance,
             stop=stop,

@@ -116,10 +116,14 @@ class DispatcherChoice(Plugin):
 
 
 class Evaluation(HyperParameters):
-    """A row every so many iterations, updates or epochs; rows at 0 and at the end always."""
+    """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
+
+    `test`: rows have the loss and the error of the test rows, too.
+    """
 
     every: PositiveInt = 1000
     unit: Literal["iterations", "updates", "epochs"] = "iterations"
+    test: bool = False
 
 
 class Series(HyperParameters):
@@ -175,6 +179,8 @@ class Experiment(HyperParameters):
         for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
             if data[key] is None:
                 del data[key]
+        if not self.evaluation.test:  # configurations and digests from before there was such a key stay the same
+            del data["evaluation"]["test"]
         return data
 
     @property

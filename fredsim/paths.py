@@ -86,6 +86,8 @@ def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
         return "a client that does not fetch steps by its own gradient"
     if server.counts_bytes:
         return "the server counts the bytes of its copies itself"
+    if server.metrics:
+        return "the server records numbers of its own, push by push"
     return server.unforeseen
 
 

@@ -109,6 +109,7 @@ class Parts:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
     probe: Probe | None = None
+    test: bool = False  # whether rows have the loss and the error of the test rows, too
 
 
 class Simulation:
@@ -176,7 +177,8 @@ class Simulation:
         begin = time.perf_counter()
         kernels = self._engine.seconds
         validation = self._engine.evaluate(self._server.result, "validation")
+        test = self._engine.evaluate(self._server.result, "test") if self._parts.test else None
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(np.asarray(self._server.params))
-        self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
+        self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)

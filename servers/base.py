@@ -78,6 +78,7 @@ class Server(Configurable):
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
             those steps took it.
         finite: whether every parameter was finite after the last update.
+        metrics: names of numbers that the server records, to `sum` or `mean`: columns at the end of metrics.csv.
 
     """
 
@@ -90,6 +91,7 @@ class Server(Configurable):
     cancels: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
+    metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}
 
     #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
@@ -120,6 +122,9 @@ class Server(Configurable):
         Returns None to release the pushing client, or a Reply. `grad` may be overwritten after the call.
         """
         raise NotImplementedError
+
+    def record(self, name: str, value: float) -> None:
+        """Record a number, whose name stands in `metrics`; the loop puts its own method here."""
 
     def fetch(self, client_id: int) -> Array:
         """Return what this client gets when it fetches, float32 (P,); the caller copies it."""
