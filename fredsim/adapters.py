@@ -1,96 +1,31 @@
-"""One face for every server and dispatcher, and one place where a user's mistakes are caught.
+"""One face for every server: a user's mistakes are caught here.
 
 A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
-Whatever goes wrong inside, the error names the class, the client, the iteration, the stage, and the line.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Set
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
-from fredsim.dispatchers import DISPATCHERS
-from fredsim.dispatchers.base import Dispatcher
 from fredsim.errors import FredsimError, SimulationError, nearest
+from fredsim.guarded import REAL, Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.recorder import METRICS, TEST, Kind, Recorder
-from fredsim.servers import SERVERS
 from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.checks import alone, comes_with_fredsim, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Streams
 
-__all__ = ["Adapted", "AdaptedDispatcher", "AdaptedServer"]
+__all__ = ["AdaptedServer", "Pushed"]
 
 Array = NDArray[np.float32]
-REAL = (int, float, np.integer, np.floating)
 PUSHES = ("gradient", "delta", "params")
-
-
-class Adapted:
-    """An object whose methods may fail, and what to say then."""
-
-    def __init__(self, inner: Any, name: str = "") -> None:
-        self._inner = inner
-        self._name = name or type(inner).__name__
-        self._where = ""  # the client and the iteration at hand
-
-    def call(self, stage: str, where: str, *arguments: Any) -> Any:
-        """Call a method. Raises SimulationError, naming the stage and the line, where it fails."""
-        return self._guard(stage, where, lambda: getattr(self._inner, stage)(*arguments))
-
-    def _read(self, attribute: str) -> Any:
-        """Return an attribute, which may be a property that fails."""
-        return self._guard(attribute, self._where, lambda: getattr(self._inner, attribute))
-
-    def has(self, attribute: str) -> bool:
-        """Return whether there is such an attribute, which may be a property that fails."""
-        return bool(self._guard(attribute, self._where, lambda: hasattr(self._inner, attribute)))
-
-    def at(self, client: int, iteration: int) -> str:
-        """Take note of the event at hand, which errors name; return it in words."""
-        self._where = f"client {client}, iteration {iteration}"
-        return self._where
-
-    def get(self, attribute: str, otherwise: Any) -> Any:
-        """Return an attribute, or something else where there is none."""
-        return self._read(attribute) if self.has(attribute) else otherwise
-
-    def _guard(self, stage: str, where: str, do: Callable[[], Any]) -> Any:
-        try:
-            return do()
-        except (FredsimError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # sys.exit, too, ends its run and nothing else
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            at = f"{Path(frame.filename).name}:{frame.lineno}"
-            raise self.broken(where, stage, f"{type(error).__name__}: {error} ({at})") from error
-
-    def broken(self, where: str, stage: str, what: str) -> SimulationError:
-        """Return the error that says what is wrong, and where."""
-        return SimulationError(f"{', '.join(part for part in (self._name, where, stage) if part)}: {what}")
-
-    def _check_array(self, array: Any, size: int, where: str, what: str) -> None:
-        is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
-        if not is_array or array.dtype != np.float32 or array.shape != (size,):
-            found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
-            raise self.broken(where, what, f"is {found}; it must be float32 ({size},)")
-
-    def _check_number(self, value: Any, where: str, what: str) -> None:
-        """Refuse what is no real number ≥ 0; ∞ is one, and ends a run by its own means."""
-        if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
-            raise self.broken(where, what, f"is {value!r}; it must be a number, 0 at least")
-
-    def check_count(self, value: Any, where: str, what: str) -> None:
-        """Refuse what is no integer ≥ 1."""
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
-            raise self.broken(where, what, f"is {value!r}; it must be an integer, 1 at least")
 
 
 class Pushed(NamedTuple):
@@ -134,7 +69,6 @@ class AdaptedServer(Adapted):
             self.call("init", "", params, clients, layout)
         else:
             self.call("init", "", params.copy(), clients)
-        self._trusted = tells_finite(type(inner))
         self.timestamp = 0
         self._check_params("init")
         self.holds = bool(self.get("holds", False))
@@ -143,7 +77,14 @@ class AdaptedServer(Adapted):
         if self.pushes not in PUSHES:
             raise self.broken("", "pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
         self.averages = self.has("averaged_params")
-        self.unforeseen: str = self.get("unforeseen", "the server sees whole gradients")
+        #: Whether what the server says of its parameters and its timestamp is known to be so.
+        self.trusted = comes_with_fredsim(inner)
+        self.unforeseen = f"{self._name if self._own else 'the server'} sees whole gradients"
+        if isinstance(server, WindowAverage):
+            self.unforeseen = "the average needs the parameters after every update"
+        elif isinstance(server, ElementwiseServer):
+            self.unforeseen = more_than_a_rule(server, ElementwiseServer)
+            self.trusted |= not self.unforeseen
         self._layout = layout
         self._mean = operations.mean
         self._finite = operations.finite
@@ -151,6 +92,8 @@ class AdaptedServer(Adapted):
         self._counts_itself = self.has("timestamp")
         self._hands_out = self.has("fetch")
         self._proxies: list[str] | None = None  # their names
+        self._held: set[int] = set()
+        self._certain = 0  # how many pushes are certain to come yet before any client is released
 
     def _declared(self, inner: Any) -> Mapping[str, Kind]:
         """Return the numbers of its own that a server records, and whether their sum or their mean is a column."""
@@ -191,11 +134,10 @@ class AdaptedServer(Adapted):
         return averaged
 
     def pushes_until_release(self) -> int:
-        """Return how many pushes are certain to come before any held client is released; see Server."""
-        if not self.has("pushes_until_release"):
-            return 1
-        count = self.call("pushes_until_release", self._where)
+        """Return how many pushes are certain to come before any client is released, for a server that holds."""
+        count = self.call("pushes_until_release", self._where) if self.has("pushes_until_release") else 1
         self.check_count(count, self._where, "what pushes_until_release returns")
+        self._certain = max(self._certain, int(count))
         return int(count)
 
     @property
@@ -212,16 +154,19 @@ class AdaptedServer(Adapted):
         """
         server, before = self.elementwise, self.elementwise.timestamp
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), alone(server):
+            if comes_with_fredsim(server):
+                try:
+                    for column, values in enumerate(server.coefficients(t, staleness)):
+                        result[:, column] = values
+                    return result
+                except Exception:  # of a user's schedule: at which push? one by one
+                    pass
             try:
-                server.timestamp = cast(Any, t)  # what a server reads there itself is that of each push, too
-                for column, values in enumerate(server.coefficients(t, staleness)):
-                    result[:, column] = values
-            except Exception:  # whose? one by one
                 for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                     server.timestamp = one
                     try:
-                        result[i] = self.call("coefficients", f"iteration {one}", one, behind)
+                        result[i] = self._coefficients_of(one, behind, result.shape[1])
                     except FredsimError:
                         if i == 0:
                             raise
@@ -229,6 +174,14 @@ class AdaptedServer(Adapted):
             finally:
                 server.timestamp = before
         return result
+
+    def _coefficients_of(self, t: int, staleness: int, count: int) -> Array:
+        """Return those of one push. Raises SimulationError where there are not so many."""
+        where = f"iteration {t}"
+        found = self.call("coefficients", where, t, staleness)
+        if not isinstance(found, tuple | list) or len(found) != count:
+            raise self.broken(where, "coefficients", f"returned {found!r}; the rule takes a tuple of {count}")
+        return np.array(found, np.float32)
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
@@ -259,9 +212,8 @@ class AdaptedServer(Adapted):
 
     @property
     def deviation(self) -> str:
-        """The name of the array of the rule's state that v is, by the class that defines v; empty where it is none."""
-        own = next((cls for cls in type(self._inner).__mro__ if "v" in vars(cls)), object)
-        return str(vars(own).get("deviation", ""))
+        """The name of the array of the rule's state that v is; empty where it is none, or a user's class forms it."""
+        return self._inner.deviation if getattr(type(self._inner), "v", None) is ElementwiseServer.v else ""
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""
@@ -307,25 +259,40 @@ class AdaptedServer(Adapted):
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
         """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
         where = self.at(client, iteration)
+        if self.holds:
+            self.pushes_until_release()
+            self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
         reply = self.call("apply_update", where, grad, client, timestamp)
         finite = self._after_update(where)
-        if reply is None:
-            return Pushed((client,), (), finite)
-        if not hasattr(reply, "released"):
+        released, restarted = self._named_by(reply, client, where)
+        return Pushed(released, restarted, finite)
+
+    def _named_by(self, reply: Any, client: int, where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
+        if reply is not None and not hasattr(reply, "released"):
             raise self.broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
-        released = self._guard("reply", where, lambda: tuple(reply.released))
+        released = (client,) if reply is None else self._guard("reply", where, lambda: tuple(reply.released))
         restarted = self._guard("reply", where, lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
                 raise self.broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+        what = ""
         if restarted and not self.cancels:
-            raise self.broken(where, "reply", "restarts clients; a server that may do so declares cancels = True")
-        if not self.holds and client not in released:
+            what = "restarts clients; a server that may do so declares cancels = True"
+        elif not self.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
+        elif self.holds and self._certain and (released or restarted):
+            what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
+        self._held.add(client)
+        computing = [other for other in released if other not in self._held]
+        if computing and not what:
+            what = f"releases client {computing[0]}, which computes; to have it begin anew, name it in restarted"
+        if what:
             raise self.broken(where, "reply", what)
-        return Pushed(released, restarted, finite)
+        self._held.difference_update(released)
+        return released, restarted
 
     def _after_update(self, where: str) -> bool:
         """Take up the timestamp; return whether the parameters are finite, having checked those of a user's server."""
@@ -337,7 +304,7 @@ class AdaptedServer(Adapted):
             if not isinstance(now, int | np.integer) or not before <= now:
                 raise self.broken(where, "timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
-        if self._trusted:
+        if self.trusted:
             return bool(self._inner.finite)
         self._check_params(where)
         return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
@@ -352,56 +319,11 @@ class AdaptedServer(Adapted):
             self._check_array(given, self._size, where, "what fetch returns")
         return given
 
+    def moved(self, client: int, iteration: int) -> SimulationError:
+        """Return the error of parameters that changed between two fetches at one timestamp."""
+        what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
+        return self.broken(self.at(client, iteration), "params", what)
+
     def _check_params(self, where: str) -> None:
         self._where = where
         self._check_array(self.get("params", None), self._size, where, "params")
-
-
-def tells_finite(cls: type) -> bool:
-    """Whether a class is sure to keep its parameters whole, and to say itself whether they are finite."""
-    if cls in SERVERS.values():
-        return True
-    steps = ("apply_update", "_apply")
-    return issubclass(cls, ElementwiseServer) and all(
-        getattr(cls, step) is getattr(ElementwiseServer, step) for step in steps
-    )
-
-
-class AdaptedDispatcher(Adapted):
-    """A dispatcher as the loop sees it."""
-
-    def __init__(self, dispatcher: Any, clients: int) -> None:
-        super().__init__(dispatcher)
-        self._clients = clients
-        self._held: set[int] = set()
-
-    def init(self, streams: Streams) -> None:
-        """Start the dispatcher."""
-        self.call("init", "", self._clients, streams)
-
-    def choose(self, step: int) -> int:
-        """Return the client that arrives at an iteration."""
-        where = self._where = f"iteration {step}"
-        client = self.call("choose", where, step)
-        if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
-            raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
-        if client in self._held:
-            what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
-            raise self.broken(where, "choose", what)
-        return int(client)
-
-    def hold(self, client: int) -> None:
-        """Take a client out of the choice."""
-        self._held.add(client)
-        self.call("hold", f"client {client}, {self._where}", client)
-
-    def release(self, client: int) -> None:
-        """Put a client back."""
-        self._held.discard(client)
-        self.call("release", f"client {client}, {self._where}", client)
-
-    def order(self, count: int) -> NDArray[np.int64]:
-        """Return the clients of the first `count` iterations, where none is ever held."""
-        if type(self._inner) in DISPATCHERS.values():
-            return cast(Dispatcher, self._inner).order(count)
-        return np.array([self.choose(step) for step in range(count)], np.int64)

@@ -31,6 +31,7 @@ __all__ = [
     "Machine",
     "NativeEngine",
     "NumpyEngine",
+    "Part",
     "QueueMachine",
     "QueueingEngine",
     "found_backend",

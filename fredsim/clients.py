@@ -102,8 +102,10 @@ class SnapshotHoldings:
         """Return the timestamp of the version that the work under way started from."""
         return self._under_way[client].timestamp
 
-    def work(self, clients: Sequence[int], rows: NDArray[np.int64], rate: float) -> tuple[Sequence[Array], Array]:
-        """Return what B different clients push, (P,) each, and their samples' losses (B, k·µ).
+    def work(
+        self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
+    ) -> tuple[Sequence[Array], Array, list[bool]]:
+        """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
 
         `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
         are overwritten by the next call.
@@ -111,12 +113,12 @@ class SnapshotHoldings:
         held = [self._under_way[client].params for client in clients]
         if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])
-            return cast(Sequence[Array], gradients), first_losses
+            return cast(Sequence[Array], gradients), first_losses, [True] * len(clients)
         while len(self._works) < len(clients):
             room = self._engine.zeros(self._size + MARGIN)[: self._size]
             sums = [self._engine.zeros(self._size) for _ in self._step_rule.state]
             self._works.append([room, *sums])
-        works, losses = self._works[: len(clients)], []
+        works, losses, finite = self._works[: len(clients)], [], [True] * len(clients)
         for (here, *sums), params in zip(works, held, strict=True):
             self._engine.duplicate(params, here)
             for total in sums:
@@ -125,8 +127,8 @@ class SnapshotHoldings:
             grads, step_losses = self._engine.gradients([here for here, *_ in works], rows[:, number])
             losses.append(step_losses.copy())
             for b, work in enumerate(works):
-                self._step(*work, grads[b], 0, self._size, np.float32(rate))
-        return [work[-1] for work in works], np.concatenate(losses, axis=1)
+                finite[b] &= self._step(*work, grads[b], 0, self._size, np.float32(rate))
+        return [work[-1] for work in works], np.concatenate(losses, axis=1), finite
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""
@@ -150,6 +152,11 @@ class SnapshotHoldings:
         self._replace(client, version)
         self._stamps.pop(client, None)
 
+    def agrees(self, params: Array, timestamp: int) -> bool:
+        """Return whether clients that fetched at this timestamp, if there are any, hold these parameters (P,)."""
+        version = self._shared.get(timestamp)
+        return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
+
     def keep(self, client: int) -> None:
         """Let the client go on with what it holds, which has been read and will not be for a while."""
         self._shelf.rest(self._held[client].params)
@@ -172,13 +179,14 @@ class SnapshotHoldings:
         version.timestamp = min(stamps)
         self._replace(client, version)
 
-    def step(self, client: int, grad: Array, rate: float) -> None:
-        """Step a copy that is the client's alone."""
+    def step(self, client: int, grad: Array, rate: float) -> bool:
+        """Step a copy that is the client's alone; return whether it stayed finite."""
         own = self._held[client]
         version = self._store(own.params, own.timestamp, shared=False)
         with np.errstate(all="ignore"):
             version.params -= np.float32(rate) * grad
         self._replace(client, version)
+        return self._engine.finite(version.params)
 
     def restamp(self, client: int, timestamp: int) -> None:
         """Give the client a copy with another timestamp, all of its tensors."""

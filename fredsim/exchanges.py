@@ -1,4 +1,4 @@
-"""One face for every gate and compressor; a user's mistakes are caught as in fredsim.adapters."""
+"""One face for every dispatcher, gate and compressor; a user's mistakes are caught as in fredsim.adapters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.adapters import Adapted
 from fredsim.compressors.base import Compressor
+from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
+from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.streams import Stream, Streams
 
-__all__ = ["AdaptedCompressor", "AdaptedGate"]
+__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate"]
 
 Array = NDArray[np.float32]
+
+
+class AdaptedDispatcher(Adapted):
+    """A dispatcher as the loop sees it."""
+
+    def __init__(self, dispatcher: Any, clients: int) -> None:
+        super().__init__(dispatcher)
+        self._clients = clients
+        self._held: set[int] = set()
+
+    def init(self, streams: Streams) -> None:
+        """Start the dispatcher."""
+        self.call("init", "", self._clients, streams)
+
+    def choose(self, step: int) -> int:
+        """Return the client that arrives at an iteration."""
+        where = self._where = f"iteration {step}"
+        client = self.call("choose", where, step)
+        if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
+            raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+        if client in self._held:
+            what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
+            raise self.broken(where, "choose", what)
+        return int(client)
+
+    def hold(self, client: int) -> None:
+        """Take a client out of the choice."""
+        self._held.add(client)
+        self.call("hold", f"client {client}, {self._where}", client)
+
+    def release(self, client: int) -> None:
+        """Put a client back."""
+        self._held.discard(client)
+        self.call("release", f"client {client}, {self._where}", client)
+
+    def order(self, count: int) -> NDArray[np.int64]:
+        """Return the clients of the first `count` iterations, where none is ever held."""
+        if type(self._inner) in DISPATCHERS.values():  # one that is derived from ours may choose otherwise
+            order: NDArray[np.int64] = self._inner.order(count)
+            return order
+        return np.array([self.choose(step) for step in range(count)], np.int64)
 
 
 class AdaptedGate(Adapted):

@@ -17,10 +17,10 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fredsim import notices
-from fredsim.adapters import AdaptedDispatcher
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Experiment
 from fredsim.foreseen import make_simulation
 from fredsim.observer import Observer, Silent
@@ -34,7 +34,7 @@ from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
 from fredsim.shelf import Limits
-from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation
+from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation, evaluate
 from fredsim.streams import Streams
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def execute(
             (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = simulate()
-        test_loss, test_error = engine.evaluate(outcome.params, "test")
-        del test_loss
+        _, test_error = evaluate(engine, outcome.params, "test")
     finally:
         engine.close()
     status = "interrupted" if until is not None and until < (length.iterations or until + 1) else outcome.status
@@ -256,6 +255,9 @@ class _Simulate:
             files.append(_LateFile(self._folder / "probe.csv"))
             probe = Probe(experiment.probe.every, files[1])
         writer = csv.writer(files[0], lineterminator="\n")
+        params = prepared.model.initial(streams)
+        if not np.isfinite(params).all():
+            raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
 
         def on_row(row: Row) -> None:
             writer.writerow(row.values())
@@ -264,7 +266,7 @@ class _Simulate:
         recorder = Recorder(on_row, test=experiment.evaluation.test)
         parts = Parts(
             model=prepared.model,
-            params=prepared.model.initial(streams),
+            params=params,
             engine=self._engine,
             server=server,
             dispatcher=dispatcher,

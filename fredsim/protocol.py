@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from fredsim.adapters import Adapted, AdaptedServer
+from fredsim.adapters import AdaptedServer
 from fredsim.dispatchers.gates import Always, spelled_out
 from fredsim.errors import ConfigError
 from fredsim.exchanges import AdaptedCompressor, AdaptedGate
+from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.outbox import DroppedPush
 from fredsim.registry import build

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from fredsim.adapters import AdaptedDispatcher, AdaptedServer
+from fredsim.adapters import AdaptedServer
 from fredsim.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.document import Document, flatten
 from fredsim.errors import ConfigError, SimulationError
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Data, Experiment, Plugin, Published, TorchChoice
 from fredsim.hyper import explain
 from fredsim.layout import Layout

@@ -6,6 +6,7 @@ way of computing a run is a Simulation of its own: fredsim.snapshots, fredsim.fo
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.adapters import AdaptedDispatcher, AdaptedServer
-from fredsim.backends import Backend, Engine
+from fredsim.adapters import AdaptedServer
+from fredsim.backends import Backend, Engine, Part
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.models import Model
 from fredsim.paths import Choice, Path
 from fredsim.probe import Probe
@@ -25,7 +27,7 @@ from fredsim.sampling import Sampler
 from fredsim.shelf import Limits
 from fredsim.streams import Streams
 
-__all__ = ["Diverged", "Interval", "Length", "Outcome", "Simulation"]
+__all__ = ["Diverged", "Interval", "Length", "Outcome", "Parts", "Simulation", "evaluate"]
 
 Array = NDArray[np.float32]
 Status = Literal["finished", "diverged", "interrupted"]
@@ -80,7 +82,7 @@ class Outcome:
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
-    """The update of this iteration gave a parameter that is not finite."""
+    """At this iteration a parameter of the server, or of a client, was not finite any more."""
 
     def __init__(self, iteration: int) -> None:
         super().__init__(iteration)
@@ -176,9 +178,19 @@ class Simulation:
     def _record(self) -> None:
         begin = time.perf_counter()
         kernels = self._engine.seconds
-        validation = self._engine.evaluate(self._server.result, "validation")
-        test = self._engine.evaluate(self._server.result, "test") if self._parts.test else None
+        result = self._server.result
+        validation = evaluate(self._engine, result, "validation")
+        test = evaluate(self._engine, result, "test") if self._parts.test else None
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(np.asarray(self._server.params))
         self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)
+
+
+def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
+    """Return the mean loss and the error rate over a part of the data set; NaN where a parameter is not finite.
+
+    Those of a server are finite, but their average may overflow. What a network makes of such parameters is nowhere
+    defined.
+    """
+    return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)

@@ -93,9 +93,11 @@ class Snapshots(Simulation):
         clients = self._next_clients(self._limit(length))
         self._server.at(clients[0], self.iteration)
         rate = self._server.rate() if self._steps_alone else 0.0
-        pushes, losses = self._holdings.work(clients, self._rows(clients), rate)
+        pushes, losses, finite = self._holdings.work(clients, self._rows(clients), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
         for i, client in enumerate(clients):
+            if not finite[i]:
+                raise Diverged(self.iteration)
             self._arrive(client, pushes[i], losses[i])
 
     def _rows(self, clients: Sequence[int]) -> NDArray[np.int64]:
@@ -164,7 +166,7 @@ class Snapshots(Simulation):
         self._holdings.pushed(client)
         for other in pushed.released:
             if not self._fetch(other) and self._protocol.replica and other == client:
-                self._holdings.step(client, push, server.rate())
+                self._step(client, push)
             if server.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
@@ -192,6 +194,11 @@ class Snapshots(Simulation):
         decoded, size = self._protocol.compressor.compress(push, client, self.iteration)
         return decoded, size
 
+    def _step(self, client: int, grad: Array) -> None:
+        """Let a client step its replica. Raises Diverged where that is not finite any more."""
+        if not self._holdings.step(client, grad, self._server.rate()):
+            raise Diverged(self.iteration)
+
     def _fetch(self, client: int) -> bool:
         """Let a client fetch, if the gate lets it; return whether it got anything."""
         server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
@@ -201,8 +208,13 @@ class Snapshots(Simulation):
             self._refuse(client)
             return False
         given = server.fetch(client, self.iteration)
+        if given is not server.params and not self._engine.finite(given):
+            raise Diverged(self.iteration)
         if parts is None:
-            holdings.fetch(client, given, server.timestamp, shared=given is server.params)
+            shared = given is server.params
+            if shared and not server.trusted and not holdings.agrees(given, server.timestamp):
+                raise server.moved(client, self.iteration)
+            holdings.fetch(client, given, server.timestamp, shared=shared)
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)

@@ -30,6 +30,7 @@ class Stream(IntEnum):
     FETCH_GATE = 5
     COMPRESSION = 6
     TIME = 7
+    SERVER = 8
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

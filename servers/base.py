@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
+from fredsim.servers.checks import HIDDEN, check_zero_keeps, comes_with_fredsim, formed_alone, unseen
 from fredsim.servers.schedules import Rate, rate_at
 from fredsim.streams import Streams
 
@@ -96,11 +98,6 @@ class Server(Configurable):
     #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
     streams: Streams = Streams(0)
-
-    @property
-    def unforeseen(self) -> str:
-        """Why an update is not known ahead, before its gradient is, but for an elementwise rule; empty where it is."""
-        return f"{type(self).__name__} sees whole gradients"
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1.
@@ -191,7 +188,7 @@ class ElementwiseServer(Server):
     rule: Rule
     #: Names of the rule's state that each client has for itself.
     per_client: tuple[str, ...] = ()
-    #: Name of the state that the property `v` of this very class is, for the whole run; its mean is then known sooner.
+    #: Name of the state that is the deviation of the gradients, `v`, which gates may ask for.
     deviation: ClassVar[str] = ""
 
     def initial_state(self) -> dict[str, float | Array]:
@@ -201,24 +198,22 @@ class ElementwiseServer(Server):
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return the rule's coefficients, float32, in the rule's order, for the push that makes update t + 1.
 
-        `t` and `staleness` are integers, or int64 arrays (n,) of n pushes: each coefficient is a number or (n,) then.
+        They follow from these two alone. Servers that come with fredsim also take int64 arrays (n,) for n pushes, and
+        give a number or (n,) then; a user's are called push by push.
         """
         raise NotImplementedError
 
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get(HIDDEN, ()):
+            raise unseen(self, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+
     @property
-    def unforeseen(self) -> str:
-        """Why an update is not known ahead, before its gradient is, but for the rule; empty where it is."""
-        own = type(self)
-        steps = ("apply_update", "_apply", "decay", "state_of")
-        if any(getattr(own, step) is not getattr(ElementwiseServer, step) for step in steps):
-            return f"{own.__name__} does more with a push than apply a rule to it"
-        if own.fetch is not Server.fetch:
-            return f"{own.__name__} hands out more than its parameters"
-        if self.per_client:
-            return f"{own.__name__} keeps arrays for each client"
-        if getattr(self.hyper, "weight_decay", 0.0):
-            return "weights decay before each step"
-        return "" if self.pushes == "gradient" else f"clients push {self.pushes}"
+    def v(self) -> Array:
+        """The deviation of the gradients that gates may ask for, where the class names one."""
+        if not self.deviation:
+            raise AttributeError(f"{type(self).__name__} has no attribute 'v'", name="v", obj=self)
+        return self.arrays[self.deviation]
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and compile the rule."""
@@ -230,7 +225,15 @@ class ElementwiseServer(Server):
         self.arrays = {name: start for name, start in starts.items() if name not in self.per_client}
         self.own = {name: PerClient(start) for name, start in starts.items() if name in self.per_client}
         self.update = self._compile(self.rule)
+        self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
+        self._formed = self.coefficients if comes_with_fredsim(self) else partial(formed_alone, self)
+        if self.deviation and self.deviation not in self.arrays:
+            raise ConfigError(
+                f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
+                f"rule's state ({', '.join(self.arrays) or 'there is none'})"
+            )
+        check_zero_keeps(self)
 
     def _compile(self, rule: Rule) -> Kernel:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
@@ -241,7 +244,7 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, client_id, *self.coefficients(self.timestamp, self.timestamp - timestamp))
+        self._apply(grad, client_id, *self._formed(self.timestamp, self.timestamp - timestamp))
         return None
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:

@@ -16,6 +16,7 @@ below zero, so the root is of max(n − b², 0) + ε. The averages n, b and v ar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -44,7 +45,7 @@ def as_printed(
     theta: Any, n: Any, b: Any, v: Any, g: Any, alpha: Any, gamma: Any, fresh_gamma: Any, beta: Any, fresh_beta: Any,
     eps: Any, d: Any,
 ) -> Any:  # fmt: skip
-    """One push with v as eq 6 is typeset: an inverse standard deviation."""
+    """One push with v as eq 6 is typeset: an inverse standard deviation. It is 0 where n is infinite."""
     n = gamma * n + fresh_gamma * (g * g)
     b = gamma * b + fresh_gamma * g
     v = beta * v + fresh_beta / sqrt(positive_part(n - b * b) + eps)
@@ -61,7 +62,7 @@ def as_released(theta: Any, v: Any, g: Any, alpha: Any, d: Any) -> Any:
 
 RULES = {
     "std": Rule(standard_deviation, state=("n", "b", "v"), zero_keeps=True),
-    "printed": Rule(as_printed, state=("n", "b", "v"), zero_keeps=True),
+    "printed": Rule(as_printed, state=("n", "b", "v")),
     "released": Rule(as_released, state=("v",), zero_keeps=True),
 }
 
@@ -95,14 +96,11 @@ class FASGD(ElementwiseServer):
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
         h = self.hyper
-        self.rule = RULES[h.variant]
+        # A v that overflowed stays infinite, and steps by it are 0, unless it is forgotten at once: 0·∞.
+        forgets = h.variant == "std" and not np.float32(h.beta)
+        self.rule = replace(RULES[h.variant], zero_keeps=False) if forgets else RULES[h.variant]
         self._divisor: Divisor = h.divisor or h.meant(0)["divisor"]
         self._fixed = tuple(np.float32(x) for x in (h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
-
-    @property
-    def v(self) -> Array:
-        """The deviation that gates may ask for."""
-        return self.arrays["v"]
 
     def initial_state(self) -> dict[str, float | Array]:
         """Return v = 1 (`released`: 0)."""

@@ -40,7 +40,10 @@ class RMSProp(ElementwiseServer):
         eps: Epsilon = 1e-8
         """ε, added to the root of the mean square."""
 
-    rule = Rule(scaled, state=("s",), zero_keeps=True)
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        # A mean square that overflowed stays infinite, and steps by it are 0, unless it is forgotten at once: 0·∞.
+        self.rule = Rule(scaled, state=("s",), zero_keeps=bool(np.float32(self.hyper.decay)))
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ρ, 1−ρ, ε)."""

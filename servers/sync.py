@@ -70,7 +70,7 @@ class Sync(CollectingServer):
         super().init(params, clients, layout)
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
         if self._inner:
-            self._inner.operations = self.operations
+            self._inner.operations, self._inner.streams = self.operations, self.streams
             self._inner.init(params, 1, layout)
             self.params = self._inner.params
 
@@ -134,4 +134,9 @@ def inner_server(choice: dict[str, Any]) -> Server:
     server = SERVERS[name](**hyper)
     if server.holds or server.pushes != "gradient":
         raise ConfigError(f"inner.name is {name!r}; it must be a server that takes gradients and holds nobody")
+    if hasattr(server, "gates"):
+        raise ConfigError(
+            f"inner.name is {name!r}, whose gates stand between clients and server: a mean of gradients passes none; "
+            f"use {type(server).__mro__[1].__name__.lower()}, and give the gates to the dispatcher"
+        )
     return server

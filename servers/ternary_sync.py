@@ -27,6 +27,7 @@ from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
 from fredsim.servers.parameter_store import ParameterStore
+from fredsim.streams import Stream
 
 __all__ = ["TernarySync"]
 
@@ -104,7 +105,7 @@ class TernarySync(ElementwiseServer):
         decoded = []
         for client, part in tensors.items():
             s = shared if h.share_scaler else compute.scaler(part)
-            packed = compute.encode(part, s, Draws(self.streams, at.start, self.timestamp, client))
+            packed = compute.encode(part, s, Draws(self.streams, Stream.SERVER, at.start, self.timestamp, client))
             store.client(client).push_parameter(codes, packed)
             if not h.share_scaler:
                 decoded.append(np.asarray(compute.decode(packed, part.size, s)))

@@ -67,11 +67,6 @@ class WindowAverage(Configurable):
         super().__init__(**hyper)
         self.server = server
 
-    @property
-    def unforeseen(self) -> str:
-        """Why updates are not known ahead: the average is of the parameters after each of them."""
-        return "the average needs the parameters after every update"
-
     def __getattr__(self, name: str) -> Any:
         if name == "server":  # not there yet: a copy is being made
             raise AttributeError(name)

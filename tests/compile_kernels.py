@@ -20,7 +20,7 @@ from fredsim.cuda import device
 from fredsim.datasets import Dataset, Split
 from fredsim.models import Mlp
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Streams
+from fredsim.streams import Stream, Streams
 from tests.servers.conftest import VARIANTS, build
 
 
@@ -77,7 +77,7 @@ def servers() -> None:
         array = operations.zeros(size)
         operations.mean(array)
         operations.ternary.clip(array, 2.5)
-        packed = operations.ternary.encode(array, np.float32(1), Draws(Streams(1), 1, 1, 1))
+        packed = operations.ternary.encode(array, np.float32(1), Draws(Streams(1), Stream.COMPRESSION, 1, 1, 1))
         operations.ternary.decode(packed, size, np.float32(1))
 
 

@@ -159,12 +159,11 @@ class Signed(ElementwiseServer):
         return (np.float32(self.hyper.lr),)
 
 
-class Known(Signed):
+class Known(ElementwiseServer):
+    Hyper = Rated
+    rule = Signed.rule
+    coefficients = Signed.coefficients
     deviation = "v"
-
-    @property
-    def v(self):
-        return self.arrays["v"]
 
 
 class Beside(Known):
@@ -178,17 +177,10 @@ class Moves(Known):
     def v(self):
         return self.arrays["v"] if self.timestamp < 50 else self.params
 
-
-class Wrong(Signed):
-    deviation = "w"
-
-    @property
-    def v(self):
-        return self.arrays["v"]
 """
 
 
-@pytest.mark.parametrize("server", ["Signed", "Known", "Beside", "Moves", "Wrong"])
+@pytest.mark.parametrize("server", ["Signed", "Known", "Beside", "Moves"])
 def test_a_statistic_of_ones_own(
     simulate: Simulate, server: str, means: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

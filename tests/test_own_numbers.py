@@ -60,9 +60,9 @@ class Counted(ASGD):
 class Late(Counted):
     metrics = {"behind": "mean", "most": "sum"}
 
-    def state_of(self, client_id):
+    def _apply(self, grad, client_id, *coefficients):
         self.record("most", 1)
-        return super().state_of(client_id)
+        super()._apply(grad, client_id, *coefficients)
 
 
 class Fixed(Fresh):

@@ -13,6 +13,7 @@ import numpy as np
 from fredsim.compressors.base import Array, Compressor
 from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.ternary import Draws, packed_size
+from fredsim.streams import Stream
 
 __all__ = ["Ternary"]
 
@@ -44,7 +45,7 @@ class Ternary(Compressor):
             g = push[part] if self.hyper.clip_sigma is None else compute.clip(push[part], self.hyper.clip_sigma)
             s = compute.scaler(g)
             if np.isfinite(s):
-                packed = compute.encode(g, s, Draws(self._streams, begin, step, client))
+                packed = compute.encode(g, s, Draws(self._streams, Stream.COMPRESSION, begin, step, client))
                 out[part] = compute.decode(packed, tensor.size, s)
             else:  # the codes have no way to say so
                 out[part] = np.nan

@@ -1,7 +1,6 @@
 """Forward and error passes of many minibatches, each with parameters of its own.
 
-The same bits as fredsim.numerics.oracle. A product with a zero factor is formed, not left out: adding it changes no sum
-that begins at +0 while parameters are finite. `held` are the addresses of each minibatch's flat parameters; `rows` the
+The same bits as fredsim.numerics.oracle. `held` are the addresses of each minibatch's flat parameters; `rows` the
 samples, int32 (B, µ); a layer's z and errors stand as (B, µ, width). Slices of a stretch begin anywhere: no
 kernel is specialised on how they are aligned.
 """

@@ -15,7 +15,6 @@ from fredsim.cuda.device import launch, tile
 from fredsim.cuda.trees import BLOCK, pairs
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Stream
 
 if TYPE_CHECKING:
     from fredsim.cuda.engine import CudaOperations
@@ -83,7 +82,7 @@ class CudaTernary:
         """Quantise and pack."""
         scaler, n = self._operations.on_device([s], torch.float32), ternary.packed_size(g.size)
         packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
-        key, block = int(Stream.COMPRESSION) << 32 | draws.streams.seed, tile(n, BLOCK)
+        key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, BLOCK)
         launch(
             encode, (-(-n // block),), self._taken(g), g.size, scaler, key, draws.begin, draws.step, draws.client,
             packed, BLOCK=block,

@@ -19,7 +19,16 @@ from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, s
 from fredsim.kernels.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.reductions import copy
 from fredsim.kernels.team import meet
-from fredsim.kernels.trees import GROUP, LEAVES, gradient_rows, lay_out, stretch, upper_layers
+from fredsim.kernels.trees import (
+    GROUP,
+    LEAVES,
+    activate,
+    errors_finite,
+    gradient_rows,
+    lay_out,
+    stretch,
+    upper_layers,
+)
 from fredsim.kernels.update import call_rule
 from fredsim.kernels.vector import store, store_part, zeros
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
@@ -165,6 +174,9 @@ def run_passes(rank, size, barrier, arguments):
             label = item(labels, item(samples, m))
             put(losses, b * mu + m, softmax_cross_entropy(here, last, classes, label, errors, to))
             backward(layers, sizes, transposed, turned, here, m * long, errors, places, m)
+            if not errors_finite(errors, item(places, 0) + m * padded(width), padded(width), padded(width), 1):
+                group = b * groups + m // (GROUP * LEAVES)  # other threads may write the same bits to the same place
+                activate(active, group * (inputs + 1), inputs + 1)
         task = following
     meet(size, barrier)
 

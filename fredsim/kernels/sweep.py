@@ -19,7 +19,7 @@ from fredsim.kernels.dense import ZERO, backward, combine, length, padded, softm
 from fredsim.kernels.pointers import address_of, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.rows import apply_rows
 from fredsim.kernels.team import cycles, fetch_add, meet
-from fredsim.kernels.trees import GROUP, LEAVES, lay_out, stretch, upper_layers
+from fredsim.kernels.trees import GROUP, LEAVES, activate, errors_finite, lay_out, stretch, upper_layers
 from fredsim.kernels.update import call_rule
 from fredsim.kernels.vector import load, store, zeros  # fmt: skip
 
@@ -94,8 +94,11 @@ def advance(rank, size, barrier, arguments):
             if slot >= 0:
                 samples = shift(held_rows, slot * mu)
                 at, mark = (i - s) * blocks * tall * LEAVES, (i - s) * groups * tall
+                sound = errors_finite(held_errors, slot * each_errors + low, stride, width, mu)
                 for g in range(groups):
                     lay_out(first, column, value, samples, mu, g, inputs, factors, at, active, mark)
+                    if not sound:
+                        activate(active, mark + g * tall, tall)
         clock = charge(spent, 2, clock)
 
         # The first layer, by columns.

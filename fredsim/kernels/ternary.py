@@ -11,7 +11,6 @@ from fredsim.kernels.pointers import floats, integers, item, octets, put
 from fredsim.kernels.team import Team, meet, pack
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Stream
 
 __all__ = ["NumbaTernary", "encode"]
 
@@ -74,6 +73,6 @@ class NumbaTernary(ternary.NumpyTernary):
         """Quantise and pack."""
         g, scaler = np.ascontiguousarray(g), np.array([s], np.float32)
         packed = np.empty(ternary.packed_size(g.size), np.uint8)
-        key = draws.streams.seed, int(Stream.COMPRESSION)
+        key = draws.streams.seed, int(draws.stream)
         self._team.run(encode, pack(g, g.size, scaler, *key, draws.begin, draws.step, draws.client, packed))
         return packed

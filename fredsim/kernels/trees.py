@@ -3,7 +3,8 @@
 The activations that enter a layer stand input by input, in blocks of LEAVES samples: factors[(block · rows + k) ·
 LEAVES + i] is input k of sample block · LEAVES + i, the row after the last input being the bias's, all 1. A block is
 summed in registers as the subtree that it is. A zero in it, or a sample beyond the minibatch, gives a zero product,
-and adding that leaves its partner as it is; blocks without any activation are passed over.
+and adding that leaves its partner as it is. Blocks without any activation are passed over while their errors are
+finite: a product of zero with any other number must be formed, since it is NaN.
 """
 
 from __future__ import annotations
@@ -20,10 +21,20 @@ from numba import njit
 from fredsim.kernels.cache import generated
 from fredsim.kernels.dense import ZERO, padded
 from fredsim.kernels.pointers import item, put
-from fredsim.kernels.vector import load, store, zeros
+from fredsim.kernels.vector import all_equal_itself, load, store, zeros
 from fredsim.numerics.rules import where
 
-__all__ = ["GROUP", "LEAVES", "gradient_rows", "lay_out", "specialised", "stretch", "upper_layers"]
+__all__ = [
+    "GROUP",
+    "LEAVES",
+    "activate",
+    "errors_finite",
+    "gradient_rows",
+    "lay_out",
+    "specialised",
+    "stretch",
+    "upper_layers",
+]
 
 LEAVES = 8  # samples of a block: 1, 4 or 8
 ONE_BLOCK = False  # whether the minibatch is a single block
@@ -77,6 +88,23 @@ def lay_out(first, column, value, samples, mu, group, inputs, factors, at, activ
 
 
 @njit(error_model="numpy")
+def errors_finite(errors, d, stride, width, samples):
+    """Return whether the errors of some samples from errors[d] on are finite in `width` columns, whole vectors."""
+    sound = zeros(16)
+    for m in range(samples):
+        for j in range(0, width, 16):
+            sound = sound + load(sound, errors, d + m * stride + j) * 0.0
+    return all_equal_itself(sound)
+
+
+@njit(error_model="numpy")
+def activate(active, mark, rows):
+    """Make every block of a group, whose bits begin at `mark`, active in every row, as it is in that of the bias."""
+    for k in range(rows - 1):
+        put(active, mark + k, item(active, mark + rows - 1))
+
+
+@njit(error_model="numpy")
 def enter(z, at, long, width, samples, activations, keep):
     """Rectify a block's z, `long` apart from sample to sample, and lay them out as what enters the next layer."""
     for i in range(samples):
@@ -123,7 +151,7 @@ def upper_layers(layers, sizes, offsets, strides, weights, z, long, samples, act
 
     A sample's activations, `long` floats, are those of all layers, each padded. What enters layer l is also laid out in
     blocks from activations[inside[l − 1]] on. `offsets[l]` is where layer l's rows begin in `weights`, `strides[l]`
-    apart. A zero activation's products are not left out here: they are zeros, and adding them changes nothing.
+    apart.
     """
     at = ZERO
     for layer in range(1, layers):

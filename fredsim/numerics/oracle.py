@@ -43,12 +43,11 @@ def mean64(values: NDArray[np.floating]) -> float:
 
 
 def combine(factors: Array, rows: Array) -> Array:
-    """Return Σ_k factors[m, k]·rows[k, j] of shape (M, J), k ascending from +0, zero factors left out."""
+    """Return Σ_k factors[m, k]·rows[k, j] of shape (M, J), k ascending from +0, every product formed."""
     total = np.zeros((factors.shape[0], rows.shape[1]), np.float32)
     for k in range(rows.shape[0]):
-        factor = factors[:, k, None]
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            total = np.where(factor != 0, total + factor * rows[k], total)
+            total = total + factors[:, k, None] * rows[k]
     return total
 
 
@@ -106,7 +105,8 @@ def backward(weights: Weights, activations: list[Array], errors: Array) -> list[
 def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[Weights, Array]:
     """Return the minibatch-mean gradient, shaped as `weights`, and the losses (M,) of the minibatch x (M, inputs).
 
-    Each element is a tree sum over the M samples of activation × error, zero leaves absent, divided by M once.
+    Each element is a tree sum over the M samples of activation × error, divided by M once. Every leaf is formed: 0·∞ is
+    NaN, also where the zero is an unlit input or a dead unit.
     """
     passed = forward(weights, x)
     losses, errors, _ = softmax_cross_entropy(passed.logits, labels)
@@ -117,9 +117,7 @@ def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[W
         gw = np.empty((a.shape[1], delta.shape[1]), np.float32)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             for k in range(a.shape[1]):  # a row at a time: the leaves of all rows would not fit in memory
-                factor = a[:, k, None]
-                leaves = np.where((factor != 0) & (delta != 0), factor * delta, np.float32(0))
-                gw[k] = tree_sum(leaves) / count
+                gw[k] = tree_sum(a[:, k, None] * delta) / count
             gb = (tree_sum(delta) / count).astype(np.float32)
         result.append((gw, gb))
     return result, losses

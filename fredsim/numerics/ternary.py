@@ -31,6 +31,7 @@ class Draws:
     """The random words of a tensor's elements, which stand from `begin` on in the flat vector."""
 
     streams: Streams
+    stream: Stream
     begin: int
     step: int
     client: int
@@ -38,7 +39,7 @@ class Draws:
     def words(self, count: int) -> NDArray[np.uint32]:
         """Return the words of `count` elements."""
         end = self.begin + count
-        return self.streams.run_of_words(Stream.COMPRESSION, end, self.step, self.client)[self.begin :]
+        return self.streams.run_of_words(self.stream, end, self.step, self.client)[self.begin :]
 
 
 class Ternary(Protocol):

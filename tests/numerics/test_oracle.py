@@ -83,9 +83,9 @@ def test_gradient_is_the_derivative(sizes: list[int]) -> None:
                 assert abs((above - below) / (2 * step) - slope[i]) < 1e-4
 
 
-def test_products_with_a_zero_activation_or_error_are_left_out() -> None:
+def test_products_with_a_zero_are_formed() -> None:
     rows = np.array([[np.inf, 1], [2, 3]], np.float32)
-    np.testing.assert_array_equal(oracle.combine(np.array([[0, 1]], np.float32), rows), [[2, 3]])
+    np.testing.assert_array_equal(oracle.combine(np.array([[0, 1]], np.float32), rows), [[np.nan, 3]])
 
 
 def test_softmax_flushes_tiny_errors_and_breaks_ties_low() -> None:

@@ -79,7 +79,7 @@ def ternary_sync(spec: Spec) -> Formula:
             top = max(np.abs(part).max() for part in parts.values())
             for client, part in parts.items():
                 scaler = top if shared else np.abs(part).max()
-                r = Streams(0).uniform(Stream.COMPRESSION, np.arange(at.start, at.stop), p.t, client)
+                r = Streams(0).uniform(Stream.SERVER, np.arange(at.start, at.stop), p.t, client)
                 mean[at] += scaler * np.sign(part) * (r < np.abs(part) / scaler)
         return np.asarray(theta - p.alpha * mean / p.clients)
 

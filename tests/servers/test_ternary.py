@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fredsim.compressors import QSGD
 from fredsim.layout import Layout
 from fredsim.numerics import ternary
 from fredsim.servers import ParameterStore, TernarySync
@@ -31,6 +32,27 @@ def test_the_mean_of_many_draws_is_the_gradient() -> None:
         assert (np.abs(values.mean(axis=0) - g) <= 5 * deviation + 2.0**-24).all()
         assert set(np.unique(values)) == {-float(s), 0.0, float(s)}
         assert (values[:, :2] == 0).all()
+
+
+def test_gradients_that_were_quantised_before_stay_unbiased() -> None:
+    """What a round draws is no draw of the compressor's, though both count their steps from 0."""
+    g, steps = f32(1.0, 0.05, -0.4, 0.6), 4000
+    layout, streams = Layout((("W", (4,)),)), Streams(3)
+    compressor = QSGD(levels=2)
+    compressor.init(layout, streams)
+    server = TernarySync(lr=1.0)
+    server.streams = streams
+    server.init(np.zeros(4, np.float32), 1, layout)
+    applied = np.zeros((steps, 4))
+    for step in range(steps):
+        before = server.params.astype(np.float64)
+        decoded, _ = compressor.compress(g, 0, step)
+        server.apply_update(decoded, 0, step)
+        applied[step] = before - server.params
+        server.params[...] = 0
+    deviation = applied.std(axis=0) / np.sqrt(steps)
+    assert (np.abs(applied.mean(axis=0) - g) <= 4 * deviation).all()
+    assert deviation[1] > 0
 
 
 @pytest.mark.parametrize("length", range(34))

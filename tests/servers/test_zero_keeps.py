@@ -1,11 +1,15 @@
 """A rule that declares `zero_keeps` keeps every finite parameter where the gradient is +0: to the bit, in any state."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from fredsim.errors import SimulationError
+from fredsim.servers import SERVERS, ElementwiseServer, checks
 
 Array = NDArray[np.float32]
 SIZE = 300
@@ -54,3 +58,39 @@ def test_which_servers_declare_it(variant: str) -> None:
         "asgd", "sasgd", "exponential", "average_staleness", "downpour", "fasgd", "bfasgd", "rmsprop", "adagrad",
         "delay_adaptive", "ringmaster", "window",
     }  # fmt: skip
+
+
+FORGETFUL: list[dict[str, Any]] = [
+    {"name": "fasgd", "lr": 0.005, "beta": 0.0},
+    {"name": "fasgd", "lr": 0.005, "beta": 1e-50},
+    {"name": "fasgd", "lr": 0.005, "variant": "printed", "beta": 0.01},
+    {"name": "rmsprop", "lr": 0.005, "decay": 0.0},
+]
+
+
+def tried_out(spec: dict[str, Any], zero_keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a server of ours as one of a user's, whose word is tried out on states that overflowed and vanished."""
+    monkeypatch.setattr(checks, "comes_with_fredsim", lambda server: False)
+    hyper = {key: value for key, value in spec.items() if key not in {"name", "average"}}
+    server = SERVERS[spec["name"]](**hyper)
+    assert isinstance(server, ElementwiseServer)
+    if zero_keeps:
+        server.rule = replace(server.rule, zero_keeps=True)
+    rng = np.random.default_rng(0)
+    server.init((rng.standard_normal(SIZE) * np.exp(rng.uniform(-60, 40, SIZE))).astype(np.float32), 6)
+
+
+def test_states_that_overflowed_and_vanished(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried_out(spec, False, monkeypatch)
+
+
+def test_a_mean_square_forgotten_at_once_overflows_with_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """γ = 0: n − b² is ∞ − ∞ in the very push that overflows, which diverges."""
+    tried_out({"name": "fasgd", "lr": 0.005, "gamma": 0.0}, True, monkeypatch)
+
+
+@pytest.mark.parametrize("number", range(len(FORGETFUL)))
+def test_averages_that_are_forgotten_at_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried_out(FORGETFUL[number], False, monkeypatch)
+    with pytest.raises(SimulationError, match="says zero_keeps, but a gradient of 0 takes a parameter from"):
+        tried_out(FORGETFUL[number], True, monkeypatch)

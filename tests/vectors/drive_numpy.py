@@ -11,7 +11,7 @@ from fredsim.models import Mlp
 from fredsim.numerics import elementary, oracle
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Streams, philox4x32
+from fredsim.streams import Stream, Streams, philox4x32
 from tests.vectors.rules import RULES
 
 __all__ = ["NumpyDriver"]
@@ -92,7 +92,11 @@ class NumpyDriver:
         return {"y": np.asarray(self.operations.ternary.clip(g, tenths / 10))}
 
     def encode(self, g: Array, s: Array, seed: int, begin: int, step: int, client: int) -> Answers:
-        return {"packed": self.operations.ternary.encode(g, s[0], Draws(Streams(seed), begin, step, client))}
+        return {
+            "packed": self.operations.ternary.encode(
+                g, s[0], Draws(Streams(seed), Stream.COMPRESSION, begin, step, client)
+            )
+        }
 
     def decode(self, packed: Array, count: int, s: Array) -> Answers:
         return {"g": np.asarray(self.operations.ternary.decode(packed, count, s[0]))}

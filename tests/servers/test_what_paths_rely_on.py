@@ -1,0 +1,364 @@
+"""A class that breaks what the faster paths rely on is refused on every path, or takes the one that gives its bits."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.errors import FredsimError
+from fredsim.results import Result
+from tests.servers.paths import check_same
+
+OWN = """
+import numpy as np
+
+from fredsim.dispatchers.uniform import Uniform
+from fredsim.numerics.rules import Rule
+from fredsim.servers import ElementwiseServer, Reply, Server
+from fredsim.servers.asgd import ASGD
+from fredsim.servers.base import Rated
+
+
+def averaging(theta, mean, g, alpha):
+    mean = 0.9 * mean + 0.1 * g
+    return theta - alpha * mean, mean
+
+
+class Base(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(averaging, state=("mean",))
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t)),)
+
+
+# Coefficients that read what they must not.
+
+class ReadsState(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t) / (1 + np.abs(self.arrays["mean"]).mean())),)
+
+
+class ReadsParameters(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t) / (1 + abs(self.params[0]))),)
+
+
+class ReadsLate(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t) / (1 + (t > 20 and abs(self.params[0])))),)
+
+
+class ReadsAView(Base):
+    def init(self, params, clients, layout=None):
+        super().init(params, clients, layout)
+        self.mine = {"first": self.arrays["mean"][:10]}
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t) / (1 + abs(self.mine["first"].sum()))),)
+
+
+# Coefficients that may be formed ahead, but only one by one and in order.
+
+class Counts(Base):
+    calls = 0
+
+    def coefficients(self, t, staleness):
+        self.calls += 1
+        return (np.float32(self.rate(t) / self.calls),)
+
+
+class MixesPushes(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t) / (1 + np.max(staleness))),)
+
+
+class ReadsItsTimestamp(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate() / (1 + self.timestamp)),)
+
+
+# More than a rule, each time in another place.
+
+class Compiles(Base):
+    def _compile(self, rule):
+        update = super()._compile(rule)
+        return lambda theta, *rest: update(theta, *rest) and bool((theta[:3] == theta[:3]).all()) and self.half(theta)
+
+    def half(self, theta):
+        theta[:3] *= np.float32(0.5)
+        return True
+
+
+class ReplacesTheKernel(Base):
+    def init(self, params, clients, layout=None):
+        super().init(params, clients, layout)
+        update = self.update
+
+        def twice(theta, mean, g, begin, end, alpha):
+            update(theta, mean, g, begin, end, alpha)
+            return update(theta, mean, g, begin, end, alpha)
+
+        self.update = twice
+
+
+class ReplacesTheRule(Base):
+    def init(self, params, clients, layout=None):
+        super().init(params, clients, layout)
+        self.rule = Rule(other, state=("mean",))
+
+
+def other(theta, mean, g, alpha):
+    return theta - 2.0 * (alpha * g), mean
+
+
+class OnTheInstance(Base):
+    def __init__(self, **hyper):
+        super().__init__(**hyper)
+        usual = self.apply_update
+
+        def every_other(grad, client_id, timestamp):
+            usual(grad * np.float32(self.timestamp % 2), client_id, timestamp)
+
+        self.apply_update = every_other
+
+
+class HandsOutOnTheInstance(Base):
+    def __init__(self, **hyper):
+        super().__init__(**hyper)
+        self.fetch = lambda client_id: self.params * np.float32(0.5)
+
+
+class Property(Base):
+    @property
+    def params(self):
+        return self._params
+
+    @params.setter
+    def params(self, values):
+        self._params = values
+
+
+class StopsEarly(Base):
+    @property
+    def finite(self):
+        return self.timestamp < 30
+
+    @finite.setter
+    def finite(self, value):
+        pass
+
+
+class DeniesIt(Base):
+    unforeseen = ""
+
+    def apply_update(self, grad, client_id, timestamp):
+        super().apply_update(grad * np.float32(0.5), client_id, timestamp)
+
+
+class Descends(ASGD):
+    def state_of(self, client_id):
+        return super().state_of(client_id)
+
+
+# A server of its own update, which says nothing of finiteness.
+
+class SaysNothing(Server):
+    Hyper = Rated
+
+    def apply_update(self, grad, client_id, timestamp):
+        with np.errstate(all="ignore"):
+            self.params -= np.float32(self.hyper.lr) * grad
+        self.timestamp += 1
+
+
+# Servers that break their word.
+
+def kept(theta, s, g, alpha):
+    s = 0.5 * s + g * g
+    return theta - alpha * g / s, s
+
+
+class KeepsNot(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(kept, state=("s",), zero_keeps=True)
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t)),)
+
+
+class ReleasesEarly:
+    holds = True
+
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params, self.waiting = params.copy(), []
+
+    def pushes_until_release(self):
+        return 4 - len(self.waiting)
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr) * grad
+        self.waiting.append(client_id)
+        if len(self.waiting) < 3:
+            return Reply()
+        released, self.waiting = self.waiting, []
+        return Reply(released)
+
+
+class ReleasesOthers(ReleasesEarly):
+    holds = False
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr) * grad
+        return Reply((client_id, (client_id + 1) % 3))
+
+
+class Moves:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params, self.timestamp, self.pushes_seen = params.copy(), 0, 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr) * grad
+        self.pushes_seen += 1
+        self.timestamp += self.pushes_seen % 2
+
+
+class Backwards(Uniform):
+    def choose(self, step):
+        client = super().choose(step)
+        return client if step % 2 else self._clients - 1 - client
+
+
+class NotAStatistic(Base):
+    deviation = "w"
+"""
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_word.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+Simulate = Callable[..., Result]
+WAYS: list[dict[str, Any]] = [
+    {"path": "snapshots"},
+    {"path": "snapshots", "window": 1},
+    {},
+    {"path": "hand"},
+    {"path": "fused"},
+    {"backend": "numpy"},
+]
+
+
+def run_of(server: str) -> dict[str, Any]:
+    return {"server": {"name": f"own_word:{server}", "lr": 0.05}, "iterations": 60, "evaluation": {"every": 7}}
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ("ReadsState", "coefficients: reads self.arrays; coefficients follow from timestamp and staleness alone"),
+        ("ReadsParameters", "coefficients: reads self.params; "),
+        ("ReadsLate", "coefficients: reads self.params; "),
+        ("ReadsAView", "coefficients: reads self.mine; "),
+        ("KeepsNot", "the rule kept says zero_keeps, but a gradient of 0 takes a parameter from"),
+        ("NotAStatistic", "server.name: NotAStatistic has deviation = 'w'; it must name an array of the rule's state"),
+    ],
+)
+def test_refused_everywhere(server: str, says: str, simulate: Simulate) -> None:
+    for way in WAYS:
+        with pytest.raises(FredsimError) as caught:
+            simulate(run_of(server) | way)
+        assert says in str(caught.value), way
+
+
+@pytest.mark.parametrize("server", ["Counts", "MixesPushes", "ReadsItsTimestamp"])
+def test_formed_one_by_one(server: str, simulate: Simulate) -> None:
+    reference = simulate(run_of(server) | {"path": "snapshots"})
+    for way in WAYS[1:]:
+        check_same(reference, simulate(run_of(server) | way))
+    for every in (1, 13, 60):
+        again = simulate(run_of(server) | {"path": "hand", "evaluation": {"every": every}})
+        assert again.summary["digest"] == reference.summary["digest"]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "Compiles", "ReplacesTheKernel", "ReplacesTheRule", "OnTheInstance", "HandsOutOnTheInstance", "Property",
+        "StopsEarly", "DeniesIt", "Descends",
+    ],
+)  # fmt: skip
+def test_takes_the_path_for_any_server(server: str, simulate: Simulate) -> None:
+    result = simulate(run_of(server))
+    assert result.summary["path"] == "snapshots"
+    if server not in {"StopsEarly", "Descends", "Property", "ReplacesTheRule"}:
+        assert result.summary["digest"] != simulate(run_of("Base")).summary["digest"]
+    for path in ("hand", "fused"):
+        with pytest.raises(FredsimError, match=f"path is {path}; {server} "):
+            simulate(run_of(server) | {"path": path})
+
+
+def test_finiteness_is_measured_where_a_class_may_not_say_it(simulate: Simulate) -> None:
+    changes = run_of("SaysNothing") | {"server": {"name": "own_word:SaysNothing", "lr": 1e30}}
+    one, other = (simulate(changes | way) for way in ({"backend": "numba"}, {"backend": "numpy"}))
+    check_same(one, other)
+    assert one.summary["status"] == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ("ReleasesEarly", "reply: releases clients 1 pushes before the one that pushes_until_release named"),
+        ("ReleasesOthers", "which computes; to have it begin anew, name it in restarted"),
+        ("Moves", "params: changed while timestamp stayed at"),
+    ],
+)
+def test_a_broken_word_is_an_error_whatever_the_window(server: str, says: str, simulate: Simulate) -> None:
+    for window in (None, 1, 3):
+        for backend in ("numba", "numpy"):
+            with pytest.raises(FredsimError) as caught:
+                simulate(run_of(server) | {"window": window, "backend": backend})
+            assert says in str(caught.value)
+
+
+def test_a_dispatcher_derived_from_one_of_ours_chooses_itself(simulate: Simulate) -> None:
+    changes = {"dispatcher": {"name": "own_word:Backwards"}, "server": {"name": "asgd", "lr": 0.05}}
+    reference = simulate(changes | {"path": "snapshots"})
+    check_same(reference, simulate(changes | {"path": "hand"}))
+    usual = simulate({"server": {"name": "asgd", "lr": 0.05}, "path": "snapshots"})
+    assert usual.summary["digest"] != reference.summary["digest"]
+
+
+def test_a_statistic_that_overflowed_and_vanished(simulate: Simulate, tmp_path: Path) -> None:
+    """`printed` FASGD: n = ∞ takes v to 0, and then a gradient of 0 gives 0/0."""
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 6)).astype(np.float32)
+    x[:, 0] = np.where(rng.random(400) < 0.02, 1e20, 0)
+    y = rng.integers(0, 3, 400)
+    np.savez(tmp_path / "huge.npz", x_train=x[:300], y_train=y[:300], x_test=x[300:], y_test=y[300:])
+    changes = {
+        "data": {"name": f"npz:{tmp_path / 'huge.npz'}"},
+        "model": {"hidden": [], "init": "zeros"},
+        "clients": {"count": 3, "batch_size": 1},
+        "iterations": 200,
+        "evaluation": {"every": 50},
+    }
+    for server in (
+        {"name": "fasgd", "variant": "printed", "beta": 0.01, "lr": 1e-3},
+        {"name": "fasgd", "gamma": 0.0, "lr": 1e-30},
+        {"name": "fasgd", "beta": 0.0, "lr": 1e-30},
+        {"name": "rmsprop", "decay": 0.0, "lr": 1e-30},
+    ):
+        reference = simulate(changes | {"server": server, "path": "snapshots"})
+        for way in WAYS[2:]:
+            check_same(reference, simulate(changes | {"server": server} | way))
