@@ -5,18 +5,19 @@ A user's server needs `init`, `apply_update` and `params` only; what it lacks of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Set
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.clients import Work
-from fredsim.errors import FredsimError, SimulationError, nearest
-from fredsim.guarded import REAL, Adapted
+from fredsim.errors import FredsimError, SimulationError
+from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
-from fredsim.recorder import METRICS, TEST, Kind, Recorder
+from fredsim.own_numbers import check_proxies, let_record
+from fredsim.recorder import Recorder
 from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.checks import alone, comes_with_fredsim, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
@@ -58,11 +59,8 @@ class AdaptedServer(Adapted):
         self._clients = clients
         self._size = layout.size
         self._own = isinstance(inner, Server)
-        self.metrics: Mapping[str, Kind] = self._declared(inner)
-        if self.metrics:
-            self._recorder = recorder or Recorder(lambda _: None)
-            self._recorder.declare(self.metrics)
-            self._guard("record", "", lambda: setattr(inner, "record", self._record))
+        #: The numbers that the server records, and what a row makes of those since the one before.
+        self.metrics = let_record(self, inner, recorder)
         if isinstance(inner, Server):
             inner.operations = operations
             inner.streams = streams
@@ -73,6 +71,8 @@ class AdaptedServer(Adapted):
         self._check_params("init")
         self.holds = bool(self.get("holds", False))
         self.cancels = bool(self.get("cancels", False))
+        self.corrects = bool(self.get("corrects", False))
+        self.watches = self.has("begins")
         self.pushes: Work = self.get("pushes", "gradient")
         if self.pushes not in PUSHES:
             raise self.broken("", "pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
@@ -95,29 +95,6 @@ class AdaptedServer(Adapted):
         self._held: set[int] = set()
         self._certain = 0  # how many pushes are certain to come yet before any client is released
 
-    def _declared(self, inner: Any) -> Mapping[str, Kind]:
-        """Return the numbers of its own that a server records, and whether their sum or their mean is a column."""
-        found = self._guard("metrics", "", lambda: getattr(inner, "metrics", {}))
-        if not isinstance(found, dict) or not all(
-            isinstance(name, str) and name.isidentifier() and kind in get_args(Kind) for name, kind in found.items()
-        ):
-            raise self.broken("", "metrics", f"is {found!r}; it must be a dict of names to sum or mean")
-        for name in found.keys() & {*METRICS, *TEST}:
-            raise self.broken("", "metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
-        return dict(found)
-
-    def _record(self, name: str, value: float) -> None:
-        """Take up a number that the server records."""
-        if name not in self.metrics:
-            known = ", ".join(self.metrics)
-            raise self.broken(
-                self._where, "record", f"names {name!r}{nearest(str(name), self.metrics)} (known: {known})"
-            )
-        if not isinstance(value, REAL):
-            raise self.broken(self._where, "record", f"{name} is {value!r}; it must be a number")
-        whole = isinstance(value, int | np.integer)
-        self._recorder.number(name, int(value) if whole else float(value))
-
     @property
     def params(self) -> Array:
         """The server's parameters, float32 (P,)."""
@@ -130,13 +107,13 @@ class AdaptedServer(Adapted):
         if not self.averages:
             return self.params
         averaged: Array = self._read("averaged_params")
-        self._check_array(averaged, self._size, self._where, "averaged_params")
+        self._check_array(averaged, self._size, self.where, "averaged_params")
         return averaged
 
     def pushes_until_release(self) -> int:
         """Return how many pushes are certain to come before any client is released, for a server that holds."""
-        count = self.call("pushes_until_release", self._where) if self.has("pushes_until_release") else 1
-        self.check_count(count, self._where, "what pushes_until_release returns")
+        count = self.call("pushes_until_release", self.where) if self.has("pushes_until_release") else 1
+        self.check_count(count, self.where, "what pushes_until_release returns")
         self._certain = max(self._certain, int(count))
         return int(count)
 
@@ -188,16 +165,16 @@ class AdaptedServer(Adapted):
         if not self.has("rate"):
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.broken("", "rate", what)
-        rate = self.call("rate", self._where)
-        self._check_number(rate, self._where, "the learning rate that rate returns")
+        rate = self.call("rate", self.where)
+        self._check_number(rate, self.where, "the learning rate that rate returns")
         return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one copy, where the server has a say in it."""
         if not self.has(f"bytes_{direction}"):
             return usual
-        count = self.call(f"bytes_{direction}", self._where)
-        self.check_count(count, self._where, f"what bytes_{direction} returns")
+        count = self.call(f"bytes_{direction}", self.where)
+        self.check_count(count, self.where, f"what bytes_{direction} returns")
         return int(count)
 
     @property
@@ -232,7 +209,7 @@ class AdaptedServer(Adapted):
         if known is None or known[0] != self.timestamp:
             v = self._inner.v if self.timestamp else None
             if v is not None:
-                self._check_array(v, self._size, self._where, "v")
+                self._check_array(v, self._size, self.where, "v")
             known = self.timestamp, [1.0] * count if v is None else measure(v)
             self._statistics[kind] = known
         return known[1]
@@ -241,19 +218,8 @@ class AdaptedServer(Adapted):
         """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
         if not self.has("proxies"):
             return {}
-        where = f"client {client}, iteration {iteration}"
-        found = self.call("proxies", where, client, timestamp)
-        if not isinstance(found, dict) or not all(
-            isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
-        ):
-            raise self.broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
-        if taken & found.keys():
-            what = f"names {sorted(taken & found.keys())[0]!r}, which is another column of probe.csv; choose another"
-            raise self.broken(where, "proxies", what)
-        self._proxies = list(found) if self._proxies is None else self._proxies
-        if list(found) != self._proxies:
-            what = f"named {list(found)} after {self._proxies}; the names must stay the same"
-            raise self.broken(where, "proxies", what)
+        found: dict[str, float] = self.call("proxies", self.at(client, iteration), client, timestamp)
+        self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
     def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
@@ -273,8 +239,8 @@ class AdaptedServer(Adapted):
         """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
             raise self.broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
-        released = (client,) if reply is None else self._guard("reply", where, lambda: tuple(reply.released))
-        restarted = self._guard("reply", where, lambda: tuple(getattr(reply, "restarted", ())))
+        released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
+        restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
                 raise self.broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
@@ -309,6 +275,12 @@ class AdaptedServer(Adapted):
         self._check_params(where)
         return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
 
+    def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
+        """Tell the server what a client computes its next gradient from, where it wants to know."""
+        if self.watches:
+            params = params if self._own else np.asarray(params)
+            self.call("begins", self.at(client, iteration), client, params, timestamp)
+
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
         where = self.at(client, iteration)
@@ -325,5 +297,5 @@ class AdaptedServer(Adapted):
         return self.broken(self.at(client, iteration), "params", what)
 
     def _check_params(self, where: str) -> None:
-        self._where = where
+        self.where = where
         self._check_array(self.get("params", None), self._size, where, "params")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from contextlib import nullcontext
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -99,7 +97,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
     from fredsim.plan import expand, open_source
-    from fredsim.printing import duration, print_table
+    from fredsim.printing import byte_size, duration, print_table
 
     planned = expand(open_source(file), overrides or [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -110,7 +108,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for run in forecast(planned.runs, data_root):
             found.append(run)
-            sizes = (_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+            sizes = (byte_size(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
     print_table(table)
@@ -122,12 +120,6 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
 
 
 LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
-
-
-def _bytes(size: float) -> str:
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
-    return f"{size / 1000**power:.3g} {units[power]}"
 
 
 @app.command()
@@ -170,6 +162,7 @@ def compare(one: Path, other: Path) -> None:
 
 @app.command()
 def plot(
+    context: typer.Context,
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
@@ -194,18 +187,20 @@ def plot(
     """
     from fredsim import plots
     from fredsim.figures import recorded_figures
-    from fredsim.printing import print_table, show_figures
+    from fredsim.printing import print_table, say_error, show_figures
     from fredsim.tables import write_files
     from fredsim.verify import results_of
 
     results = [result for folder in folders for result in results_of(folder)]
-    asked = recorded_figures(folders[0]) if sys.argv[2:] == [str(folders[0])] else []
-    if asked:
-        for table in show_figures(results, folders[0], asked):
+    given = _given(context) | {"folders": folders}
+    if given == {"folders": folders[:1]}:
+        tables, left_out = show_figures(results, folders[0], recorded_figures(folders[0]))
+        for table in tables:
             print_table(table.printed())
-        return
+        for why in dict.fromkeys(str(error) for _, error in left_out):
+            say_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
+        raise typer.Exit(2 if left_out else 0)
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
-    words = ["fredsim", *sys.argv[1:]]
     options = plots.Options(
         by=by,
         panel=[] if panel == ["none"] else panel,
@@ -215,12 +210,12 @@ def plot(
         log=log,
         title=title,
         caption=caption,
-        command=shlex.join(_without_output(words)),
+        command=_command(context, {**given, "output": None}),  # the same runs give the same, wherever it goes
     )
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
         print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, shlex.join(words))):
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, _command(context, given))):
         typer.echo(path)
 
 
@@ -230,22 +225,33 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="An HTML file.")] = Path("report.html"),
     by: By = None,
     panel: InPanel = None,
+    log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
 ) -> None:
     """Write one page of recorded runs that needs no network: tables, curves to explore, configuration, digests."""
     from fredsim.report import report as write
 
-    write(folders, output, by, [] if panel == ["none"] else panel)
+    write(folders, output, by, [] if panel == ["none"] else panel, log=log)
     typer.echo(output)
 
 
-def _without_output(words: list[str]) -> list[str]:
-    """Return a command without -o FILE: the same runs give the same picture, wherever it goes."""
-    kept: list[str] = []
-    for before, word in pairwise(["", *words]):
-        named = word in {"-o", "--output"} or before in {"-o", "--output"} or word.startswith(("--output=", "-o"))
-        if not named:
-            kept.append(word)
-    return kept
+def _given(context: typer.Context) -> dict[str, Any]:
+    """Return what the command was given, by parameter, without what has its default."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
+
+
+def _command(context: typer.Context, given: dict[str, Any]) -> str:
+    """Return a command with these parameters, as one would type it: folders are written one way."""
+    words = ["fredsim", str(context.info_name)]
+    for parameter in context.command.params:
+        value = given.get(str(parameter.name))
+        if isinstance(value, bool):
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+        elif value is not None:
+            option = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [*option, str(one)]
+    return shlex.join(words)
 
 
 @app.command("reproduce")

@@ -134,8 +134,8 @@ class SnapshotHoldings:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""
         return self._under_way[client].params
 
-    def pushed(self, client: int) -> None:
-        """Without waiting, start the next work from what the client holds now."""
+    def begin(self, client: int) -> None:
+        """Start the client's next work from what it holds now."""
         if not self._wait:
             self._drop(self._under_way[client])
             self._under_way[client] = self._fetched[client]

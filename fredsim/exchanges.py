@@ -35,7 +35,7 @@ class AdaptedDispatcher(Adapted):
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
-        where = self._where = f"iteration {step}"
+        where = self.where = f"iteration {step}"
         client = self.call("choose", where, step)
         if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
             raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
@@ -47,12 +47,12 @@ class AdaptedDispatcher(Adapted):
     def hold(self, client: int) -> None:
         """Take a client out of the choice."""
         self._held.add(client)
-        self.call("hold", f"client {client}, {self._where}", client)
+        self.call("hold", f"client {client}, {self.where}", client)
 
     def release(self, client: int) -> None:
         """Put a client back."""
         self._held.discard(client)
-        self.call("release", f"client {client}, {self._where}", client)
+        self.call("release", f"client {client}, {self.where}", client)
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""

@@ -69,6 +69,25 @@ def misfits(kind: str, options: Options) -> Iterator[tuple[str, str]]:
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
     if kind in {"copies", "probe"} and options.panel:
         yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
+    if kind == "copies" and options.log:
+        yield "log", "is given; it goes with figures of the other kinds"
+    if wrong := _wrong_formula(options.title):
+        yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
+
+
+def _wrong_formula(title: str) -> str:
+    """Return what is wrong with a formula between dollar signs, in matplotlib's words; nothing where nothing is."""
+    if title.count("$") < 2:
+        return ""
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    for line in filter(is_math_text, title.split("\n")):
+        try:
+            MathTextParser("path").parse(line)
+        except ValueError as error:
+            return str(error).splitlines()[-1]
+    return ""
 
 
 class FigureChoice(HyperParameters):

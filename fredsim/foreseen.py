@@ -125,7 +125,7 @@ class Fused(Snapshots):
                     raise Diverged(self.iteration)
                 client, room = clients[i], rooms[i]
                 server.elementwise.timestamp = server.timestamp = self.iteration + 1
-                holdings.pushed(client)
+                holdings.begin(client)
                 if verdict == PASSED:
                     holdings.adopt(client, room, server.timestamp)
                     self._recorder.fetch(size)

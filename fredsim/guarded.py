@@ -25,30 +25,31 @@ class Adapted:
     def __init__(self, inner: Any, name: str = "") -> None:
         self._inner = inner
         self._name = name or type(inner).__name__
-        self._where = ""  # the client and the iteration at hand
+        self.where = ""  # the client and the iteration at hand
 
     def call(self, stage: str, where: str, *arguments: Any) -> Any:
         """Call a method. Raises SimulationError, naming the stage and the line, where it fails."""
-        return self._guard(stage, where, lambda: getattr(self._inner, stage)(*arguments))
+        return self.guard(stage, lambda: getattr(self._inner, stage)(*arguments), where)
 
     def _read(self, attribute: str) -> Any:
         """Return an attribute, which may be a property that fails."""
-        return self._guard(attribute, self._where, lambda: getattr(self._inner, attribute))
+        return self.guard(attribute, lambda: getattr(self._inner, attribute))
 
     def has(self, attribute: str) -> bool:
         """Return whether there is such an attribute, which may be a property that fails."""
-        return bool(self._guard(attribute, self._where, lambda: hasattr(self._inner, attribute)))
+        return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
 
     def at(self, client: int, iteration: int) -> str:
         """Take note of the event at hand, which errors name; return it in words."""
-        self._where = f"client {client}, iteration {iteration}"
-        return self._where
+        self.where = f"client {client}, iteration {iteration}"
+        return self.where
 
     def get(self, attribute: str, otherwise: Any) -> Any:
         """Return an attribute, or something else where there is none."""
         return self._read(attribute) if self.has(attribute) else otherwise
 
-    def _guard(self, stage: str, where: str, do: Callable[[], Any]) -> Any:
+    def guard(self, stage: str, do: Callable[[], Any], where: str | None = None) -> Any:
+        """Do something with the object. Raises SimulationError, naming the stage and the line, where it fails."""
         try:
             return do()
         except (FredsimError, KeyboardInterrupt):
@@ -56,7 +57,9 @@ class Adapted:
         except BaseException as error:  # sys.exit, too, ends its run and nothing else
             frame = traceback.extract_tb(error.__traceback__)[-1]
             at = f"{Path(frame.filename).name}:{frame.lineno}"
-            raise self.broken(where, stage, f"{type(error).__name__}: {error} ({at})") from error
+            raise self.broken(
+                self.where if where is None else where, stage, f"{type(error).__name__}: {error} ({at})"
+            ) from error
 
     def broken(self, where: str, stage: str, what: str) -> SimulationError:
         """Return the error that says what is wrong, and where."""

@@ -129,7 +129,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
         if key in sweep:
             sweep[key] = value if isinstance(value, list) else [value]
-        elif key in {"sweep", "cases"} or at[0] == "select" or not (sweep or cases):
+        elif key in {"sweep", "cases"} or at[0] in {"select", "figures"} or not (sweep or cases):
             _assign(data, key, value, places[at])
         else:
             last.append((key, value))
@@ -149,8 +149,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             for key, value in (*chosen.items(), *last):
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
-    if not overrides:  # which may have taken away what published points are of, or figures show
-        _check_keys(document, runs, figures)
+    # An override may have taken away what published points are of, or figures show; not what it itself asks for.
+    if not overrides or any(at[0] == "figures" for at in overridden):
+        _check_keys(document, runs, figures, published=not overrides)
     source = dict(data)
     if last:
         source["overrides"] = dict(last)
@@ -163,11 +164,14 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     return plan
 
 
-def _check_keys(document: Document, runs: Sequence[PlannedRun], figures: Sequence[FigureChoice]) -> None:
-    """Raise ConfigError for published points, or a figure, by a key that no run has."""
+def _check_keys(
+    document: Document, runs: Sequence[PlannedRun], figures: Sequence[FigureChoice], *, published: bool
+) -> None:
+    """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
     named: list[tuple[tuple[int | str, ...], str]] = []
-    for number, series in enumerate((document.data.get("published") or {"series": []})["series"]):
+    series_of = (document.data.get("published") or {"series": []})["series"] if published else []
+    for number, series in enumerate(series_of):
         named += [(("published", "series", number, "where"), key) for key in series["where"]]
     for number, figure in enumerate(figures):
         named += [(("figures", number, option), key) for option, key in figure.named_keys()]
@@ -175,6 +179,11 @@ def _check_keys(document: Document, runs: Sequence[PlannedRun], figures: Sequenc
         if key not in known:
             place, where = document.place((*at, key)), ".".join(map(str, at))
             raise ConfigError(f"{place}: {where}: no run has a key '{key}'{nearest(key, known)}")
+    for number, figure in enumerate(figures):
+        if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
+            place = document.place(("figures", number, "kind"))
+            wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
+            raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
 
 
 def _selection(document: Document) -> Selection | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fredsim.plan import Plan
 from fredsim.results import Result, Results
 from fredsim.tables import Table
 
-__all__ = ["INTERRUPTED", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
+__all__ = ["INTERRUPTED", "byte_size", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
 
 INTERRUPTED = 130  # an exit code, as shells have it
 
@@ -40,6 +41,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def byte_size(size: float) -> str:
+    """Return a number of bytes with its unit."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
+    return f"{size / 1000**power:.3g} {units[power]}"
+
+
 def report(plan: Plan, loaded: Result | Results) -> list[Table]:
     """Print the table of the runs that ended, draw their figures, and return the tables of these."""
     from fredsim import plots
@@ -56,21 +64,30 @@ def report(plan: Plan, loaded: Result | Results) -> list[Table]:
         rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
-    return show_figures(results, loaded.folder, plan.figures)
+    tables, left_out = show_figures(results, loaded.folder, plan.figures)
+    for path, why in left_out:
+        typer.echo(f"left out: {path} ({why})", err=True)
+    return tables
 
 
-def show_figures(results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]) -> list[Table]:
-    """Draw the figures that an experiment asks for, print where they are, and return their tables."""
+def show_figures(
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
+) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
+    """Draw the figures that an experiment asks for and print where they are.
+
+    Return their tables, and what was left out, with the reason why.
+    """
     from fredsim.plots.asked import plot_figures
 
     tables: list[Table] = []
+    left_out = []
     for path, drawn in plot_figures(results, folder, figures):
         if isinstance(drawn, FredsimError):
-            typer.echo(f"left out: {path} ({drawn})", err=True)
+            left_out.append((path, drawn))
         else:
             typer.echo(f"figure:  {path}")
             tables += drawn.tables
-    return tables
+    return tables, left_out
 
 
 def _row(result: Result, label: str) -> dict[str, Any]:

@@ -126,6 +126,22 @@ def check(protocol: Protocol, server: AdaptedServer) -> None:
             raise ConfigError(
                 f"dispatcher.{name} asks for the gradients' deviation v, which this server does not keep; fasgd does"
             )
+    sums = protocol.dropped_push in {"accumulate", "average"}
+    if sums and server.pushes == "params":
+        raise ConfigError(
+            f"dispatcher.dropped_push is {protocol.dropped_push}; the server's clients push parameters, whose sums "
+            "mean nothing; use skip or reapply"
+        )
+    if protocol.push_gate and server.corrects and protocol.dropped_push != "skip":
+        raise ConfigError(
+            f"dispatcher.dropped_push is {protocol.dropped_push}; the server corrects a gradient by the parameters "
+            "that it was computed from, and one that is applied again or summed with others cannot be; use skip"
+        )
+    if protocol.compressor and server.pushes == "params":
+        raise ConfigError(
+            "compress is given; the server's clients push parameters, whose errors would not shrink with the steps; "
+            "leave it out, or take a server whose clients push differences, such as fedbuff"
+        )
     if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
         raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
     if protocol.replica and (protocol.local_steps > 1 or server.pushes != "gradient"):

@@ -163,15 +163,19 @@ class Snapshots(Simulation):
                 raise Diverged(self.iteration)
             self._recorder.apply(before - message.timestamp)
         self._recorder.push(0 if message is None else message.size, losses)
-        self._holdings.pushed(client)
+        waits = self._protocol.wait
+        if not waits:
+            self._begin(client)
         for other in pushed.released:
             if not self._fetch(other) and self._protocol.replica and other == client:
                 self._step(client, push)
+            if waits:
+                self._begin(other)
             if server.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             self._fetch(other)
-            self._holdings.pushed(other)  # its work under way is given up: without waiting too it begins anew
+            self._begin(other)  # its work under way is given up: without waiting too it begins anew
             self._numbers[other] += 1
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
@@ -193,6 +197,11 @@ class Snapshots(Simulation):
             return push, self._server.bytes_of("pushed", push.nbytes)
         decoded, size = self._protocol.compressor.compress(push, client, self.iteration)
         return decoded, size
+
+    def _begin(self, client: int) -> None:
+        """Let a client begin its next work from what it holds."""
+        self._holdings.begin(client)
+        self._server.begins(client, self._holdings.params(client), self._holdings.timestamp(client), self.iteration)
 
     def _step(self, client: int, grad: Array) -> None:
         """Let a client step its replica. Raises Diverged where that is not finite any more."""

@@ -77,6 +77,8 @@ class Server(Configurable):
         holds: whether a reply may fail to release the client that pushed. A server that never holds may have its
             whole order of clients drawn ahead.
         cancels: whether a reply may restart clients that did not push.
+        corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`), so that one
+            that is applied again, or summed with others, cannot be.
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
             those steps took it.
         finite: whether every parameter was finite after the last update.
@@ -91,6 +93,7 @@ class Server(Configurable):
     timestamp: int = 0
     holds: bool = False
     cancels: bool = False
+    corrects: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
     metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}

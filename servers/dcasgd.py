@@ -4,8 +4,8 @@
     constant: Λ = λ₀        adaptive: MS ← m MS + (1−m) g²,  Λ = λ₀ / √(MS + ε)
 
 Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation", arXiv:1609.08326. θ_bak(m) are
-the parameters last handed to client m (`backup: pull`, the paper), or those after its last push (`push`: Multiverso
-and TensorFlow).
+the parameters that client m's gradient was computed from (`backup: pull`, the paper), or those after its last push
+(`push`: Multiverso and TensorFlow).
 
 Departures. A backup before the first push is the initial parameters; `initial_backup: zero` repeats Multiverso and
 one TensorFlow variant, whose first push of each client gets a spurious Λ g² θ. MS is stored flushed: below 2⁻⁶² it
@@ -96,6 +96,7 @@ class DCASGD(ElementwiseServer):
         super().__init__(**hyper)
         h = self.hyper
         self.rule = RULES[h.adaptive, h.backup]
+        self.corrects = h.backup == "pull"
         self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
         lambda0 = h.meant(0)["lambda0"] if h.lambda0 is None else h.lambda0
         values = (lambda0, h.momentum, 1 - h.momentum, h.eps) if h.adaptive else (lambda0,)
@@ -119,8 +120,8 @@ class DCASGD(ElementwiseServer):
         else:
             super().apply_update(grad, client_id, timestamp)
 
-    def fetch(self, client_id: int) -> Array:
-        """Return the parameters, and remember them as the client's backup where backups are made at pull."""
+    def begins(self, client_id: int, params: Array, timestamp: int) -> None:
+        """Remember what the client computes from as its backup, where backups are made at pull."""
+        del timestamp
         if self.hyper.backup == "pull":
-            self.own["backup"][client_id][...] = self.params
-        return self.params
+            self.own["backup"][client_id][...] = params

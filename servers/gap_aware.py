@@ -58,6 +58,7 @@ class GapAware(ElementwiseServer):
             return {"c": "from the mean square"}
 
     per_client = ("held",)
+    corrects = True
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
@@ -76,15 +77,20 @@ class GapAware(ElementwiseServer):
         h, alpha = self.hyper, self.rate(t)
         if h.c is not None:
             return np.float32(alpha), np.float32(h.c)
-        self._largest = max(self._largest, alpha)
         correction = unbiased(h.decay, t + 1)
         fixed = (np.float32(x) for x in (alpha, h.decay, 1 - h.decay))
-        return (*fixed, correction, np.float32(self._largest))
+        return (*fixed, correction, np.float32(max(self._largest, alpha)))
 
-    def fetch(self, client_id: int) -> Array:
-        """Return the parameters, and remember them as the client's."""
-        self.own["held"][client_id][...] = self.params
-        return self.params
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        """Apply the rule; α counts for α_max from then on."""
+        alpha = self.rate()
+        super().apply_update(grad, client_id, timestamp)
+        self._largest = max(self._largest, alpha)
+
+    def begins(self, client_id: int, params: Array, timestamp: int) -> None:
+        """Remember what the client computes from."""
+        del timestamp
+        self.own["held"][client_id][...] = params
 
     def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
         """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""

@@ -11,8 +11,6 @@ Departures: none.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import numpy as np
 
 from fredsim.hyper import PositiveInt
@@ -44,8 +42,7 @@ class Ringmaster(ElementwiseServer):
         """Take a copy of the initial parameters; every client holds timestamp 0."""
         super().init(params, clients, layout)
         self.cancels = self.hyper.stop
-        # What each client computes from, the oldest first.
-        self._held: OrderedDict[int, int] = OrderedDict.fromkeys(range(clients), 0)
+        self._begun = np.zeros(clients, np.int64)  # the timestamp of what each client computes from
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
@@ -59,25 +56,19 @@ class Ringmaster(ElementwiseServer):
         super().apply_update(grad, client_id, timestamp)
         if not self.cancels:
             return None
-        behind = []
-        for client, held in self._held.items():
-            if self.timestamp - held < self.hyper.threshold:
-                break
-            if client != client_id:
-                behind.append(client)
-        return Reply((client_id,), behind)
+        behind = np.flatnonzero(self.timestamp - self._begun >= self.hyper.threshold)
+        return Reply((client_id,), [client for client in behind.tolist() if client != client_id])
 
-    def fetch(self, client_id: int) -> Array:
-        """Return the parameters, and note what the client computes from."""
-        self._held[client_id] = self.timestamp
-        self._held.move_to_end(client_id)
-        return self.params
+    def begins(self, client_id: int, params: Array, timestamp: int) -> None:
+        """Note what the client computes from."""
+        del params
+        self._begun[client_id] = timestamp
 
     def take_state(self) -> State:
         """Return the state with what each client computes from."""
-        return super().take_state() | {"held": np.array(list(self._held.items()), np.int64)}
+        return super().take_state() | {"begun": self._begun.copy()}
 
     def put_state(self, state: State) -> None:
         """Take up a state."""
         super().put_state(state)
-        self._held = OrderedDict((int(client), int(held)) for client, held in state["held"])
+        self._begun[...] = state["begun"]

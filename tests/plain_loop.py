@@ -30,6 +30,7 @@ class PlainServer:
 
     def __init__(self, start: Array, lr: float) -> None:
         self.theta, self.timestamp, self.lr = start.copy(), 0, np.float32(lr)
+        self.origin = self.theta  # what the gradient that arrives is of
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
         """Apply a gradient; return who goes on."""
@@ -44,6 +45,21 @@ class PlainSASGD(PlainServer):
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
         return super().apply(g / np.float32(max(tau, 1)), client, tau)
+
+
+class PlainDCASGD(PlainServer):
+    """DC-ASGD with Λ = 0.5: θ −= α·(g + ((Λ·g)·g)·(θ − what g is of))."""
+
+    def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
+        return super().apply(g + ((np.float32(0.5) * g) * g) * (self.theta - self.origin), client, tau)
+
+
+class PlainGapAware(PlainServer):
+    """Gap-Aware with C = 0.01: θ −= α·(g/(1 + |θ − what g is of|/C))."""
+
+    def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
+        gap = np.abs(self.theta - self.origin) / np.float32(0.01)
+        return super().apply(g / (np.float32(1) + gap), client, tau)
 
 
 class PlainFASGD(PlainServer):
@@ -169,6 +185,7 @@ class World:
             client = clients[who]
             grad = self.gradient(client.params, step, who, client.number)
             client.number += 1
+            server.origin = client.params.copy()
             squeeze = partial(compress, client=who, step=step) if compress else None
             message = self._deliver(client, grad, self._mask(push(step, who, server)), dropped, squeeze)
             staleness, released = np.nan, iter([who])

@@ -159,22 +159,24 @@ def test_ringmaster_restarts_clients(
 
 
 def test_restarted_clients_that_do_not_wait(simulate: Simulate, plain: ModuleType) -> None:
-    """They begin anew from what they fetch with the restart; the others compute on from what they fetched before."""
+    """They begin anew from what they fetch with the restart; the others compute on from what they fetched before.
+
+    Who falls behind is told by what each computes from, not by what it fetched last.
+    """
     local, threshold = Local(plain, "iid", 1, 0.05), 4
     theta, timestamp, digests = local.world.start.copy(), 0, []
     fetched = [(local.world.start.copy(), 0) for _ in range(COUNT)]
-    noted = [0] * COUNT  # when each client fetched last, which is what the server knows
     for t in range(STEPS):
         client = local.world.choose(t, range(COUNT))
         g, begun = local.work(client, t)[0], local.stamps[client]
         local.fetch(client, *fetched[client])
         if timestamp - begun < threshold:
             theta, timestamp = theta - local.lr * g, timestamp + 1
-            behind = [i for i in range(COUNT) if timestamp - noted[i] >= threshold and i != client]
+            behind = [i for i in range(COUNT) if timestamp - local.stamps[i] >= threshold and i != client]
         else:
             behind = []
         for other in (client, *behind):
-            fetched[other], noted[other] = (theta.copy(), timestamp), timestamp
+            fetched[other] = theta.copy(), timestamp
         for other in behind:
             local.fetch(other, theta, timestamp)
             local.numbers[other] += 1

@@ -209,7 +209,7 @@ def test_each_figure_says_how_it_was_made(swept: list[Result], drawn: list[Figur
     (caption,) = [text.get_text() for text in drawn[0].texts if "$" in text.get_text()]
     assert caption.endswith("\n$ fredsim plot swept --by server.name --reach 0.5")
     page = Path("figure-table.md").read_text(encoding="utf-8")
-    assert page.startswith("```console\n$ fredsim plot swept --by server.name --reach 0.5 --output=figure.svg\n```\n")
+    assert page.startswith("```console\n$ fredsim plot swept -o figure.svg --by server.name --reach 0.5\n```\n")
     assert re.search(r"^\| ASGD \| 2 \| 0 \| 0\.\d{4} \|", page, re.MULTILINE)
     (row, _) = read("figure-table.csv")
     assert float(row["final validation_error"]) == np.mean([run.summary["validation_error"] for run in swept[:2]])

@@ -21,7 +21,8 @@ def plot_figures(
 ) -> Iterator[tuple[Path, Drawing | FredsimError]]:
     """Write each figure and its tables into the folder; without any asked for, the error against iterations.
 
-    Yield its path with what was drawn, or why it was not: runs may have failed, or been changed by an override.
+    Yield its path with what was drawn, or why it was not: runs may have failed, or been changed by an override. No
+    error ends it, of whatever kind: the runs behind may have taken days.
     """
     title = results[0].config["name"]
     command = shlex.join(["fredsim", "plot", str(folder)])
@@ -33,3 +34,5 @@ def plot_figures(
             yield path, drawing
         except FredsimError as error:
             yield path, error
+        except Exception as error:
+            yield path, FredsimError(f"{type(error).__name__}: {' '.join(str(error).split())}")

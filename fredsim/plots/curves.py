@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +34,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
             _draw(axes, line, x, y, unit)
-            for source, points in published.series(line.runs, x, y):
-                sources[source] = None
-                axes.plot(*zip(*points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
+            for found in published.series(line.runs, x, y):
+                sources[found.source] = None
+                axes.plot(*zip(*found.points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
     for axes in grid:  # only now: a limit that is set stays, and all panels share theirs
         axes.set_xlim(left=0)
-        dress_y(axes, options)
         axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])
+    scale = dress_y(grid, options)
     counts = {len(line.runs) for panel in panels for line in panel.lines}
     parts = [
         f"{Y[y].partition(' (')[0].capitalize()} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."
@@ -51,6 +52,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         parts.append("×: a run diverged.")
     if sources:
         parts.append(f"Circles: published ({'; '.join(sources)}).")
+    parts += [scale] if scale else []
     tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
@@ -112,11 +114,14 @@ def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
 
 
 def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
-    """Yield a row for each published point: it, the median of the runs there, and the difference."""
-    at, values = _rows(line, x, y)
-    middle = values.median(axis=1)
-    for _, points in published.series(line.runs, x, y):
-        for place, value in points:
+    """Yield a row for each published point: it, the median there of the runs that it is of, and the difference.
+
+    Runs that ended before have no such median.
+    """
+    for found in published.series(line.runs, x, y):
+        at, values = _rows(replace(line, runs=found.runs), x, y)
+        middle = values.median(axis=1)
+        for place, value in found.points:
             before = middle[at <= place]
-            here = float(before.iloc[-1]) if len(before) else None
+            here = float(before.iloc[-1]) if len(before) and (at >= place).any() else None
             yield published.row(panel.title, line.label, (x, place), value, here)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from fredsim.figures import Options, X, Y
 from fredsim.plots.groups import Panel
@@ -16,7 +17,10 @@ from fredsim.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drawing", "Kind", "Options", "X", "Y", "dress_y", "in_units", "share_of", "x_of"]
+__all__ = ["Drawing", "Kind", "Options", "X", "Y", "dress_y", "in_units", "logarithmic", "share_of", "x_of"]
+
+DECADES = 2.2  # as far as 2 and 5 of each decade have room for their numbers
+FOOT = 0.3  # how many decades high the stretch from 0 to the smallest value above it is
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,48 @@ def share_of(row: pd.Series[float], copies: str) -> float:
     return float(row[copies] / max(1, row[f"potential_{copies}"]))
 
 
-def dress_y(axes: Axes, options: Options) -> None:
-    """Name the y axis and choose its scale; an error begins at 0."""
-    axes.set_ylabel(Y[options.y])
-    if options.log:
-        axes.set_yscale("log")
-    elif options.y == "validation_error":
-        axes.set_ylim(bottom=0)
+def dress_y(grid: Sequence[Axes], options: Options) -> str:
+    """Name the y axis of panels that share it and choose its scale, once all is drawn; an error begins at 0.
+
+    Returns what the caption should say of the scale.
+    """
+    for axes in grid:
+        axes.set_ylabel(Y[options.y])
+        if options.y == "validation_error" and not options.log:
+            axes.set_ylim(bottom=0)
+    return logarithmic(grid) if options.log else ""
+
+
+def logarithmic(grid: Sequence[Axes]) -> str:
+    """Give axes that share their scale a logarithmic y axis, once all is drawn, with plain numbers beside its ticks.
+
+    A value of 0 stands at its foot, where the axis is linear from 0 to the smallest value above. Without any value
+    above 0 it stays linear. Returns what the caption should say of that.
+    """
+    above = min(float(axes.dataLim.minposy) for axes in grid)
+    if not math.isfinite(above):
+        for axes in grid:
+            axes.set_ylim(bottom=0)
+        return "No value is above 0 that a logarithmic axis could show."
+    zeros = any(axes.dataLim.y0 <= 0 for axes in grid)
+    for axes in grid:
+        if zeros:
+            axes.set_yscale("symlog", linthresh=above, linscale=FOOT)
+            axes.set_ylim(bottom=-above / 4)
+        else:
+            axes.set_yscale("log")
+    low, high = grid[0].get_ylim()
+    few = math.log10(high / max(low, above)) <= DECADES
+    ticks, between = LogLocator(subs=(1, 2, 5) if few else (1,)), LogLocator(subs=range(2, 10))
+    for axes in grid:
+        if zeros:
+            numbers = (ticks.tick_values(above, high), between.tick_values(above, high))
+            labelled, unlabelled = ([value for value in found if value >= above] for found in numbers)
+            axes.yaxis.set_major_locator(FixedLocator([0, *labelled]))
+            axes.yaxis.set_minor_locator(FixedLocator(unlabelled))
+        else:
+            axes.yaxis.set_major_locator(ticks)
+            axes.yaxis.set_minor_locator(between)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    return f"Below {above:.3g} the axis is linear, to 0." if zeros else ""

@@ -56,9 +56,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
             for point in points[panel.title, line.label]:
-                for source, value in published.at_end(point.runs, options.y):
+                for source, value, ended in published.at_end(point.runs, options.y):
                     sources[source] = None
-                    finals = point.finals(options.y)
+                    finals = Point(point.x, ended).finals(options.y)
                     at = options.x or "bytes", point.x
                     beside.append(published.row(panel.title, line.label, at, value, median(finals) if finals else None))
                     if point.x is not None:
@@ -68,7 +68,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
         if places:
             texts = [value_name(options.axis or "", text) for text in places]
-            axes.set_xticks(list(places.values()), texts, rotation=60 if len(places) > 4 else 0, ha="right")
+            rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, parse_math=False)
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
@@ -79,12 +80,11 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                     axes.tick_params("x", rotation=30)
                 axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
-    for axes in grid:  # only now: a limit that is set stays, and all panels share theirs
-        dress_y(axes, options)
+    scale = dress_y(grid, options)  # only now: a limit that is set stays, and all panels share theirs
     tables = [Table(rows)]
     if sources:
         tables.append(Table(beside, PUBLISHED))
-    return Drawing(_caption(every, options, sources), tables, bool(sources))
+    return Drawing(" ".join(filter(None, (_caption(every, options, sources), scale))), tables, bool(sources))
 
 
 ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copies that passed", draw, shared=True)

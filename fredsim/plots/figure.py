@@ -46,6 +46,8 @@ STYLE: Any = {
 INSIDE = 6  # lines whose legend has room inside the axes
 LOOKS = 32  # more lines than that cannot be told apart
 LETTERS = 20  # of the caption, in an inch
+NAMES = 12  # letters of a legend, in an inch
+BESIDE = 0.45  # of the width, that a legend beside the panels may take
 
 
 def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: Options | None = None) -> Drawing:
@@ -73,7 +75,7 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
             empty.set_visible(False)
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
-                axes.set_title(panels[number].title)
+                axes.set_title(panels[number].title, parse_math=False)
             if found.shared and number < count - columns:  # something stands below
                 axes.set_xlabel("")
                 axes.tick_params(labelbottom=False)
@@ -90,7 +92,7 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
             text = "\n".join(
                 line
                 for part in (drawing.caption, f"$ {options.command}" if options.command else "")
-                for line in textwrap.wrap(part, int(LETTERS * size[0]))
+                for line in textwrap.wrap(part, int(LETTERS * figure.get_figwidth()))
             )
             figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
         try:
@@ -114,10 +116,19 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
         return False
     if published:
         handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
+    width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
+    columns = min(2, len(grid))
+    inside = not above and len(handles) <= INSIDE and longest <= NAMES * width / columns
     if above:
-        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
-    elif len(handles) <= INSIDE:
-        grid[0].legend(list(handles.values()), list(handles))
+        count = max(1, min(3, int(NAMES * width / longest)))
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)
+    elif inside:
+        legend = grid[0].legend(list(handles.values()), list(handles))
     else:
-        figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a file's name may hold what looks like a formula
+    taken = legend.get_window_extent().width / figure.dpi
+    if not (above or inside) and taken > BESIDE * width:
+        figure.set_figwidth(width + taken)  # long names would leave the panels no room
     return True

@@ -81,8 +81,9 @@ def group(
     if panel is None:
         panel = [key for key in CELL if differing & (set(CELL) - {along}) and key not in (*(by or ()), along)]
     if by is None:
-        rest = [{key: value for key, value in config.items() if key not in {*panel, "seed", along}} for config in flat]
-        texts = _texts(rest)
+        said = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
+        rest = [{key: value for key, value in config.items() if key not in said} for config in flat]
+        texts = _texts(rest, named="server.name" not in (*panel, along))
     else:
         texts = [_joined(by, config) for config in flat]
     looks: dict[str, tuple[str, str]] = {}
@@ -124,11 +125,12 @@ def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
     return differing | {key for key, found in values.items() if len(found) < len(flat)}
 
 
-def _texts(flat: Sequence[Flat]) -> list[str]:
+def _texts(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     """Return a text for each run: its server's name, and the values that tell it from the others.
 
     A server's own hyper-parameters tell it only from others of its kind. What others do not have at all, as the
-    hyper-parameters of a gate that they lack, is left out where something else tells them apart.
+    hyper-parameters of a gate that they lack, is left out where something else tells them apart. Not `named`: the
+    server's name stands elsewhere.
     """
     order = list(dict.fromkeys(key for config in flat for key in config))
     everywhere, among = _differing(flat), _differing(flat, present=True)
@@ -142,11 +144,12 @@ def _texts(flat: Sequence[Flat]) -> list[str]:
             [key for key in order if key in config and key in (of_own if key.startswith("server.") else of_all)]
             for of_own, of_all in zip(own[config["server.name"]], (everywhere, among), strict=True)
         )
-        name = _text("server.name", config["server.name"])
-        texts = [[name, *(_text(key, config[key]) for key in some)] for some in (keys, varied or keys[:1])]
+        name = [_text("server.name", config["server.name"])] if named else []
+        texts = [[*name, *(_text(key, config[key]) for key in some)] for some in (keys, varied or keys[:1])]
         long.append(", ".join(texts[0]))
         short.append(", ".join(texts[1]))
-    return short if len(set(short)) == len(set(long)) else long
+    found = short if len(set(short)) == len(set(long)) else long
+    return [text or ("others" if any(found) else "all runs") for text in found]
 
 
 def _joined(keys: Sequence[str], config: Flat) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.plots.drawing import Drawing, Kind, Options, X
+from fredsim.plots.drawing import Drawing, Kind, Options, X, logarithmic
 from fredsim.plots.groups import Line, Panel
 from fredsim.tables import Table
 
@@ -39,11 +39,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             if len(panels[0].lines) <= BANDS:
                 axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
         rows.append(rank_row(line, probes))
+    scales = []
     for axes, name in zip(grid, (X["iterations"], "staleness τ (updates)"), strict=True):
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
         if options.log:
-            axes.set_yscale("log")
+            scales.append(logarithmic([axes]))
         else:
             axes.set_ylim(bottom=0)
     grid[0].set_ylabel("B-staleness (norm of a gradient)")
@@ -53,7 +54,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         "probes by τ on the right."
     )
     banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
-    return Drawing(f"{caption}{banded}", [Table(rows)])
+    return Drawing(" ".join([f"{caption}{banded}", *filter(None, dict.fromkeys(scales))]), [Table(rows)])
 
 
 PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
@@ -74,7 +75,10 @@ def quartiles(probes: pd.DataFrame, column: str) -> Quartiles:
     at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
     where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
     x = np.array([np.median(at[part]) for part in where])
-    return Quartiles(x, *np.array([np.nanpercentile(values[part], [25, 50, 75]) for part in where]).T)
+    there = [values[part][~np.isnan(values[part])] for part in where]
+    with np.errstate(invalid="ignore"):  # between two infinities
+        found = [np.percentile(some, [25, 50, 75]) if len(some) else np.full(3, np.nan) for some in there]
+    return Quartiles(x, *np.array(found).T)
 
 
 def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:

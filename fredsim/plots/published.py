@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fredsim.plots.drawing import x_of
 from fredsim.results import Result
 
-__all__ = ["at_end", "row", "series"]
+__all__ = ["Series", "at_end", "row", "series"]
 
 
-Points = list[tuple[float, float]]
+class Series(NamedTuple):
+    """Published points (x, y), where they were published, and the runs that they are of."""
+
+    source: str
+    points: list[tuple[float, float]]
+    runs: list[Result]
 
 
-def series(runs: Sequence[Result], x: str, y: str) -> Iterator[tuple[str, Points]]:
-    """Yield the published points of the runs' experiments, each series once, where they are of these columns."""
-    seen = []
+def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
+    """Return the published points of the runs' experiments, each series once, where they are of these columns."""
+    found: dict[str, Series] = {}
     for run in runs:
         published = run.config.get("published") or {"x": "", "y": ""}
         if (published["x"], published["y"]) != (x, y):
             continue
         for one in published["series"]:
-            if one not in seen:
-                seen.append(one)
-                yield published["source"], [(float(at), float(value)) for at, value in one["points"]]
+            points = [(float(at), float(value)) for at, value in one["points"]]
+            found.setdefault(repr(one), Series(published["source"], points, [])).runs.append(run)
+    return list(found.values())
 
 
-def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float]]:
-    """Yield the published values, and their sources, of the runs' last iteration or update."""
+def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Result]]]:
+    """Yield what was published of an iteration or update that ends some of the runs: source, value, these runs."""
     for x in ("iterations", "updates"):
-        ends = {float(x_of(run.metrics, x).iloc[-1]) for run in runs}
-        for source, points in series(runs, x, y):
-            yield from ((source, value) for at, value in points if at in ends)
+        for found in series(runs, x, y):
+            for at, value in found.points:
+                ended = [run for run in found.runs if float(x_of(run.metrics, x).iloc[-1]) == at]
+                if ended:
+                    yield found.source, value, ended
 
 
 def row(panel: str, line: str, at: tuple[str, Any], published: float, here: float | None) -> dict[str, Any]:

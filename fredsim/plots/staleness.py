@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.plots.drawing import Drawing, Kind, Options
+from fredsim.plots.drawing import Drawing, Kind, Options, logarithmic
 from fredsim.plots.groups import Line, Panel
 from fredsim.tables import Table
 
@@ -30,7 +30,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=thick, label=line.label)
             rows.append({**({"panel": panel.title} if panel.title else {}), **final_row(line, counts)})
         if options.log:
-            axes.set_yscale("log")
+            logarithmic([axes])
         axes.set_xlim(left=-0.5)
         axes.set_xlabel("staleness τ (updates)")
         axes.set_ylabel("share of pushes, per update")

@@ -160,7 +160,7 @@ def _curve(line: Line) -> Iterator[dict[str, Any]]:
             yield name | {"mode": "markers", "marker": cross} | ends
     for x in X:
         for y in Y:
-            for source, points in published.series(line.runs, x, y):
+            for source, points, _ in published.series(line.runs, x, y):
                 circle = {"symbol": "circle-open", "size": 8, "color": line.colour}
                 places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
                 name = {"name": f"{line.label}: {source}", "legendgroup": line.label}

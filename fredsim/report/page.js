@@ -6,13 +6,31 @@ const hidden = new Set();
 const choice = (name, axis) => ("" in axis ? "" : document.querySelector(`input[name="${name}"]:checked`).value);
 const column = (values, chosen) => (Array.isArray(values) ? values : values[chosen] ?? []);
 
+// A logarithmic axis has no 0: at its foot, half the smallest number above, stand those that are.
+const foot = (range) => range[2] / 2;
+
+// Its ticks at 1, 2 and 5 of each decade, or at 1 alone where it has many, and the one at its foot.
+function ticks([, high, low]) {
+  const values = [];
+  const first = Math.floor(Math.log10(low));
+  const last = Math.ceil(Math.log10(high));
+  for (let power = first; power <= last; power += 1) {
+    values.push(...(last - first > 3 ? [1] : [1, 2, 5]).map((digit) => Number(`${digit}e${power}`)));
+  }
+  const shown = values.filter((value) => value >= low);
+  return { tickvals: [low / 2, ...shown], ticktext: ["0", ...shown.map(String)] };
+}
+
 function axis(found, chosen, logarithmic) {
   const { title, range } = found[chosen];
   const look = { title: { text: title }, automargin: true, zeroline: false, gridcolor: "#e6e6e6", linecolor: "#999", showline: true };
   if (chosen === "bytes") look.ticksuffix = "B";
-  if (logarithmic) {
+  if (logarithmic && range) {
+    const zeros = range[0] <= 0;
     look.type = "log";
-    if (range) look.range = [Math.log10(range[2]) - 0.05, Math.log10(range[1]) + 0.05];
+    look.tickformat = "~g"; // the whole number, not its first digit
+    look.range = [Math.log10(zeros ? foot(range) : range[2]) - 0.05, Math.log10(range[1]) + 0.05];
+    if (zeros) Object.assign(look, ticks(range));
   } else if (range) {
     const low = chosen.endsWith("loss") ? range[0] : 0;
     const room = 0.04 * (range[1] - low);
@@ -28,12 +46,16 @@ function draw(id) {
   const x = choice("x", figure.x);
   const y = choice("y", figure.y);
   const log = "" in figure.y ? false : document.querySelector('input[name="log"]').checked;
-  const traces = figure.data.map((trace) => ({
-    ...trace,
-    x: column(trace.x, x),
-    y: column(trace.y, y),
-    visible: !hidden.has(trace.legendgroup),
-  }));
+  const range = figure.y[y].range;
+  const traces = figure.data.map((trace) => {
+    const values = column(trace.y, y);
+    const shown = { ...trace, x: column(trace.x, x), y: values, visible: !hidden.has(trace.legendgroup) };
+    if (log && range && range[0] <= 0) {
+      shown.y = values.map((value) => (value !== null && value <= 0 ? foot(range) : value));
+      Object.assign(shown, { customdata: values, hovertemplate: "(%{x}, %{customdata})" });
+    }
+    return shown;
+  });
   const layout = {
     xaxis: axis(figure.x, x, false),
     yaxis: axis(figure.y, y, log),

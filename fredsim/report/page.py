@@ -30,12 +30,18 @@ PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine")
 
 
 def report(
-    folders: Sequence[Path], path: Path, by: Sequence[str] | None = None, panel: Sequence[str] | None = None
+    folders: Sequence[Path],
+    path: Path,
+    by: Sequence[str] | None = None,
+    panel: Sequence[str] | None = None,
+    *,
+    log: bool = False,
 ) -> None:
     """Write a report of the runs and sweeps in some folders to an HTML file.
 
-    `by` and `panel` are dotted keys of the experiments, as `fredsim.plots.groups.group` takes them. Raises ConfigError
-    where plotly is missing or a key is of no run, OutputError where results cannot be read or the file not be written.
+    `by` and `panel` are dotted keys of the experiments, as `fredsim.plots.groups.group` takes them; `log`: the y axis
+    of curves is logarithmic at first. Raises ConfigError where plotly is missing or a key is of no run, OutputError
+    where results cannot be read or the file not be written.
     """
     program = _plotly()
     results: list[Result] = []
@@ -53,7 +59,7 @@ def report(
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     panels = group(results, by, panel)
-    text = _page(results, failures, list(filter(None, headings)), panels, program)
+    text = _page(results, failures, list(filter(None, headings)), panels, program, log=log)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -78,6 +84,8 @@ def _page(
     headings: Iterable[str],
     panels: Sequence[Panel],
     program: str,
+    *,
+    log: bool,
 ) -> str:
     names = ", ".join(dict.fromkeys(result.config["name"] for result in results))
     found = list(sections(panels))
@@ -90,7 +98,7 @@ def _page(
         "facts": _facts(results, failures),
         "runs": _runs(results, failures),
         "legend": _legend(panels),
-        "sections": "".join(map(_section, found)),
+        "sections": "".join(_section(section, log=log) for section in found),
         "configuration": _configuration(results),
         "provenance": _provenance(results),
         "plotly": program,
@@ -104,8 +112,8 @@ def _file(name: str) -> str:
     return resources.files("fredsim.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _section(section: Section) -> str:
-    controls = _controls() if section.key == "curves" else ""
+def _section(section: Section, *, log: bool) -> str:
+    controls = _controls(log=log) if section.key == "curves" else ""
     plots = "".join(
         f"<figure><figcaption>{escape(figure['panel'])}</figcaption>"
         f'<div class="plot" id="{section.key}-{n}"></div></figure>'
@@ -117,7 +125,7 @@ def _section(section: Section) -> str:
     )
 
 
-def _controls() -> str:
+def _controls(*, log: bool) -> str:
     groups = []
     for name, choices in (("y", Y), ("x", X)):
         buttons = "".join(
@@ -126,8 +134,9 @@ def _controls() -> str:
             for number, choice in enumerate(choices)
         )
         groups.append(f'<span class="choice">{buttons}</span>')
-    log = '<label class="choice"><input type="checkbox" name="log">logarithmic</label>'
-    return f'<p class="controls">{" against ".join(groups)} {log}</p>'
+    checked = " checked" if log else ""
+    box = f'<label class="choice"><input type="checkbox" name="log"{checked}>logarithmic</label>'
+    return f'<p class="controls">{" against ".join(groups)} {box}</p>'
 
 
 def _question(names: str, headings: Iterable[str]) -> str:

@@ -191,6 +191,8 @@ class Exchange:
     def fetch(self, client: int) -> int:
         self.held[client] = self.server.fetch(client).copy()
         self.stamps[client] = self.server.timestamp
+        if hasattr(self.server, "begins"):
+            self.server.begins(client, self.held[client], self.stamps[client])
         self.fetched.add(client)
         return client
 

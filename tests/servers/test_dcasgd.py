@@ -43,7 +43,7 @@ def test_three_steps_of_the_tensorflow_variant(theta: Any, g: Any, expected: Any
         push = SparseRows(np.array([1, 0, 1, 0]), np.concatenate([whole[::-1] / 2, whole[::-1] / 2]))
     for step, values in enumerate(expected):
         server.apply_update(push, 0, step)
-        server.fetch(0)
+        server.begins(0, server.params, step + 1)
         np.testing.assert_allclose(server.params, values, rtol=0, atol=1e-6)
         if kind == "dense":
             dense = server.params.copy()
@@ -72,7 +72,7 @@ def test_sparse_pushes_of_all_rows_are_dense_pushes(adaptive: bool, backup: str,
         dense.apply_update(whole, client, step)
         sparse.apply_update(SparseRows(rows, values, "E"), client, step)
         for server in (dense, sparse):
-            server.fetch(client)
+            server.begins(client, server.params, step + 1)
         # elsewhere the gradient is zero, which moves no parameter
         assert dense.params.tobytes() == sparse.params.tobytes()
     assert (dense.params[:begin] == start[:begin]).all()
@@ -190,7 +190,7 @@ def test_one_client_that_always_fetches_is_plain_sgd(hyper: dict[str, Any]) -> N
     sgd.init(start, 1)
     for step, g in enumerate(gradients(100)):
         server.apply_update(g, 0, step)
-        server.fetch(0)
+        server.begins(0, server.params, step + 1)
         sgd.apply_update(g, 0, step)
         assert server.params.tobytes() == sgd.params.tobytes()
 
@@ -201,7 +201,7 @@ def test_the_zero_start_spoils_the_first_push_only(hyper: dict[str, Any]) -> Non
     server, sgd = started(start, lr=0.1, initial_backup="zero", **hyper), ASGD(lr=0.1)
     for step, g in enumerate(gradients(100)):
         server.apply_update(g, 0, step)
-        server.fetch(0)
+        server.begins(0, server.params, step + 1)
         if step == 0:
             wide, theta = g.astype(np.float64), start.astype(np.float64)
             scale = 2 / np.sqrt(0.05 * wide**2 + 1e-7) if hyper["adaptive"] else 0.04

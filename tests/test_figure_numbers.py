@@ -1,0 +1,217 @@
+"""The numbers that figures and their tables show, beside an independent computation from metrics made by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+import fredsim
+from fredsim.plots import Options, plot
+from fredsim.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+
+ROWS = [0, 10, 20, 30, 40, 50]  # iterations
+
+
+def runs_of(source: Path, *overrides: str) -> list[Result]:
+    return list(fredsim.run(source, ["evaluation.every=10", *overrides]))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def seeds(small_yaml: Path) -> list[Result]:
+    """Three runs that differ in their seed alone, with rows at 0, 10, …, 50."""
+    return runs_of(small_yaml, "sweep={seed: [0, 1, 2]}")
+
+
+def ends(run: Result, **values: float) -> None:
+    """Let a run end with these values."""
+    for column, value in values.items():
+        run.metrics[column] = run.metrics[column].astype(float)
+        run.metrics.loc[len(run.metrics) - 1, column] = value
+
+
+def test_tables_have_medians_of_shares_and_bytes(seeds: list[Result]) -> None:
+    """Where the median is neither the mean nor the first run."""
+    made = [(40, 50, 3000, 500), (5, 50, 100, 100), (10, 40, 200, 700)]
+    for run, (pushes, potential, pushed, fetched) in zip(seeds, made, strict=True):
+        ends(run, pushes=pushes, potential_pushes=potential, bytes_pushed=pushed, bytes_fetched=fetched)
+    expected = {"pushes": 10, "of potential pushes": 10 / 40, "bytes": 900}
+    for kind in ("copies", "ends"):
+        (row,) = plot(seeds, Path("x.png"), kind).tables[0].rows
+        assert {name: row[name] for name in expected if name in row} == {
+            name: value for name, value in expected.items() if kind == "copies" or name != "pushes"
+        }
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "name"),
+    [(999, 1, "bytes"), (1000, 1000, "kB"), (999_999, 1000, "kB"), (1_000_000, 10**6, "MB"), (10**9, 10**9, "GB")],
+)
+def test_units_of_bytes(largest: int, unit: int, name: str, seeds: list[Result], drawn: list[Figure]) -> None:
+    pushed = [0, 1, 2, 3, 4, largest - 5]
+    seeds[0].metrics["bytes_pushed"], seeds[0].metrics["bytes_fetched"] = pushed, [0, 1, 2, 3, 4, 5]
+    for kind in ("curves", "ends"):
+        plot(seeds[:1], Path("x.png"), kind, Options(x="bytes"))
+        (axes,) = drawn[-1].axes
+        assert axes.get_xlabel() == f"pushed and fetched ({name})"
+        (line,) = axes.lines
+        totals = [0, 2, 4, 6, 8, largest] if kind == "curves" else [largest]
+        assert list(line.get_xdata()) == [total / unit for total in totals]  # type: ignore[arg-type]
+
+
+def test_how_a_run_is_computed_makes_no_line(small_yaml: Path) -> None:
+    results = runs_of(small_yaml, "sweep={threads: [1, 2], window: [1, 8]}")
+    (row,) = plot(results, Path("x.png")).tables[0].rows
+    assert (row["line"], row["runs"]) == ("ASGD", 4)
+
+
+def test_bands_of_a_probe_are_quartiles(small_yaml: Path, drawn: list[Figure]) -> None:
+    (run,) = runs_of(small_yaml, "sweep={seed: [0]}", "probe.every=1", "iterations=100")
+    probe = run.probe
+    probe["iteration"], probe["staleness"] = np.arange(100), np.arange(100) // 10
+    probe["b_staleness"] = np.tile([8.0, 1.0, 2.0, 4.0, 16.0], 20)
+    plot([run], Path("x.png"), "probe")
+    for axes, parts in zip(drawn[0].axes, (20, 10), strict=True):  # of 5, and of 10 probes
+        (line,), (band,) = axes.lines, axes.collections
+        assert list(line.get_ydata()) == [4] * parts  # type: ignore[arg-type]
+        assert set(np.asarray(band.get_paths()[0].vertices)[:, 1]) == {2, 8}
+
+
+@pytest.mark.parametrize(("last", "width"), [(59, 1), (60, 2), (199, 4)])
+def test_histograms_are_shares_per_update(last: int, width: int, seeds: list[Result], drawn: list[Figure]) -> None:
+    """A push of each staleness, in 60 bins at most: the share of each is the same, however wide they are."""
+    vars(seeds[0])["staleness"] = pd.DataFrame({"staleness": range(last + 1), "count": 1})
+    plot(seeds[:1], Path("x.png"), "staleness")
+    values, edges, _ = drawn[0].axes[0].patches[0].get_data()  # type: ignore[attr-defined]
+    assert np.diff(edges).tolist() == [width] * len(values)
+    assert edges[0] == -0.5
+    assert values[: (last + 1) // width] == pytest.approx([1 / (last + 1)] * ((last + 1) // width))
+    assert (values * width).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("counts", [{0: 50, 1: 45, 2: 4, 7: 1}, {0: 1, 1: 1}, {3: 5, 4: 90, 9: 4, 11: 1}])
+def test_percentiles_of_staleness(counts: dict[int, int], seeds: list[Result]) -> None:
+    """The smallest value that at least so many of a hundred do not exceed, also where exactly so many do not."""
+    vars(seeds[0])["staleness"] = pd.DataFrame({"staleness": counts.keys(), "count": counts.values()})
+    (row,) = plot(seeds[:1], Path("x.png"), "staleness").tables[0].rows
+    pushes = [value for value, count in counts.items() for _ in range(count)]
+    for percent in (50, 95, 99):
+        enough = [one for one in pushes if sum(other <= one for other in pushes) * 100 >= percent * len(pushes)]
+        assert row[f"{percent} %"] == min(enough)
+
+
+def test_a_report_knows_the_smallest_error_above_zero(small_yaml: Path, command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install fredsim[report]")
+    words = ("data.validation=5", "iterations=1000", "evaluation.every=20", "sweep={seed: [0]}")
+    errors = [error for run in runs_of(small_yaml, *words) for error in run.metrics["validation_error"]]
+    assert min(errors) == 0
+    assert command("report", "results/small", "--log")[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found is not None
+    axis = json.loads(found[1])["curves-0"]["y"]["validation_error"]
+    assert axis["range"] == [0, max(errors), min(error for error in errors if error > 0)]
+    assert '<input type="checkbox" name="log" checked>' in page
+
+
+def test_names_of_files_are_no_markup(small_yaml: Path, drawn: list[Figure], command: Command) -> None:
+    """Neither a column of a Markdown table nor a formula, in legends, above panels and beside ticks."""
+    images, classes = np.arange(120, dtype=np.uint8).reshape(20, 6), np.arange(20) % 2
+    for name in ("a|b.npz", r"$\frac{$.npz"):
+        np.savez(name, x_train=images, y_train=classes, x_test=images, y_test=classes)
+    sweep = r"sweep={data.name: ['npz:a|b.npz', 'npz:$\frac{$.npz']}"
+    assert command("run", small_yaml, "data={train: 12, validation: 8}", sweep, "--quiet")[0] == 0
+    assert command("plot", "results/small", "-o", "x.svg")[0] == 0
+    (row,) = [line for line in Path("x-table.md").read_text("utf-8").splitlines() if "b.npz" in line]
+    assert [cell.strip() for cell in re.split(r"(?<!\\)\|", row)][1:4] == [r"ASGD, npz:a\|b.npz", "1", "0"]
+    for words in (("--panel", "data.name"), ("--kind", "ends", "--x", "data.name")):
+        assert command("plot", "results/small", *words, "-o", "x.svg")[0] == 0
+    for figure in drawn:
+        texts = [text for text in figure.findobj(match=Text) if isinstance(text, Text)]
+        assert [text for text in texts if r"npz:$\frac{$.npz" in text.get_text()]
+
+
+@pytest.mark.parametrize("several", [2, 7])
+def test_long_names_leave_room_for_what_they_name(several: int, small_yaml: Path, drawn: list[Figure]) -> None:
+    """Few or many: within the picture, and beside panels that are no narrower for it."""
+    results = runs_of(small_yaml, f"sweep={{server.lr: {[0.1 * n for n in range(1, several + 1)]}}}")
+    for run in results:
+        run.config["server"]["name"] = "module_of_a_user:" + "LongNameOfAServer" * 6
+    plot(results, Path("x.png"))
+    (figure,) = drawn
+    figure.draw_without_rendering()  # in its own resolution, not the file's
+    (legend,) = figure.legends
+    extent, axes = legend.get_window_extent(), figure.axes[0].get_window_extent()
+    assert extent.x0 > axes.x1
+    assert extent.x1 <= figure.bbox.x1
+    assert axes.width > 4 * figure.dpi
+
+
+NOTHING = "No value is above 0 that a logarithmic axis could show."
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "ticks", "says"),
+    [
+        ((0.9, 0.5, 0.1, np.nan, 0.06, 0.04), "log", ["0.05", "0.1", "0.2", "0.5", "1"], ""),
+        ((0.09, 0.08, 0.07, 0.07, 0.07, 0.06), "log", None, ""),
+        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-5), "log", ["1e-05", "0.0001", "0.001", "0.01", "0.1", "1"], ""),
+        (
+            (0.9, 0.5, 0.0, np.nan, 0.06, 0.0),
+            "symlog",
+            ["0", "0.1", "0.2", "0.5"],
+            "Below 0.06 the axis is linear, to 0.",
+        ),
+        ((0.0, np.nan, 0.0, 0.0, 0.0, 0.0), "linear", None, NOTHING),
+        ((np.nan,) * 6, "linear", None, NOTHING),
+    ],
+)
+def test_a_logarithmic_axis(
+    values: list[float], scale: str, ticks: list[str] | None, says: str, seeds: list[Result], drawn: list[Figure]
+) -> None:
+    """Numbers stand at its ticks; what is 0 can be seen and is still 0, what is missing is left out."""
+    for run in seeds[:2]:
+        run.metrics["validation_error"] = values
+    caption = plot(seeds[:2], Path("x.svg"), options=Options(log=True)).caption
+    (axes,) = drawn[0].axes
+    assert axes.get_yscale() == scale
+    assert caption.endswith(says or "largest.")
+    shown = [value for value in values if not np.isnan(value)]
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == shown  # type: ignore[arg-type]
+    heights = [axes.transAxes.inverted().transform(axes.transData.transform((0, value)))[1] for value in shown]
+    assert all(0 <= height <= 1 for height in heights)
+    assert np.argsort(heights, kind="stable").tolist() == np.argsort(shown, kind="stable").tolist()
+    low, high = axes.get_ylim()
+    labels = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert len(labels) > 2
+    assert [float(text.get_text()) for text in labels] == pytest.approx([text.get_position()[1] for text in labels])
+    assert ticks in (None, [text.get_text() for text in labels])
+
+
+def test_an_end_of_no_error_stands_on_a_logarithmic_axis(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = runs_of(small_yaml, "sweep={server.lr: [0.1, 0.2, 0.3]}")
+    for run, error in zip(results, (0.5, 0.0, 0.02), strict=True):
+        ends(run, validation_error=error)
+    plot(results, Path("x.svg"), "ends", Options(x="server.lr", log=True))
+    (axes,) = drawn[0].axes
+    assert list(axes.lines[0].get_ydata()) == [0.5, 0.0, 0.02]  # type: ignore[arg-type]
+    assert axes.get_ylim()[0] < 0
+    assert "0" in [text.get_text() for text in axes.get_yticklabels()]
+
+
+def test_a_probe_of_a_run_that_diverged_at_once(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Some of its parts hold no number at all."""
+    (run,) = runs_of(small_yaml, "sweep={seed: [0]}", "server.lr=1e30", "probe.every=1")
+    for log in (False, True):
+        plot([run], Path("x.svg"), "probe", Options(log=log))
+    assert len(drawn) == 2

@@ -1,0 +1,160 @@
+"""What figures are asked for, and by whom: checked before the run, drawn after it whatever becomes of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+import fredsim
+from fredsim import cli
+from fredsim.plots import Options, plot
+from fredsim.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+SERVERS = "sweep={server: [{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}], seed: [0, 1]}"
+ERROR = ("error.png", "error-table.csv", "error-table.md")
+BY_SERVER = "figures=[{name: servers, kind: ends, x: server.name}]"
+
+
+def results_in(folder: str) -> list[Result]:
+    return list(fredsim.load(folder))  # type: ignore[arg-type]
+
+
+def test_servers_beside_each_other(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
+    """On the x axis the server's name makes no line, and nor do its own hyper-parameters; nor do they above panels."""
+    assert command("run", small_yaml, SERVERS, BY_SERVER, "--out", "out")[0] == 0
+    assert command("plot", "out", "--kind", "ends", "--x", "server.name", "-o", "x.svg")[0] == 0
+    finals = [run.summary["validation_error"] for run in results_in("out")]
+    for figure in drawn:  # at the end of the run, too
+        (axes,) = figure.axes
+        (line,) = axes.lines[:1]
+        assert list(line.get_ydata()) == [median(finals[:2]), median(finals[2:])]  # type: ignore[arg-type]
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["ASGD", "FASGD"]
+    drawing = plot(results_in("out"), Path("x.svg"), options=Options(panel=["server.name"]))
+    assert [axes.get_title() for axes in drawn[2].axes] == ["ASGD", "FASGD"]
+    assert [(row["line"], row["runs"]) for row in drawing.tables[0].rows] == [("all runs", 2)] * 2
+
+
+def test_what_else_differs_makes_lines(small_yaml: Path) -> None:
+    words = ["sweep={server: [{name: asgd, lr: 0.1}, {name: asgd, lr: 0.2}, {name: fasgd, lr: 0.01}]}"]
+    rows = plot(list(fredsim.run(small_yaml, words)), Path("x.svg"), "ends", Options(x="server.name")).tables[0].rows  # type: ignore[arg-type]
+    assert [(row["line"], row["server.name"]) for row in rows] == [
+        ("α = 0.1", "asgd"), ("α = 0.2", "asgd"), ("others", "fasgd"),
+    ]  # fmt: skip
+
+
+def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Command, refused: Refused) -> None:
+    text = small_yaml.read_text(encoding="utf-8") + "figures: [{name: error}, {name: bytes, x: bytes}]\n"
+    small_yaml.write_text(text, encoding="utf-8")
+    for more, pictures in (
+        ([BY_SERVER], ["servers.png"]),
+        (["figures=[{name: a}]", "--resume"], ["a.png", "servers.png"]),
+    ):
+        code, _, messages = command("run", small_yaml, SERVERS, *more, "--out", "out")
+        assert (code, "left out" in messages) == (0, False)
+        assert sorted(path.name for path in Path("out").glob("*.png")) == pictures
+    Path("out/a.png").unlink()
+    assert command("plot", "out")[0] == 0
+    assert Path("out/a.png").is_file()
+    wrong = {
+        "{name: a, kind: ends, x: server.nam}": "figures.0.x: no run has a key 'server.nam'; did you mean",
+        "{name: a, kind: probe}": "figures.0.kind: is 'probe', and no run has one; give the experiment `probe: {every",
+        "{name: a, kind: copies, log: true}": "figures.0.log: is given; it goes with figures of the other kinds",
+        r"{name: a, title: 'a $\frac{$'}": r"figures.0.title: is 'a $\frac{$', whose formula cannot be read (",
+    }
+    for figure, says in wrong.items():
+        override = f"figures=[{figure}]"
+        refused("run", small_yaml, SERVERS, override, "--out", "new", says=(f"override '{override}': {says}",))
+    assert not Path("new").exists()
+
+
+def test_a_figure_that_breaks_costs_neither_the_run_nor_the_others(
+    small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Figure.savefig
+
+    def breaking(self: Figure, path: Path, **options: Any) -> None:
+        if path.name == "a.png":
+            raise RuntimeError("a fault\nof a library")
+        save(self, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", breaking)
+    code, output, messages = command("run", small_yaml, "figures=[{name: a}, {name: b}]", "--out", "out")
+    assert (code, "figure:  out/b.png" in output) == (0, True)
+    assert messages.endswith("\nleft out: out/a.png (RuntimeError: a fault of a library)\n")
+    code, output, messages = command("plot", "out")
+    assert (code, output.splitlines()[0]) == (2, "figure:  out/b.png")
+    assert messages == "error: RuntimeError: a fault of a library (left out: out/a.png)\n"
+
+
+def test_a_folder_alone_is_drawn_into_itself(small_yaml: Path, drawn: list[Figure]) -> None:
+    """However it is written, and whatever the words were that started the program."""
+    fredsim.run(small_yaml, out="results/single")
+    before = {path.name for path in Path().iterdir()}
+    pictures = []
+    for folder in ("results/single", "results/single/", "./results//single"):
+        assert CliRunner().invoke(cli.app, ["plot", folder]).exit_code == 0
+        assert {path.name for path in Path("results/single").iterdir()} >= {*ERROR}
+        pictures.append([Path("results/single", name).read_bytes() for name in ERROR])
+    assert {path.name for path in Path().iterdir()} == before
+    for folder in ("results/single", "results/single/"):
+        assert CliRunner().invoke(cli.app, ["plot", folder, "--log", "--no-caption", "--output=x.svg"]).exit_code == 0
+        pictures.append([Path(name).read_bytes() for name in ("x.svg", "x-table.md")])
+    assert pictures[0] == pictures[1] == pictures[2]
+    assert pictures[3] == pictures[4]
+    assert b"$ fredsim plot results/single -o x.svg --log --no-caption\n" in pictures[4][1]
+    assert drawn[0].get_supxlabel().endswith("\n$ fredsim plot results/single")
+
+
+def test_damage_is_one_error(small_yaml: Path, refused: Refused) -> None:
+    fredsim.run(small_yaml, ["figures=[{name: a}, {name: b, y: train_loss}]"], out="out")
+    Path("out/metrics.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    why = "out/metrics.csv: is damaged (it has no column 'iteration'); run the experiment again"
+    refused("plot", "out", says=(f"error: {why} (left out: out/a.png, out/b.png)\n",))
+
+
+def test_titles_with_formulas(small_yaml: Path, command: Command, refused: Refused) -> None:
+    fredsim.run(small_yaml, out="out")
+    for title in (r"$\frac{1}{2}$ of it", "5 $", r"\$\frac{\$", r"$\frac{"):
+        assert command("plot", "out", "--title", title, "-o", "x.svg")[0] == 0
+    for title in (r"$\frac{$", "fine\n" r"a $\nothing$"):
+        says = f"--title: is '{title.splitlines()[0]}"
+        refused("plot", "out", "--title", title, "-o", "y.svg", says=(says, "cannot be read (", r"write \$ for a"))
+    assert not Path("y.svg").exists()
+
+
+PUBLISHED = """
+evaluation: {every: 10}
+published:
+  source: A paper
+  series:
+    - {where: {server.lr: 0.1}, points: [[20, 0.5], [50, 0.25], [100, 0.125]]}
+"""
+
+
+def test_what_is_published_is_compared_with_runs_that_came_so_far(small_yaml: Path) -> None:
+    small_yaml.write_text(small_yaml.read_text(encoding="utf-8") + PUBLISHED, encoding="utf-8")
+    results = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 0.2], iterations: [50, 105]}"]))  # type: ignore[arg-type]
+    (short, long), other = results[:2], results[2:]
+    errors = {run: dict(zip(run.metrics["iteration"], run.metrics["validation_error"], strict=True)) for run in results}
+    assert [max(found) for found in errors.values()] == [50, 105] * 2
+    rows = plot([short], Path("x.svg")).tables[1].rows
+    assert [row["here"] for row in rows] == [errors[short][20], errors[short][50], None]
+    assert [row["difference"] for row in rows] == [errors[short][20] - 0.5, errors[short][50] - 0.25, None]
+    assert plot([long], Path("x.svg")).tables[1].rows[2]["here"] == errors[long][100]
+    together = plot(results, Path("x.svg"), options=Options(by=["server.name"])).tables[1].rows
+    assert [row["here"] for row in together] == [  # of its own runs alone
+        median([errors[short][20], errors[long][20]]), median([errors[short][50], errors[long][50]]), errors[long][100],
+    ]  # fmt: skip
+    (row,) = (
+        plot([short, long, *other], Path("x.svg"), "ends", Options(x="server.lr", by=["server.name"])).tables[1].rows
+    )
+    assert (row["published"], row["here"]) == (0.25, errors[short][50])
