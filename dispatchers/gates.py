@@ -95,6 +95,7 @@ class Every(Gate):
         """`k`."""
 
         k: PositiveInt
+        """Of a client's copies every k-th passes."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start counting."""
@@ -122,8 +123,11 @@ class BandwidthAware(Gate):
         """`c` 0 lets everything pass; `per` tensor is the paper's future work."""
 
         c: NonNegative
+        """How much is held back; 0 lets everything pass."""
         eps: Positive = 1e-4
+        """ε, added to v̄."""
         per: Literal["model", "tensor"] = "model"
+        """One draw for a whole copy, or one a tensor by its own v̄."""
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
         """Draw; a tensor's draw is the element of its number."""
@@ -169,7 +173,9 @@ class Budget(Gate):
         """`bytes` an iteration; `eps` is added to each tensor's deviation."""
 
         bytes: Positive
+        """The bytes to spend an iteration, on average."""
         eps: Positive = 1e-4
+        """ε, added to each tensor's v̄."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Note what each tensor takes."""

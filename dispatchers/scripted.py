@@ -21,7 +21,9 @@ class Column(HyperParameters):
     """A column of a CSV file with a header line; the path is relative to the current folder."""
 
     csv: str
+    """The CSV file, from the current folder."""
     column: str = "client"
+    """The column that holds client ids."""
 
 
 class Scripted(Dispatcher):
@@ -33,6 +35,7 @@ class Scripted(Dispatcher):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
 
         order: Annotated[list[int], Field(min_length=1)] | Column
+        """Client ids in the order of arrival, repeated, or a column of a CSV file."""
 
         @field_validator("order")
         @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,17 +33,22 @@ By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
-class What(StrEnum):
-    """What `fredsim list` can list."""
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
 
-    servers = "servers"
-    dispatchers = "dispatchers"
-    gates = "gates"
-    compressors = "compressors"
-    schedules = "schedules"
-    models = "models"
-    datasets = "datasets"
-    experiments = "experiments"
+        typer.echo(f"fredsim {version('fredsim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _fredsim(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+    del version
 
 
 @app.command()
@@ -77,6 +81,7 @@ def run(
 @app.command()
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
+    from fredsim.described import with_meanings
     from fredsim.document import dump_yaml
     from fredsim.plan import expand, open_source
 
@@ -84,7 +89,7 @@ def show(file: File, overrides: Overrides = None) -> None:
     for number, planned in enumerate(plan.runs):
         if plan.is_sweep:
             typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
-        typer.echo(dump_yaml(planned.experiment.plain()), nl=False)
+        typer.echo(with_meanings(dump_yaml(planned.experiment.plain()), planned.experiment), nl=False)
 
 
 @app.command()
@@ -268,11 +273,19 @@ def reproduce_(
 
 
 @app.command("list")
-def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = None) -> None:
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, with all that it takes.")
+    ] = None,
+) -> None:
     """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
+    from fredsim.described import describe
     from fredsim.listing import LISTINGS
 
-    for kind in [what] if what else What:
+    if what is not None and what not in LISTINGS:
+        typer.echo(describe(what))
+        return
+    for kind in [what] if what else LISTINGS:
         if not what:
             typer.echo(f"{kind}:")
         for name, lines in LISTINGS[kind]():

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.execution import claim
+from fredsim.lookup import folders
 from fredsim.observer import Observer, Show
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Crew:
             if task.number not in self._observers:
                 self._observers[task.number] = self._show.run()
         key = f"{task.folder.name}-{uuid4().hex}"
-        arguments = task.experiment, task.label, task.number, self._topic
+        arguments = task.experiment, task.label, task.number, self._topic, folders()
         return task, self._client.submit(do, *arguments, key=key, workers=[worker], allow_other_workers=False)
 
     def _take(self, worker: str, task: Task, future: Any) -> bool:

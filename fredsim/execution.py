@@ -20,13 +20,14 @@ from fredsim import notices
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Experiment
 from fredsim.foreseen import make_simulation
 from fredsim.observer import Observer, Silent
 from fredsim.prepared import Prepared, prepare
 from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
-from fredsim.recorder import METRICS, Recorder, Row, write_histogram
+from fredsim.recorder import Recorder, Row, write_histogram
 from fredsim.registry import build
 from fredsim.resolution import resolve
 from fredsim.results import Result
@@ -234,7 +235,7 @@ class _Simulate:
         with ExitStack() as opened:
             for file in files:
                 opened.enter_context(file)
-            csv.writer(files[0], lineterminator="\n").writerow(METRICS)
+            csv.writer(files[0], lineterminator="\n").writerow(recorder.columns)
             return simulation.run(length), recorder
 
     def _make(
@@ -242,8 +243,9 @@ class _Simulate:
     ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher.init(experiment.clients.count, streams)
+        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
+        dispatcher.init(streams)
         server = build("server", experiment.server.name, experiment.server.hyper)
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)
@@ -261,7 +263,7 @@ class _Simulate:
             writer.writerow(row.values())
             self._observer.row(row)
 
-        recorder = Recorder(on_row)
+        recorder = Recorder(on_row, test=experiment.evaluation.test)
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -277,6 +279,7 @@ class _Simulate:
             path=experiment.path,
             backend=self._backend,
             interval=self._interval(),
+            test=experiment.evaluation.test,
             recorder=recorder,
             progress=self._observer.advance,
             stop=stop,

@@ -18,6 +18,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
+from fredsim.lookup import look_above, look_in
 from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
@@ -29,12 +30,16 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 def open_source(source: Source) -> Document:
     """Return the document of a YAML file, of an experiment that comes with fredsim, or of a dict.
 
-    Raises ConfigError where there is no such file.
+    A user's modules are looked up beside the file, too (fredsim.lookup). Raises ConfigError where there is no such
+    file.
     """
     if isinstance(source, Mapping):
+        look_in()
         return Document(dict(source))
     path = Path(source)
+    look_in(path.parent)
     if path.is_dir() and (path / "config.yaml").is_file():
+        look_above(path)
         path = path / "config.yaml"
     if not path.exists():
         shipped = Path(str(resources.files("fredsim") / "experiments")) / path.with_suffix(".yaml")

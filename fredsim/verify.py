@@ -13,6 +13,7 @@ import numpy as np
 from fredsim.document import read_document
 from fredsim.errors import OutputError
 from fredsim.execution import execute
+from fredsim.lookup import look_above
 from fredsim.observer import Observer
 from fredsim.resolution import resolve
 from fredsim.results import Result, load
@@ -28,6 +29,7 @@ def verify(
     Compared are the digests row by row, the summary's digest, and the bytes of metrics.csv and staleness.csv. A run
     that was interrupted is run as far as it came.
     """
+    look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
     experiment = resolve(config.data | instead, config)

@@ -48,8 +48,11 @@ class Adam(ElementwiseServer):
         """Hyper-parameters of Adam."""
 
         beta1: Fraction = 0.9
+        """β₁, the decay rate of the mean gradient."""
         beta2: Fraction = 0.999
+        """β₂, the decay rate of the mean square."""
         eps: Epsilon = 1e-8
+        """ε, added to the root of the mean square."""
 
     rule = Rule(scaled, state=("m", "s"))
 

@@ -77,11 +77,17 @@ class AveragedSGD(ElementwiseServer):
         """Hyper-parameters of AveragedSGD; `lambd` and `alpha` are torch's, for that mode only."""
 
         t0: NonNegative = 0.0
+        """t₀: iterates count from this update on."""
         l1: NonNegative = 0.0
+        """L1 regularization, before each step; not in mode torch."""
         l2: NonNegative = 0.0
+        """L2 regularization, before each step."""
         mode: Literal["polyak", "torch"] = "polyak"
+        """Average as Polyak and Juditsky, or as torch.optim.ASGD does."""
         lambd: NonNegative = 1e-4
+        """The decay term of torch.optim.ASGD, of mode torch alone."""
         alpha: NonNegative = 0.75
+        """The power of torch.optim.ASGD's learning rate, of mode torch alone."""
 
         @model_validator(mode="after")
         def check(self) -> AveragedSGD.Hyper:

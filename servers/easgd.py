@@ -40,7 +40,9 @@ class EASGD(ElementwiseServer):
         """Hyper-parameters of EASGD; `alpha` is a, `period` p, the local steps between two exchanges."""
 
         alpha: Annotated[float, Field(gt=0, lt=1)] = 0.1
+        """a, how much of their distance client and centre move toward each other."""
         period: PositiveInt = 10
+        """p, a client's local steps between two exchanges."""
 
     rule = Rule(elastic, state=("answer",))
     _answered: int | None = None

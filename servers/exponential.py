@@ -30,6 +30,7 @@ class ExponentialASGD(ElementwiseServer):
         """Hyper-parameters of ExponentialASGD."""
 
         kappa: NonNegative
+        """κ: α falls as exp(−κτ) with the staleness τ."""
 
     rule = Rule(descend, zero_keeps=True)
 

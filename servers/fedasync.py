@@ -40,9 +40,13 @@ class FedAsync(ElementwiseServer):
         """Hyper-parameters of FedAsync; `a` and `b` are the rule's."""
 
         mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
+        """The share of a client's parameters in the mix where its staleness is 0."""
         rule: Literal["constant", "polynomial", "hinge"] = "polynomial"
+        """How that share falls with the staleness."""
         a: NonNegative = 0.5
+        """The power of polynomial, the slope of hinge."""
         b: NonNegative = 4.0
+        """Up to this staleness hinge keeps the whole share."""
 
     rule = Rule(mix)
 

@@ -152,7 +152,9 @@ def test_runs_that_fail_stop_no_others(
     small_yaml: Path, own_server: OwnServer, cluster: Cluster, command: Command
 ) -> None:
     cluster.work()  # its nanny starts another when it is killed
-    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
+    Path("elsewhere").mkdir()  # where the workers are not; they are told
+    small_yaml = small_yaml.rename("elsewhere/small.yaml")
+    small_yaml.with_name("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
     code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
     assert code == 2
