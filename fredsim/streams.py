@@ -99,7 +99,7 @@ class Streams:
     ) -> NDArray[np.int64]:
         """Return unbiased integers in [0, n), n < 2³²; a biased word is redrawn with the next attempt."""
         n, element, step, client = np.broadcast_arrays(*(np.asarray(x, np.uint64) for x in (n, element, step, client)))
-        product = self.words(stream, element, step, client).astype(np.uint64) * n
+        product = np.asarray(self.words(stream, element, step, client).astype(np.uint64) * n)  # of one draw, too
         attempt = 0
         while (redraw := (product & LOW) < (LOW + np.uint64(1)) % n).any():
             attempt += 1

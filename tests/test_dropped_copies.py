@@ -111,6 +111,25 @@ def test_tensor_by_tensor(simulate: Simulate, plain: ModuleType, own: Any, dropp
     assert (rows["bytes_fetched"] % 4840 != 0).any()
 
 
+def test_a_replica_steps_by_its_whole_gradient(simulate: Simulate, plain: ModuleType, own: Any) -> None:
+    """Whatever parts of it were pushed."""
+    world = plain.World()
+    server = plain.PlainServer(world.start, 0.05)
+    rows = world.run(60, server, push=parts(3), fetch=whole(2, 1), dropped="skip", replica=True)
+    gates = {"push": own("Parts", of=3), "fetch": own("Pattern", of=2, plus=1)}
+    asgd = {"server": {"name": "asgd", "lr": 0.05}, "dispatcher": {**gates, "dropped_push": "skip", "replica": True}}
+    plain.check(simulate({"iterations": 60, **asgd, **EACH}), rows)
+
+
+def test_a_version_that_nobody_holds_is_not_handed_out(simulate: Simulate, plain: ModuleType, own: Any) -> None:
+    """While pushes are dropped the timestamp stays; clients mix what they fetched with their own and let go of it."""
+    world = plain.World(clients=3)
+    rows = world.run(120, plain.PlainSASGD(world.start, 0.3), push=whole(5), fetch=parts(3), dropped="skip")
+    gates = {"push": own("Pattern", of=5), "fetch": own("Parts", of=3), "dropped_push": "skip"}
+    few = {"clients": {"count": 3, "batch_size": 3}, "server": {"name": "sasgd", "lr": 0.3}, "dispatcher": gates}
+    plain.check(simulate({"iterations": 120, **few, **EACH}), rows)
+
+
 def test_freds_timestamps_tensor_by_tensor(simulate: Simulate, plain: ModuleType, own: Any) -> None:
     """A fetch that drops every tensor refreshes the timestamps of all of them."""
     world = plain.World()
