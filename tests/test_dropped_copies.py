@@ -1,7 +1,6 @@
 """Copies that the gates drop: a whole simulation, row by row, against the plain loop."""
 
 from collections.abc import Callable
-from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim import shelf
 from fredsim.results import Result
 
 Simulate = Callable[..., Result]
@@ -206,22 +204,3 @@ def test_downpour(simulate: Simulate, plain: ModuleType, n_push: int, n_fetch: i
         asgd = simulate({"iterations": 100, "server": {"name": "asgd", "lr": 0.05}})
         assert asgd.summary["digest"] == rows["digest"].iloc[-1]
     assert np.isfinite(server.theta).all()
-
-
-@pytest.mark.parametrize("path", ["fused", "snapshots"])
-def test_what_a_client_keeps_leaves_the_memory_again(
-    path: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond the limit all parameters lie in a file; what is read of it would stay resident if nobody let go."""
-    rests: list[int] = []
-    rest = shelf.rest
-
-    def noted(memory: mmap, begin: int, size: int) -> None:
-        rests.append(begin)
-        rest(memory, begin, size)
-
-    monkeypatch.setattr(shelf, "rest", noted)
-    changes = {"memory": 1, "path": path, "clients": {"count": 8, "batch_size": 2}, "iterations": 100}
-    run = simulate({**changes, "dispatcher": {"fetch": {"every": 4}}})
-    assert run.summary["fetches"] < 30
-    assert len(rests) == 1 + 100  # the initial parameters, then a copy or what is kept for each arrival
