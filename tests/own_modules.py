@@ -110,6 +110,7 @@ class _Placed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
+        del ctx
         return g
 
     @staticmethod

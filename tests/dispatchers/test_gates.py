@@ -111,6 +111,35 @@ def test_a_budget_is_kept_where_the_deviation_is_steady(means: list[float]) -> N
     assert spent == pytest.approx(budget, rel=0.08)
 
 
+INFINITE: list[tuple[float, list[float], list[float]]] = [
+    # budget, v̄ of each tensor, the bytes that each gets
+    (1000.0, [np.inf, 0.1, np.inf, 0.1], [500, 0, 500, 0]),  # however large they are: the same for each
+    (2000.0, [np.inf, 0.1, np.inf, 0.1], [1360, 0, 640, 0]),  # one has more than it takes
+    (4786.0, [np.inf, 0.1, np.inf, 0.1], [4096, 25, 640, 25]),  # all of these have: the others share the rest
+    (4736.0, [np.inf, 0.1, np.inf, 0.1], [4096, 0, 640, 0]),
+    (90.0, [np.inf] * 4, [22.5] * 4),
+    (90.0, [np.nan, 0.1, 0.1, 0.0], [0, 45 - 0.045 / 2, 45 - 0.045 / 2, 0.045]),
+    (9000.0, [np.nan, np.inf, 0.1, -1.0], [0, 64, 640, 0]),
+]
+
+
+@pytest.mark.parametrize(("budget", "means", "spent"), INFINITE)
+def test_a_budget_where_a_deviation_is_not_finite(budget: float, means: list[float], spent: list[float]) -> None:
+    gate = started(Budget(bytes=budget))
+    for step in range(300):
+        drawn = [draw(4, i, step, step % 8) for i in range(4)]
+        expected = [r < share / size for r, share, size in zip(drawn, spent, TENSORS, strict=True)]
+        assert gate.passes(step, step % 8, Deviation(1.0, means)) == expected
+
+
+@pytest.mark.parametrize("per", ["model", "tensor"])
+def test_bandwidth_aware_where_a_deviation_is_not_finite(per: str) -> None:
+    gate = started(BandwidthAware(c=0.5, per=per))
+    for v, passes in ((np.inf, True), (np.nan, False)):
+        for step in range(50):
+            assert np.all(gate.passes(step, 0, Deviation(v, [v] * 4))) == passes
+
+
 def test_a_budget_for_everything_lets_everything_pass() -> None:
     gate = started(Budget(bytes=sum(TENSORS)))
     assert all(gate.passes(step, 0, Deviation(1.0, [0.5, 0.001, 0.01, 0.0])) == [True] * 4 for step in range(300))

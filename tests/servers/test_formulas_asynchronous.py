@@ -70,7 +70,7 @@ def dcasgd(spec: Spec) -> Formula:
 def averaged(spec: Spec) -> Formula:
     t0, l1, l2 = spec.get("t0", 0.0), spec.get("l1", 0.0), spec.get("l2", 0.0)
     torch = spec.get("mode") == "torch"
-    first = t0 + 2 if torch else t0 + 1  # torch's μ lags a step
+    first = t0 + 2 if torch else np.floor(t0) + 1  # torch's μ lags a step
 
     def step(theta: Wide, s: State, p: Push) -> Wide:
         if torch:
