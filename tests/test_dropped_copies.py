@@ -168,15 +168,18 @@ def test_a_server_that_holds(simulate: Simulate, plain: ModuleType, own: Any, na
 
 
 @pytest.mark.parametrize("dropped", ["skip", "average"])
-def test_a_server_that_holds_and_drops_fetches(simulate: Simulate, plain: ModuleType, own: Any, dropped: str) -> None:
-    """n-softsync takes what stale clients push; nothing is computed together that a dropped fetch would change."""
+@pytest.mark.parametrize("needed", [4, 8])
+def test_a_server_that_holds_and_drops_fetches(
+    simulate: Simulate, plain: ModuleType, own: Any, needed: int, dropped: str
+) -> None:
+    """It takes what stale clients push, also for a round of all; nothing is computed together that a fetch changes."""
     world = plain.World()
-    batches = plain.PlainBatches(world.start, 0.3, needed=4)
-    rows = world.run(80, batches, push=whole(2), fetch=whole(3, 1), dropped=dropped)
+    batches = plain.PlainBatches(world.start, 0.3, needed=needed)
+    rows = world.run(120, batches, push=whole(2), fetch=whole(3, 1), dropped=dropped)
     gates = {"push": own("Pattern", of=2), "fetch": own("Pattern", of=3, plus=1), "dropped_push": dropped}
-    server = {"server": {"name": "soft_sync", "lr": 0.3, "n": 2}, "dispatcher": gates}
+    choice = {"name": "sync", "lr": 0.3} if needed == 8 else {"name": "soft_sync", "lr": 0.3, "n": 2}
     for window in WINDOWS:
-        plain.check(simulate({"iterations": 80, **server, **window, **EACH}), rows)
+        plain.check(simulate({"iterations": 120, "server": choice, "dispatcher": gates, **window, **EACH}), rows)
     assert rows["staleness_mean"].max() > 2
 
 

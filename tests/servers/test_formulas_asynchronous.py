@@ -220,6 +220,7 @@ def test_the_gap_for_a_probe_follows_the_formula(c: float | None, make: Callable
         gap = np.mean(np.abs(server.params - held[t % 3]) / usual)
         assert server.proxies(t % 3, 0) == {"gap": pytest.approx(gap, rel=1e-5)}, t
         g = rng.standard_normal(50).astype(np.float32)
+        g[:5] = 0  # an input that is never lit
         server.apply_update(g, t % 3, t)
         s = rho * s + (1 - rho) * g.astype(np.float64) ** 2
         held[t % 3] = server.fetch(t % 3).astype(np.float64)
