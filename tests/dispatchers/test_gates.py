@@ -1,5 +1,6 @@
 """Gates: what passes, by the contract's draws; how they are written in YAML, and what is refused."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,27 @@ def test_bandwidth_aware(stream: Stream, c: float, eps: float, v: float) -> None
     ]
     assert [gate.passes(step, client, Deviation(v)) for step in range(100) for client in range(8)] == expected
     assert np.mean(expected) == pytest.approx(1 / (1 + c / (v + eps)), abs=0.06)
+
+
+def test_a_gate_that_starts_over_draws_anew() -> None:
+    gate = started(BandwidthAware(c=1.0))
+    gate.look_ahead(0, [0] * 100)
+    gate.init(8, TENSORS, Streams(6), Stream.PUSH_GATE)
+    assert [gate.passes(step, 0, Deviation(1.0)) for step in range(100)] == [
+        draw(4, 0, step, 0, seed=6) < 1 / (1 + 1 / 1.0001) for step in range(100)
+    ]
+
+
+def test_draws_that_are_over_take_no_memory() -> None:
+    gate = started(BandwidthAware(c=1.0))
+    tracemalloc.start()
+    try:
+        for begin in range(0, 40_000, 1000):
+            gate.look_ahead(begin, [begin % 8] * 1000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1e6  # two thousand draws; all would take ten times as much
 
 
 def test_bandwidth_aware_of_each_tensor() -> None:

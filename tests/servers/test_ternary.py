@@ -176,6 +176,12 @@ def test_the_bytes_of_a_run(simulate: Callable[..., Any]) -> None:
     assert last["bytes_fetched"] == 80 * 4 * 1210
 
 
+def test_a_round_in_windows_is_the_same_round(simulate: Callable[..., Any]) -> None:
+    """No more of it is computed together than it lacks."""
+    server = {"server": {"name": "ternary_sync", "lr": 0.1}}
+    assert simulate({**server, "window": 5}).summary["digest"] == simulate(server).summary["digest"]
+
+
 def test_the_issues_first_snippet_the_largest_gradient() -> None:
     store = ParameterStore()
     for number, value in enumerate([0.5, 0.75, 0.25]):
