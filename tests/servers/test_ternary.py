@@ -108,6 +108,7 @@ def test_clipping_is_at_the_population_deviation() -> None:
     assert ternary.clip(g, 2.5)[3] == pytest.approx(bound, rel=1e-6)
     assert ternary.scaler(ternary.clip(g, 2.5)) < ternary.scaler(g)
     assert ternary.clip(np.zeros(5, np.float32), 2.5).tolist() == [0] * 5
+    assert ternary.scaler(np.zeros(0, np.float32)) == 0
 
 
 LAYOUT = Layout((("W", (40,)), ("zero", (6,)), ("one", (1,)), ("outlier", (9,))))
