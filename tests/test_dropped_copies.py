@@ -1,5 +1,6 @@
 """Copies that the gates drop: a whole simulation, row by row, against the plain loop."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.outbox import Outbox
 from fredsim.results import Result
 
 Simulate = Callable[..., Result]
@@ -117,6 +119,27 @@ def test_a_replica_steps_by_its_whole_gradient(simulate: Simulate, plain: Module
     gates = {"push": own("Parts", of=3), "fetch": own("Pattern", of=2, plus=1)}
     asgd = {"server": {"name": "asgd", "lr": 0.05}, "dispatcher": {**gates, "dropped_push": "skip", "replica": True}}
     plain.check(simulate({"iterations": 60, **asgd, **EACH}), rows)
+
+
+def test_what_was_sent_takes_no_memory() -> None:
+    outbox, push = Outbox("accumulate", [10_000]), np.ones(10_000, np.float32)
+    tracemalloc.start()
+    try:
+        for passes in (False, True):
+            for client in range(50):
+                outbox.offer(client, push, 0, passes, lambda push: (push, push.nbytes))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * push.nbytes
+
+
+def test_a_sum_that_overflows_is_for_the_server_to_notice() -> None:
+    outbox, push = Outbox("accumulate", [2]), np.array([3e38, 1], np.float32)
+    assert outbox.offer(0, push, 0, False, lambda push: (push, 8)) is None
+    message = outbox.offer(0, push, 0, True, lambda push: (push, 8))
+    assert message is not None
+    assert message.push.tolist() == [np.inf, 2]
 
 
 def test_a_version_that_nobody_holds_is_not_handed_out(simulate: Simulate, plain: ModuleType, own: Any) -> None:
