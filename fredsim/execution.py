@@ -274,7 +274,7 @@ class _Simulate:
             sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
             streams=streams,
             clients=experiment.clients.count,
-            length=length,
+            length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
             limits=Limits(experiment.window, self._memory(), self._folder),
             path=experiment.path,
             backend=self._backend,

@@ -78,7 +78,7 @@ def _kind(prepared: Prepared, share: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    kept["foreseen"] = (prepared.length.iterations or 0) <= FORESEEN  # which decides the path
+    kept["foreseen"] = prepared.length.events <= FORESEEN  # which decides the path
     return json.dumps([share, kept], sort_keys=True)
 
 

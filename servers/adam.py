@@ -34,8 +34,8 @@ def scaled(
 
 
 def unbiased(beta: float, t: Steps) -> Any:
-    """Return 1 − βᵗ, formed in float64: what a moving average from 0 is divided by."""
-    return np.float32(1.0 - pow64(beta, t) if beta else 1.0)
+    """Return 1 − βᵗ for t ≥ 1, formed in float64: what a moving average from 0 is divided by."""
+    return np.float32(1.0 - pow64(beta, t))
 
 
 class Adam(ElementwiseServer):
