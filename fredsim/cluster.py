@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
-from fredsim.execution import claim
+from fredsim.folders import claim, kept, put, writing
 from fredsim.observer import Observer, Show
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Crew:
             if task.number not in self._observers:
                 self._observers[task.number] = self._show.run()
         key = f"{task.folder.name}-{uuid4().hex}"
-        arguments = task.experiment, task.label, task.number, self._topic
+        arguments = task.experiment, task.label, task.code, task.number, self._topic
         return task, self._client.submit(do, *arguments, key=key, workers=[worker], allow_other_workers=False)
 
     def _take(self, worker: str, task: Task, future: Any) -> bool:
@@ -220,12 +220,9 @@ class Crew:
 
 def write_run(task: Task, files: Mapping[str, bytes]) -> None:
     """Write the files of a run into its folder, summary.json last. Raises OutputError."""
-    claim(task.folder, "config.yaml", files["config.yaml"].decode())
-    try:
-        (task.folder / "summary.json").unlink(missing_ok=True)
-        for name, content in files.items():
-            (task.folder / f"{name}.part").write_bytes(content)
-        for name in sorted(files, key="summary.json".__eq__):
-            (task.folder / f"{name}.part").replace(task.folder / name)
-    except OSError as error:
-        raise OutputError(f"{task.folder}: cannot be written ({error.strerror or error})") from None
+    with kept(task.folder):
+        claim(task.folder, "config.yaml", files["config.yaml"].decode(), task.experiment.digest)
+        with writing(task.folder):
+            (task.folder / "summary.json").unlink(missing_ok=True)
+            for name in sorted(files, key="summary.json".__eq__):
+                put(task.folder / name, files[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from distributed import get_worker
@@ -20,7 +21,9 @@ TURN = threading.Lock()  # PyTorch's settings belong to the process: two sweeps 
 TELL_SECONDS = 0.5  # how far a run is, is said no more often
 
 
-def do(experiment: Experiment, label: str, number: int, topic: str) -> dict[str, bytes] | FredsimError:
+def do(
+    experiment: Experiment, label: str, code: Mapping[str, str], number: int, topic: str
+) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
     What happens is told as events of the topic, each with the run's number. The run stops after the events at hand when
@@ -41,7 +44,7 @@ def do(experiment: Experiment, label: str, number: int, topic: str) -> dict[str,
         try:
             execute(
                 experiment, folder, observer=Teller(tell, TELL_SECONDS), stop=unwanted, label=label,
-                share=worker.state.nthreads,
+                share=worker.state.nthreads, code=code,
             )  # fmt: skip
         except FredsimError as error:
             return error

@@ -95,20 +95,21 @@ def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: 
 def test_a_run_that_fails_does_not_stop_the_rest(
     jobs: int, small_yaml: Path, own_server: OwnServer, command: Command
 ) -> None:
-    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
-    words = ("run", small_yaml, "server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
+    module = f"own_failing_{jobs}"  # a process imports a name once
+    Path(f"{module}.py").write_text(own_server(FAILING), encoding="utf-8")
+    words = ("run", small_yaml, f"server.name={module}:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
     code, output, messages = command(*words, "--jobs", jobs)
     assert code == 2
     assert output.count("finished") == 2
     assert messages.splitlines()[-1].startswith("error: lr=0.3-")
-    assert "ValueError: too much (own_failing.py:16)" in messages.splitlines()[-1]
+    assert f"ValueError: too much ({module}.py:16)" in messages.splitlines()[-1]
     assert [row["status"] for row in rows(Path("out"))] == ["finished", "failed", "finished"]
     assert "too much" in rows(Path("out"))[1]["error"]
     results = fredsim.load("out")
     assert isinstance(results, Results)
     assert [result.config["server"]["lr"] for result in results] == [0.1, 0.2]
-    Path("own_failing.py").write_text(own_server(FAILING).replace("== 0.3", "== 0.35"), encoding="utf-8")
-    del sys.modules["own_failing"]
+    Path(f"{module}.py").write_text(own_server(FAILING).replace("== 0.3", "== 0.35"), encoding="utf-8")
+    del sys.modules[module]
     assert command(*words, "--jobs", jobs, "--resume")[0] == 0
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
 
