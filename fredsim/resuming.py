@@ -27,11 +27,11 @@ def to_do(folder: Path, experiment: Experiment) -> str | None:
         code = changed(summary.get("code", {}), own_code(experiment.plain()))
         if code:
             return "; ".join(code)
-        if not (folder / "config.yaml").is_file():
-            return f"{folder / 'config.yaml'} is gone"
         _ = result.metrics, result.staleness, result.params
-        if experiment.average is not None and not (folder / "params_raw.safetensors").is_file():
-            return f"{folder / 'params_raw.safetensors'} is gone"
+        others = {"config.yaml": True, "params_raw.safetensors": experiment.average, "probe.csv": experiment.probe}
+        for name, has in others.items():
+            if has is not None and not (folder / name).is_file():
+                return f"{folder / name} is gone"
         if experiment.probe is not None:
             _ = result.probe
     except FredsimError as error:
