@@ -121,8 +121,8 @@ DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
     "metrics of bytes": ("metrics.csv", b"\xff\xfe", EVERY, "'utf-8' codec can't decode"),
     "no parameters": ("params.safetensors", None, EVERY[:2], "bad/params.safetensors: cannot be read ("),
     "other parameters": ("params.safetensors", b"12345678", EVERY[:2], "bad/params.safetensors: cannot be read ("),
-    "no staleness": ("staleness.csv", None, EVERY[:1], "bad/staleness.csv: cannot be read ("),
-    "half a configuration": ("config.yaml", b"seed: [\n", ("verify", "plot"), "bad/config.yaml:2:1: not valid YAML"),
+    "no staleness": ("staleness.csv", None, EVERY[:2], "bad/staleness.csv: cannot be read ("),
+    "half a configuration": ("config.yaml", b"seed: [\n", EVERY, "bad/config.yaml:2:1: not valid YAML"),
     "an old configuration": ("config.yaml", b"sead: 1\n", ("verify",), "bad/config.yaml:1: sead: unknown key; did you"),
 }
 
@@ -147,6 +147,7 @@ def test_damage(
         (b"name\n1\n", "swept/runs.csv: is damaged (it has no column 'run')"),
         (b"run\n", "swept/runs.csv: names no run"),
         (b"run\nlost\n", "swept/lost"),
+        (b"run,status\nlost,finished", "swept/runs.csv: is damaged (line 2 is cut off)"),
     ],
 )
 @pytest.mark.parametrize("name", EVERY)
