@@ -65,7 +65,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of the cluster, which lives on."""
+        """Let go of the cluster, which lives on; runs under way are cancelled, and stop after the events at hand."""
         self._client.close()
 
     def run(
@@ -99,8 +99,6 @@ class Cluster:
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
                 "--resume goes on with the rest"
             ) from None
-        finally:
-            crew.cancel()
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that are there and say which fredsim they have. Raises OSError."""
@@ -140,7 +138,7 @@ class Crew:
         self._lost: Counter[int] = Counter()
         self._observers: dict[int, Observer] = {}  # of the runs under way
         self._watching = threading.Lock()  # events come in by a thread of the client's
-        self._topic = f"fredsim-{uuid4().hex}"
+        self._topic = f"fredsim-{uuid4().hex}"  # until the client is closed
         client.subscribe_topic(self._topic, self._told)
 
     @property
@@ -159,11 +157,6 @@ class Crew:
         for worker in workers:
             if worker not in self._doing and self._left:
                 self._doing[worker] = self._give(worker, self._left.popleft())
-
-    def cancel(self) -> None:
-        """Let the runs under way stop after the events at hand."""
-        self._client.cancel([future for _, future in self._doing.values()])
-        self._client.unsubscribe_topic(self._topic)
 
     def _give(self, worker: str, task: Task) -> tuple[Task, Any]:
         from fredsim.cluster_worker import do

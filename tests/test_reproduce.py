@@ -168,7 +168,13 @@ def test_the_estimate_is_of_runs_side_by_side(
         yield from (SimpleNamespace(seconds=3.0 + number) for number, _ in enumerate(runs))
 
     monkeypatch.setattr("fredsim.reproduce.forecast", forecast)
+
+    def interrupted(*plan: object, **how: object) -> None:
+        del plan, how
+        raise KeyboardInterrupt
+
     monkeypatch.setattr("fredsim.reproduce.default_threads", lambda: 4)
+    monkeypatch.setattr("fredsim.reproduce.run_plan", interrupted)
     one = paper / "one.yaml"
     one.write_text(one.read_text(encoding="utf-8").replace("[0.1, 0.2]", "[0.1, 0.2, 0.3]"), encoding="utf-8")
     output = command("reproduce", paper, "--only", "one", "--jobs", jobs)[1]
