@@ -1,5 +1,6 @@
 """metrics.csv and staleness.csv, byte for byte, as a plain program forms them from what the plain loop saw."""
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -172,3 +173,45 @@ def test_rows_by_epochs(path: str, simulate: Simulate, plain: ModuleType) -> Non
     expected = plain_files(world, events, iterations(23 * 2))
     changes = {"epochs": 5, "data": {"name": "digits", "train": 70}, "server": SASGD, "path": path}
     check(simulate({**changes, "evaluation": {"every": 2, "unit": "epochs"}}), expected)
+
+
+CLOCKED = """
+import time
+
+
+class Clocked:
+    def __init__(self, lr):
+        pass
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        time.advance(1.0)
+
+    @property
+    def averaged_params(self):
+        time.advance(1000.0)
+        return self.params
+
+    def proxies(self, client_id, timestamp):
+        time.advance(100000.0)
+        return {}
+"""
+
+
+def test_seconds_are_those_of_iterations(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that updates, evaluations and the probe alone move on: 50 of them, four and five."""
+    now = [0.0]
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    (tmp_path / "clocked.py").write_text(CLOCKED, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "advance", advance, raising=False)
+    changes = {"server": {"name": "clocked:Clocked", "lr": 0.1}, "probe": {"every": 10}, "evaluation": {"every": 20}}
+    summary = simulate(changes).summary
+    assert (summary["seconds"], summary["seconds_evaluation"], summary["seconds_probe"]) == (50.0, 4000.0, 500000.0)
+    assert summary["iterations_per_second"] == 1.0
