@@ -228,8 +228,8 @@ def test_a_worker_that_has_imported_an_older_file(
     """Workers outlive sweeps, and import a module once."""
     cluster.work()
     Path("own_older.py").write_text(own_server(), encoding="utf-8")
-    words = ("run", small_yaml, "server.name=own_older:Plain", "sweep={seed: [0]}", "--dask", cluster.address)
-    words = (*words, "--quiet", "--out", "out")
+    changes = ("server.name=own_older:Plain", "sweep={seed: [0]}")
+    words = ("run", small_yaml, *changes, "--dask", cluster.address, "--quiet", "--out", "out")
     assert command(*words) == (0, "", "")
     Path("own_older.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
     del sys.modules["own_older"]

@@ -75,8 +75,11 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
 ) -> None:
     """And of nothing that is compiled after it."""
     heard: list[LineRun] = []
-    assert command("run", small_yaml, "--quiet", "--out", "before")[0] == 0  # its kernels are there now
-    monkeypatch.setattr(LineRun, "compiling", heard.append)
+    Path("own_still.py").write_text(own_server(), encoding="utf-8")
+    assert (
+        command("run", small_yaml, "server.name=own_still:Plain", "--out", "before")[0] == 0
+    )  # all other kernels are there now
+    monkeypatch.setattr(LineRun, "compiling", lambda self: heard.append(self))
     monkeypatch.setenv("FREDSIM_CACHE", str(small_yaml.parent / "cache"))
     lines = (
         "from pathlib import Path\n"
@@ -85,7 +88,7 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
     )
     Path("own_compiling.py").write_text(own_server(lines), encoding="utf-8")
     Path("number.py").write_text(NUMBER.replace("41", "51"), encoding="utf-8")
-    assert command("run", small_yaml, "server.name=own_compiling:Plain", "--out", "out")[0] == 0
+    assert command("run", small_yaml, "server.name=own_compiling:Plain", "--out", "after")[0] == 0
     assert len(heard) == 1
     assert generated(NUMBER.replace("41", "52"), "a test").number.address
     assert len(heard) == 1

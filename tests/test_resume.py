@@ -33,8 +33,8 @@ GONE = ("params.safetensors", "params_raw.safetensors", "metrics.csv", "stalenes
 
 
 def test_a_run_whose_files_are_gone_or_damaged_is_done_again(small_yaml: Path, command: Command) -> None:
-    words = ("run", small_yaml, "probe={every: 10}", "average={name: window, rate: 0.5, min_window: 2}")
-    words = (*words, "sweep={seed: [0, 1, 2, 3, 4, 5, 6, 7, 8]}", "--out", "out")
+    parts = ("probe={every: 10}", "average={name: window, rate: 0.5, min_window: 2}")
+    words = ("run", small_yaml, *parts, "sweep={seed: [0, 1, 2, 3, 4, 5, 6, 7, 8]}", "--out", "out")
     assert command(*words, "--quiet") == (0, "", "")
     folders = runs(Path("out"))
     before, times = [contents(folder) for folder in folders], [written(folder) for folder in folders]
