@@ -1,6 +1,7 @@
 """A run's files at any moment: a full disk, a kill, a second process; nothing half written passes for a result."""
 
 import csv
+import os
 import resource
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def test_rows_can_be_read_while_a_run_goes_on(small_yaml: Path, monkeypatch: pyt
     assert seen == [(0, 1, True), (20, 2, True), (40, 3, True), (50, 4, True)]
 
 
-HELD = "while os.path.exists('hold'):\n    __import__('time').sleep(0.01)\n"
+HELD = "while 'HELD' in os.environ:\n    __import__('time').sleep(0.01)\n"
 
 
 @pytest.mark.parametrize("sweep", [(), ("sweep={seed: [0, 1, 2]}", "--jobs", "2")], ids=["a run", "a sweep"])
@@ -154,9 +155,8 @@ def test_a_second_process_is_kept_out(
 ) -> None:
     """While the first goes on, and no longer, though it was killed and its own processes take a moment to go."""
     Path("own_held.py").write_text(own_server(HELD), encoding="utf-8")
-    Path("hold").touch()
     words = ["run", str(small_yaml), "server.name=own_held:Plain", *sweep, "--quiet", "--out", "out"]
-    with subprocess.Popen([sys.executable, "-m", "fredsim", *words]) as process:
+    with subprocess.Popen([sys.executable, "-m", "fredsim", *words], env=os.environ | {"HELD": "1"}) as process:
         try:
             limit = time.monotonic() + 60
             while not (found := list(Path("out").rglob("metrics.csv"))):
@@ -171,5 +171,4 @@ def test_a_second_process_is_kept_out(
         finally:
             process.kill()
     assert names(Path("out")) <= {"config.yaml", "metrics.csv", "sweep.yaml", "runs.csv"}
-    Path("hold").unlink()
     assert command(*words, "--resume") == (0, "", "")
