@@ -81,6 +81,8 @@ class Result:
         for key, kind in (("status", str), ("digest", str), ("iterations", int)):
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        if not isinstance(loaded.get("code", {}), dict):
+            raise OutputError(f"{path}: is damaged (code is {loaded['code']!r}); run the experiment again")
         return loaded
 
     @cached_property

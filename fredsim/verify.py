@@ -25,7 +25,7 @@ NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
-FILES = ("metrics.csv", "staleness.csv", "probe.csv", "params_raw.safetensors")  # the last two of some runs
+FILES = {"probe.csv": "probe", "params_raw.safetensors": "average"}  # of runs whose experiment has such a key
 
 
 def verify(
@@ -82,9 +82,10 @@ def difference(one: Result, other: Result) -> str | None:
         if len(unequal):
             place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
             return f"params.safetensors: {name}{list(place)} is {values[place]!r} and {other.params[name][place]!r}"
-    for name in FILES:
-        needed = name in FILES[:2] or any((result.folder / name).exists() for result in (one, other))
-        if needed and _bytes(one.folder / name) != _bytes(other.folder / name):
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    some = [name for name, key in FILES.items() if all(key in config for config in configs)]
+    for name in ("metrics.csv", "staleness.csv", *some):
+        if _bytes(one.folder / name) != _bytes(other.folder / name):
             return f"{name}: the bytes differ"
     return None
 

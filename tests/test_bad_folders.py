@@ -110,6 +110,12 @@ DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
         EVERY,
         "bad/summary.json: is damaged (iterations is 'x'); run the experiment again",
     ),
+    "strange code": (
+        "summary.json",
+        b'{"status": "finished", "digest": "", "iterations": 50, "code": "x"}',
+        EVERY,
+        "bad/summary.json: is damaged (code is 'x')",
+    ),
     "no metrics": ("metrics.csv", None, EVERY, "bad/metrics.csv: cannot be read ("),
     "empty metrics": ("metrics.csv", b"", EVERY, "bad/metrics.csv: "),
     "other metrics": (

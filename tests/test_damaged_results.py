@@ -119,6 +119,22 @@ def test_numbers_of_the_summary_are_compared(done: Path, command: Command) -> No
         assert (code, f"summary.json: {key} is {summary[key]} and 0.5\n" in output) == (1, True)
 
 
+def test_a_probe_is_compared_where_both_have_one(
+    done: Path, small_yaml: Path, command: Command, refused: Refused
+) -> None:
+    fredsim.run(small_yaml, ["probe={every: 5}"], out="probed")
+    assert command("compare", done, "probed")[0] == 0
+    shutil.copytree("probed", "other")
+    text = Path("probed/probe.csv").read_text(encoding="utf-8")
+    Path("other/probe.csv").write_text(text + "55,0,0,0,0.0,0.0,0.0\n", encoding="utf-8")
+    for name in ("compare", "verify"):
+        code, output, _ = command(name, *(["probed"] if name == "compare" else []), "other")
+        assert (code, "different: probe.csv: the bytes differ" in output) == (1, True)
+    Path("other/probe.csv").unlink()
+    for name in ("compare", "verify"):
+        refused(name, *(["probed"] if name == "compare" else []), "other", says=("other/probe.csv: cannot be read",))
+
+
 def test_verify_says_what_was_edited(done: Path, command: Command) -> None:
     """And runs what stands there."""
     path = done / "config.yaml"
