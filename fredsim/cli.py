@@ -130,12 +130,14 @@ def verify(
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
     from fredsim.progress import make_show
-    from fredsim.verify import results_of
+    from fredsim.verify import changes, results_of
     from fredsim.verify import verify as run_again
 
     different = False
     for result in results_of(folder):
         root = str(data_root) if data_root else None
+        for change in changes(result):
+            typer.echo(f"warning: {result.folder}: {change}", err=True)
         with make_show(Console(stderr=True)) as show:
             found = run_again(result, root=root, backend=backend, observer=show.run())
         different |= found is not None
@@ -146,7 +148,8 @@ def verify(
 @app.command()
 def compare(one: Path, other: Path) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
-    from fredsim.verify import difference, results_of
+    from fredsim.verify import compare as compared
+    from fredsim.verify import results_of
 
     left, right = results_of(one), results_of(other)
     if len(left) != len(right):
@@ -154,7 +157,7 @@ def compare(one: Path, other: Path) -> None:
         raise typer.Exit(1)
     different = False
     for a, b in zip(left, right, strict=True):
-        found = difference(a, b)
+        found = compared(a, b)
         different |= found is not None
         typer.echo(f"{a.folder} and {b.folder}: {'same bits' if found is None else f'different: {found}'}")
     raise typer.Exit(int(different))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distributed import get_worker
@@ -23,7 +23,7 @@ TELL_SECONDS = 0.5  # how far a run is, is said no more often
 
 
 def do(
-    experiment: Experiment, label: str, number: int, topic: str, folders: Sequence[Path]
+    experiment: Experiment, label: str, code: Mapping[str, str], number: int, topic: str, folders: Sequence[Path]
 ) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
@@ -47,7 +47,7 @@ def do(
         try:
             execute(
                 experiment, folder, observer=Teller(tell, TELL_SECONDS), stop=unwanted, label=label,
-                share=worker.state.nthreads,
+                share=worker.state.nthreads, code=code,
             )  # fmt: skip
         except FredsimError as error:
             return error

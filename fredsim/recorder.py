@@ -5,12 +5,10 @@ Nothing here feeds back into the run: how often a row is recorded changes no par
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
 
-__all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "write_histogram"]
+__all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +184,6 @@ def _nearest_rank(ordered: NDArray[np.int64], percent: int) -> int | None:
     return int(ordered[math.ceil(percent * len(ordered) / 100) - 1])
 
 
-def write_histogram(path: Path, histogram: Counter[int]) -> None:
-    """Write staleness.csv: how many pushes had each staleness."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("staleness", "count"))
-        writer.writerows(sorted(histogram.items()))
+def histogram_text(histogram: Counter[int]) -> str:
+    """Return the content of staleness.csv: how many pushes had each staleness."""
+    return "staleness,count\n" + "".join(f"{staleness},{count}\n" for staleness, count in sorted(histogram.items()))
