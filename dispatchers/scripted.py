@@ -11,17 +11,19 @@ from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters
+from fredsim.hyper import HyperParameters, Printable
 from fredsim.streams import Streams
 
 __all__ = ["Scripted"]
+
+LONGEST = 1_000_000  # entries of an order, which the run's own experiment holds
 
 
 class Column(HyperParameters):
     """A column of a CSV file with a header line; the path is relative to the current folder."""
 
-    csv: str
-    column: str = "client"
+    csv: Printable
+    column: Printable = "client"
 
 
 class Scripted(Dispatcher):
@@ -32,7 +34,7 @@ class Scripted(Dispatcher):
     class Hyper(HyperParameters):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
 
-        order: Annotated[list[int], Field(min_length=1)] | Column
+        order: Annotated[list[int], Field(min_length=1, max_length=LONGEST)] | Column
 
         @field_validator("order")
         @classmethod

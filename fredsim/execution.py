@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -22,6 +22,7 @@ from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment
 from fredsim.foreseen import make_simulation
+from fredsim.nodes import parse_yaml
 from fredsim.observer import Observer, Silent
 from fredsim.prepared import Prepared, prepare
 from fredsim.probe import Probe
@@ -71,18 +72,12 @@ def claim(folder: Path, name: str, content: str) -> None:
 def _same_bits(present: Path, content: str) -> bool:
     """Whether two resolved experiments give the same bits; two sweeps, whether they say the same of their runs."""
     try:
-        before, now = read_document(present).data, _loaded(content)
+        before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
-            return before | BESIDE == now | BESIDE
+            return bool(before | BESIDE == now | BESIDE)
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False
-
-
-def _loaded(content: str) -> dict[str, Any]:
-    from ruamel.yaml import YAML
-
-    return dict(YAML(typ="safe", pure=True).load(content))
 
 
 def finished(folder: Path, experiment: Experiment) -> bool:

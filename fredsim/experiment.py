@@ -10,7 +10,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag,
 
 from fredsim.backends import Backend
 from fredsim.figures import FigureChoice
-from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
 from fredsim.outbox import DroppedPush
 from fredsim.paths import Path
 from fredsim.sampling import Sampling
@@ -24,10 +24,10 @@ class Data(HyperParameters):
     `sha256` is of an NPZ file's bytes: filled in where it is null, checked where it is not.
     """
 
-    name: str
+    name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     train: PositiveInt | None = None
-    validation: Annotated[int, Field(ge=0)] | None = None
+    validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
 
 
 class Normal(HyperParameters):
@@ -58,7 +58,7 @@ class Plugin(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
-    name: str
+    name: Printable
 
     @property
     def hyper(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ ModelChoice = Annotated[
 class Clients(HyperParameters):
     """λ clients, minibatches of µ samples."""
 
-    count: PositiveInt
+    count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
@@ -99,7 +99,7 @@ class DispatcherChoice(Plugin):
     `fred_timestamps`: a dropped fetch refreshes the client's timestamp all the same, as FRED's code did by mistake.
     """
 
-    name: str = "uniform"
+    name: Printable = "uniform"
     wait: bool = True
     push: str | dict[str, Any] = "always"
     fetch: str | dict[str, Any] = "always"
@@ -140,7 +140,7 @@ class ProbeChoice(HyperParameters):
 class Experiment(HyperParameters):
     """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "experiment"
+    name: FileName = "experiment"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     iterations: PositiveInt | None = None
     updates: PositiveInt | None = None
@@ -154,7 +154,7 @@ class Experiment(HyperParameters):
     average: Plugin | None = None
     evaluation: Evaluation = Evaluation()
     backend: Backend = "numba"
-    threads: PositiveInt | None = None
+    threads: Annotated[int, Field(gt=0, le=1024)] | None = None
     window: PositiveInt | None = None
     path: Path = "auto"
     memory: Annotated[ByteSize, Field(gt=0)] | None = None

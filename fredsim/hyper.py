@@ -5,28 +5,50 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, shown
 
 __all__ = [
     "Configurable",
     "Epsilon",
+    "FileName",
     "Finite",
     "Fraction",
     "HyperParameters",
     "NonNegative",
     "Positive",
     "PositiveInt",
+    "Printable",
     "explain",
 ]
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Epsilon = Annotated[float, Field(ge=2.0**-126, allow_inf_nan=False)]  # above 0 in float32 too
+LARGEST = 3.4028234663852886e38  # in float32: what is larger would be infinite there
+
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # what is counted is a word of a random draw's counter
+
+
+def _check_printable(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError(f"is {shown(text)}; it must have a character at least, and printable ones only")
+    return text
+
+
+def _check_file_name(name: str) -> str:
+    """Take names of a letter, digit or _ first: neither hidden files, nor options, nor the folders . and .. ."""
+    if not re.fullmatch(r"\w[\w.+-]*", name) or len(name.encode()) > 200:
+        what = "it names files: begin with a letter, a digit or _, then use these and . + - only, 200 bytes at most"
+        raise ValueError(f"is {shown(name)}; {what}")
+    return name
+
+
+Printable = Annotated[str, AfterValidator(_check_printable)]
+FileName = Annotated[str, AfterValidator(_check_file_name)]
 
 
 class HyperParameters(BaseModel):
@@ -66,13 +88,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "missing":
                 text = "is required"
             case "literal_error":
-                text = f"is {value!r}; it must be {item['ctx']['expected']}"
+                text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
             case "model_type" | "dict_type" | "model_attributes_type":
-                text = f"is {value!r}; it must be a mapping of keys to values"
+                text = f"is {shown(value)}; it must be a mapping of keys to values"
             case _:
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
-                text = message if item["type"] == "value_error" else f"is {value!r}; it {message}"
+                text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
         problems.append((at, text))
     # A union reports every branch: keep the first word on a place, and none where a place inside it has its own.
     first = dict(reversed(problems))

@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fredsim.document import Document, assign, flatten, parse_override, read_document
+from fredsim.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
+from fredsim.nodes import checked
 from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
@@ -32,13 +33,13 @@ def open_source(source: Source) -> Document:
     Raises ConfigError where there is no such file.
     """
     if isinstance(source, Mapping):
-        return Document(dict(source))
+        return Document(checked(dict(source), (), Document.source))
     path = Path(source)
-    if path.is_dir() and (path / "config.yaml").is_file():
+    if os.path.isfile(path / "config.yaml"):
         path = path / "config.yaml"
-    if not path.exists():
-        shipped = Path(str(resources.files("fredsim") / "experiments")) / path.with_suffix(".yaml")
-        if not shipped.is_file():
+    if not os.path.exists(path):  # False, too, of a name that no file can have
+        shipped = Path(str(resources.files("fredsim") / "experiments")) / f"{os.path.splitext(path)[0]}.yaml"
+        if not os.path.isfile(shipped):
             raise ConfigError(
                 f"{path}: no such file, and no experiment of this name; "
                 "`fredsim list experiments` names those that come with fredsim"
@@ -118,7 +119,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
         at = tuple(key.split("."))
         for inner in [k for k in places if k[: len(at)] == at]:
             del places[inner]
-        places[at] = f"override '{text}'"
+        places[at] = name_of_override(text)
         overridden.add(at)
         if at[0] in {"sweep", "cases"} and len(at) > 1:
             raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")

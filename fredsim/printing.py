@@ -30,7 +30,7 @@ def print_table(table: RichTable) -> None:
 
 def say_error(text: str) -> None:
     """Print an error, each line as one."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         typer.echo(f"error: {line}", err=True)
 
 

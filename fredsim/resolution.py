@@ -25,6 +25,9 @@ from fredsim.streams import Streams
 __all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
 
 
+MOST = 20  # problems that one message names
+
+
 class Origin(Protocol):
     """Knows where the parts of an experiment come from."""
 
@@ -124,9 +127,11 @@ def located(error: ConfigError, origin: Origin) -> ConfigError:
 def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
     """Return one error of many problems, each with its place in front."""
     lines = []
-    for at, text in problems:
+    for at, text in problems[:MOST]:
         key = ".".join(str(part) for part in at if part != "")
         lines.append(f"{origin.place(at)}: {key}{': ' if key else ''}{text}")
+    if len(problems) > MOST:
+        lines.append(f"{origin.place(())}: and {len(problems) - MOST} more")
     return ConfigError("\n".join(lines))
 
 

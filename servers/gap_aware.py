@@ -11,12 +11,11 @@ flushed: below 2⁻⁶² it becomes +0.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from fredsim.hyper import Fraction
+from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
@@ -48,7 +47,7 @@ class GapAware(ElementwiseServer):
         """Hyper-parameters of GapAware; `decay` is ρ, `c` null means C from the moving mean square."""
 
         decay: Fraction = 0.999
-        c: Annotated[float, Field(gt=0)] | None = None
+        c: Positive | None = None
 
     per_client = ("held",)
     corrects = True

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
@@ -137,7 +137,7 @@ def _kind(value: Any) -> str:
 
 #: A learning rate: a positive number, or a schedule.
 Rate = Annotated[
-    Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("float")]
+    Annotated[Positive, Tag("float")]
     | Annotated[Constant, Tag("Constant")]
     | Annotated[Step, Tag("Step")]
     | Annotated[Exponential, Tag("Exponential")]

@@ -32,7 +32,7 @@ FILES = {
     "a list": ("- a\n- b\n", ("bad.yaml: holds a list", "must hold a mapping")),
     "a single value": ("digits\n", ("bad.yaml: holds a single value", "must hold a mapping")),
     "a date": ("seed: 1\nname: 2020-01-01\n", ("bad.yaml:2: name is a date; use numbers, strings, lists or mappings",)),
-    "a key that is a number": ("1: 2\n", ("bad.yaml: key 1 must be a string",)),
+    "a key that is a number": ("1: 2\n", ("bad.yaml:1: key 1 must be a string; quote it",)),
     "no length": (
         BASE.replace("iterations: 50\n", ""),
         ("bad.yaml: none is given; give one of iterations, updates and epochs",),
@@ -98,7 +98,7 @@ OVERRIDES = {
     "seed=-1": ("seed: is -1", "greater than or equal to 0"),
     "seed=4294967296": ("seed: is 4294967296", "less than 4294967296"),
     "seed=a": ("seed: is 'a'", "valid integer"),
-    "name=../elsewhere": ("name: is '../elsewhere'; it should match",),
+    "name=../elsewhere": ("name: is '../elsewhere'; it names files: begin with a letter",),
     "backend=numpi": ("backend: is 'numpi'", "'auto', 'numpy', 'numba' or 'cuda'"),
     "server.name=asgf": ("server.name: unknown server 'asgf'", "did you mean 'asgd'?", "known: sync, soft_sync, asgd"),
     "server.name=..servers:ASGD": ("'..servers:ASGD' must have the form package.module:Class",),
