@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, shown
+from fredsim.files import irregular
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.streams import Streams
 
@@ -77,21 +78,26 @@ class Scripted(Dispatcher):
 
 def read_column(source: Column) -> list[int]:
     """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
+    if found := irregular(source.csv):
+        raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: it is {found}; name a CSV file")
     try:
         with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark
             reader = csv.DictReader(file)
             if source.column not in (reader.fieldnames or ()):
-                columns = ", ".join(reader.fieldnames or ()) or "none"
+                columns = shown(", ".join(reader.fieldnames or ()))[1:-1] or "none"
                 missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
                 raise ConfigError(f"dispatcher.order.column: {missing}")
-            order = []
+            order: list[int] = []
             for row in reader:
+                if len(order) == LONGEST:
+                    what = f"{source.csv} has more than {LONGEST:,} rows; leave some out"
+                    raise ConfigError(f"dispatcher.order.csv: {what}")
                 try:
                     order.append(int(row[source.column]))
                 except (TypeError, ValueError):
                     raise ConfigError(
                         f"dispatcher.order.csv: {source.csv}:{reader.line_num}: {source.column} is "
-                        f"{row[source.column]!r}; it must be a client id, an integer"
+                        f"{shown(row[source.column])}; it must be a client id, an integer"
                     ) from None
     except OSError as error:
         raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: {error.strerror}") from None

@@ -22,6 +22,7 @@ from fredsim.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.experiment import Experiment
 from fredsim.foreseen import make_simulation
+from fredsim.memory import short_of_memory
 from fredsim.nodes import parse_yaml
 from fredsim.observer import Observer, Silent
 from fredsim.prepared import Prepared, prepare
@@ -89,6 +90,7 @@ def finished(folder: Path, experiment: Experiment) -> bool:
     return summary.get("experiment") == experiment.digest and summary.get("status") in {"finished", "diverged"}
 
 
+@short_of_memory()
 def execute(
     experiment: Experiment,
     folder: Path,

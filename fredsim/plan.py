@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
 __all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
+
+MOST_RUNS = 10_000  # of a sweep
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -101,7 +104,9 @@ def _short(value: Any) -> str:
         return f"{value['name']}{rest}" if "name" in value else rest.removeprefix("-")
     if isinstance(value, list):
         return "x".join(map(_short, value)) or "none"
-    return "null" if value is None else str(value).replace("/", "_")
+    if value is None:
+        return "null"
+    return "".join(character if character.isprintable() and character != "/" else "_" for character in str(value))
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
@@ -131,6 +136,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             last.append((key, value))
         sweep, cases = _grid(document)
     _refuse_clashes(document, sweep, cases)
+    _refuse_too_many(document, sweep, cases)
     figures, problems = choose_figures(data)
     if problems:
         raise problems_at(problems, document)
@@ -218,6 +224,16 @@ def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]
         place = document.place(("cases",))
         raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
     return sweep, cases
+
+
+def _refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
+    """Raise ConfigError where there are more runs than anybody waits for: a few long axes make billions."""
+    counts = {"cases": len(cases)} if cases else {}
+    counts |= {key: len(values) for key, values in sweep.items()}
+    if (runs := math.prod(counts.values())) > MOST_RUNS:
+        of = " × ".join(f"{count} of {key}" for key, count in list(counts.items())[:10])
+        place = document.place(("sweep",) if sweep else ("cases",))
+        raise ConfigError(f"{place}: sweep: makes {runs:,} runs ({of}); take away values: {MOST_RUNS:,} are the most")
 
 
 def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.protocol import check, make_protocol
 from fredsim.registry import Kind, build, misfits, resolve_hyper
 from fredsim.servers import Server
+from fredsim.sizes import check_steps
 from fredsim.streams import Streams
 
 __all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
@@ -148,11 +149,15 @@ def _try_out(experiment: Experiment) -> None:
     """Let the classes themselves refuse what does not fit, before any data is loaded."""
     check_dataset(experiment.data.name)
     check_batch(experiment, experiment.data.train)
+    steps, batch_size = experiment.clients.local_steps, experiment.clients.batch_size
+    check_steps(f"clients.local_steps is {steps}", steps, batch_size)
     server = build("server", experiment.server.name, experiment.server.hyper)
     if isinstance(server, Server):
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
         start = np.zeros(1, np.float32)
+        steps = protocol.local_steps  # some servers set them
+        check_steps(f"server.name is {experiment.server.name}, with {steps:,} local steps", steps, batch_size)
         check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
     dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
     dispatcher.init(experiment.clients.count, Streams(experiment.seed))

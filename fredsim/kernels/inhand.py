@@ -15,6 +15,7 @@ from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
+from fredsim.memory import refuse_beyond_memory
 from fredsim.numerics.arrays import LINE, aligned
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Limits, array_on, mapped, rest
@@ -87,6 +88,9 @@ class WorkInHand:
         )
         #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
         self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
+        if limits.memory is None:
+            remedy = "give `memory`, such as memory: 4GB, beyond which it lies in a file, or lower it"
+            refuse_beyond_memory(self.bytes, f"clients.count: the work that {slots:,} have in hand takes", remedy)
         spills = limits.memory is not None and self.bytes > limits.memory
         self._file = mapped(limits.folder, self.bytes + 4 * LINE) if spills else None
         if self._file is None:
