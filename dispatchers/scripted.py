@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -17,7 +17,7 @@ from fredsim.streams import Streams
 
 __all__ = ["Scripted"]
 
-LONGEST = 1_000_000  # entries of an order, which the run's own experiment holds
+LONGEST = 500_000  # entries of an order, which the run's own experiment holds
 
 
 class Column(HyperParameters):
@@ -78,31 +78,33 @@ class Scripted(Dispatcher):
 
 def read_column(source: Column) -> list[int]:
     """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
-    if found := irregular(source.csv):
-        raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: it is {found}; name a CSV file")
+    order: list[int] = []
     try:
+        if found := irregular(source.csv):
+            raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
         with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark
             reader = csv.DictReader(file)
-            if source.column not in (reader.fieldnames or ()):
-                columns = shown(", ".join(reader.fieldnames or ()))[1:-1] or "none"
+            known = list(reader.fieldnames or ())
+            if source.column not in known:
+                columns = shown(", ".join(known))[1:-1] or "none"
                 missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
-                raise ConfigError(f"dispatcher.order.column: {missing}")
-            order: list[int] = []
+                raise ConfigError(f"{missing}; give the name of one: {{csv: {source.csv}, column: NAME}}")
             for row in reader:
                 if len(order) == LONGEST:
-                    what = f"{source.csv} has more than {LONGEST:,} rows; leave some out"
-                    raise ConfigError(f"dispatcher.order.csv: {what}")
-                try:
-                    order.append(int(row[source.column]))
-                except (TypeError, ValueError):
-                    raise ConfigError(
-                        f"dispatcher.order.csv: {source.csv}:{reader.line_num}: {source.column} is "
-                        f"{shown(row[source.column])}; it must be a client id, an integer"
-                    ) from None
+                    raise ConfigError(f"{source.csv} has more than {LONGEST:,} rows; leave some out")
+                order.append(_client(row[source.column], f"{source.csv}:{reader.line_num}: {source.column}"))
     except OSError as error:
-        raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {source.csv}: {error.strerror}; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"dispatcher.order.csv: {source.csv} is not a CSV file in UTF-8 ({error})") from None
+        raise ConfigError(f"{source.csv} is not a CSV file in UTF-8 ({error}); save it as one") from None
     if not order:
-        raise ConfigError(f"dispatcher.order.csv: {source.csv}: column '{source.column}' is empty; name clients")
+        raise ConfigError(f"{source.csv}: column '{source.column}' is empty; name clients")
     return order
+
+
+def _client(text: Any, where: str) -> int:
+    """Return the client id that a cell holds; a row may be too short, or too long."""
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{where} is {shown(text)}; it must be a client id, an integer") from None

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from fredsim.document import Document, read_document
 from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import FileName, Finite, HyperParameters, explain
+from fredsim.hyper import FileName, Finite, HyperParameters, Printable, explain
 
 __all__ = ["KINDS", "SHARES", "FigureChoice", "Options", "X", "Y", "choose_figures", "misfits", "recorded_figures"]
 
@@ -94,11 +94,11 @@ class FigureChoice(HyperParameters):
     """A figure of an experiment's runs: `name`.png, with the options of `fredsim plot`; `panel: none` is one panel."""
 
     name: FileName
-    kind: str = "curves"
-    by: list[str] | None = None
-    panel: list[str] | None = None
-    x: str | None = None
-    y: str = "validation_error"
+    kind: Printable = "curves"
+    by: list[Printable] | None = None
+    panel: list[Printable] | None = None
+    x: Printable | None = None
+    y: Printable = "validation_error"
     reach: list[Finite] = Field(default_factory=list)
     log: bool = False
     title: str = ""

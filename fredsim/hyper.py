@@ -34,8 +34,8 @@ PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # what is counted is a word
 
 
 def _check_printable(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError(f"is {shown(text)}; it must have a character at least, and printable ones only")
+    if not 0 < len(text) <= 1000 or not text.isprintable():
+        raise ValueError(f"is {shown(text)}; it must be of 1 to 1000 printable characters")
     return text
 
 
@@ -73,22 +73,28 @@ class Configurable:
 
 
 Location = tuple[int | str, ...]
+MANY = 100  # problems; of more nobody reads which keys were meant
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (where, what is wrong and what would be right) for each problem that pydantic found."""
     problems = []
     for item in error.errors():
-        at: Location = tuple(part for part in item["loc"] if not _is_union_branch(part))
+        location, unknown = item["loc"], item["type"] == "extra_forbidden"  # whose last part is a key in any case
+        at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
+        at += tuple(part for part in location[-1:] if unknown or not _is_union_branch(part))
         value = item.get("input")
         match item["type"]:
             case "extra_forbidden":
                 known = _fields(model, at[:-1])
-                text = f"unknown key{nearest(str(at[-1]), known)} (known: {', '.join(known) or 'none'})"
+                near = nearest(str(at[-1]), known) if len(problems) < MANY else ""
+                text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
             case "missing":
                 text = "is required"
             case "literal_error":
                 text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
+            case "byte_size" | "byte_size_unit":
+                text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
             case "model_type" | "dict_type" | "model_attributes_type":
                 text = f"is {shown(value)}; it must be a mapping of keys to values"
             case _:

@@ -23,7 +23,7 @@ __all__ = ["Key", "checked", "dotted", "parse_yaml"]
 
 Key = tuple[int | str, ...]
 
-LONGEST = 10_000_000  # characters of a YAML text: a million entries of an order
+LONGEST = 4_000_000  # characters of a YAML text: half a million entries of an order
 REPEATED = 100_000  # values that aliases may repeat: a few nested ones make billions
 DEEPEST = 50  # levels of lists and mappings
 DIGITS = 100  # of an integer

@@ -180,7 +180,8 @@ def _check_keys(
     for at, key in named:
         if key not in known:
             place, where = document.place((*at, key)), ".".join(map(str, at))
-            raise ConfigError(f"{place}: {where}: no run has a key '{key}'{nearest(key, known)}")
+            what = f"no run has a key '{key}'{nearest(key, known)}"
+            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
             place = document.place(("figures", number, "kind"))

@@ -111,7 +111,8 @@ class Own(BaseModel):
             function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
             value = float(function(t, **(self.model_extra or {})))
         except Exception as error:
-            raise ValueError(f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}") from None
+            what = f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}"
+            raise ValueError(f"{what}; name a function of t and the other keys, as package.module:function") from None
         if not 0 <= value < math.inf:
             raise ValueError(f"the schedule {self.name} gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
@@ -127,12 +128,12 @@ SCHEDULES = {
 
 
 def _kind(value: Any) -> str:
-    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(value, dict | BaseModel):
         return "float"
-    return (
-        "Own" if isinstance(name, str) and ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else str(name)
-    )
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        return "unknown"
+    return "Own" if ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else "unknown"
 
 
 #: A learning rate: a positive number, or a schedule.
