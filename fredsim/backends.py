@@ -88,6 +88,9 @@ class Engine(Operations, Protocol):
 class Machine(Protocol):
     """Events whose clients hold the work they have in hand (fredsim.kernels.inhand)."""
 
+    #: The bytes that one work in hand takes.
+    each: int
+
     def advance(
         self,
         arriving: NDArray[np.int64],

@@ -67,7 +67,7 @@ def read_document(path: Path) -> Document:
 
 def heading_of(text: str) -> str:
     """Return the lines of comment that a YAML text begins with."""
-    return "".join(takewhile(lambda line: line.startswith("#"), StringIO(text)))
+    return "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -15,7 +15,7 @@ from fredsim.outbox import DroppedPush
 from fredsim.paths import Path
 from fredsim.sampling import Sampling
 
-__all__ = ["Data", "Experiment", "Plugin", "Published", "TorchChoice"]
+__all__ = ["Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice"]
 
 
 class Data(HyperParameters):

@@ -78,7 +78,7 @@ MANY = 100  # problems; of more nobody reads which keys were meant
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (where, what is wrong and what would be right) for each problem that pydantic found."""
-    problems = []
+    problems: list[tuple[Location, str]] = []
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # whose last part is a key in any case
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))

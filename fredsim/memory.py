@@ -10,10 +10,14 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, SimulationError
 
-__all__ = ["in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
+__all__ = ["SPILL", "in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
 
 #: Where a container says how much its processes may take, in bytes, or `max`.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+#: The remedy for what clients hold.
+SPILL = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
 
 def machine_memory() -> int:

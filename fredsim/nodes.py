@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 from fredsim.errors import ConfigError, shown
 
@@ -92,6 +93,16 @@ def _wrong_with(value: Any) -> str:
     return ""
 
 
+class _Scanner(Scanner):
+    """Gives up where brackets are nested too deeply: ruamel would look for their ends first."""
+
+    def fetch_flow_collection_start(self, *arguments: Any, **options: Any) -> None:
+        if self.flow_level > DEEPEST:
+            what = f"lists and mappings are nested more than {DEEPEST} levels deep; make it flatter"
+            raise ScannerError(None, None, what, self.reader.get_mark())
+        super().fetch_flow_collection_start(*arguments, **options)
+
+
 class _Reader:
     """Turns the nodes of one YAML text into plain data."""
 
@@ -105,6 +116,7 @@ class _Reader:
 
     def read(self, text: str) -> Any:
         yaml, source = YAML(typ="safe", pure=True), self._source
+        yaml.Scanner = _Scanner
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what YAML 1.1 would have made of a number

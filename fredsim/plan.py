@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fredsim.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.errors import ConfigError, nearest
-from fredsim.experiment import Experiment
+from fredsim.experiment import Experiment, Published, Series
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
 from fredsim.nodes import checked
@@ -172,9 +172,8 @@ def _check_keys(
     """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
     named: list[tuple[tuple[int | str, ...], str]] = []
-    series_of = (document.data.get("published") or {"series": []})["series"] if published else []
-    for number, series in enumerate(series_of):
-        named += [(("published", "series", number, "where"), key) for key in series["where"]]
+    for number, series in enumerate(_published(document) if published else []):
+        named += [(("published", "series", number, "where"), key) for key in series.where]
     for number, figure in enumerate(figures):
         named += [(("figures", number, option), key) for option, key in figure.named_keys()]
     for at, key in named:
@@ -187,6 +186,17 @@ def _check_keys(
             place = document.place(("figures", number, "kind"))
             wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
             raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
+
+
+def _published(document: Document) -> list[Series]:
+    """Return the document's own published points, which no run may have. Raises ConfigError."""
+    given = document.data.get("published")
+    if given is None:
+        return []
+    try:
+        return Published.model_validate(given).series
+    except ValidationError as error:
+        raise problems_at([(("published", *at), text) for at, text in explain(error, Published)], document) from None
 
 
 def _selection(document: Document) -> Selection | None:

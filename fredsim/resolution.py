@@ -157,7 +157,7 @@ def _try_out(experiment: Experiment) -> None:
         protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
         start = np.zeros(1, np.float32)
         steps = protocol.local_steps  # some servers set them
-        check_steps(f"server.name is {experiment.server.name}, with {steps:,} local steps", steps, batch_size)
+        check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, batch_size)
         check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
     dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
     dispatcher.init(experiment.clients.count, Streams(experiment.seed))

@@ -19,7 +19,7 @@ from fredsim.adapters import AdaptedServer, Pushed
 from fredsim.backends import NativeEngine
 from fredsim.clients import SnapshotHoldings
 from fredsim.errors import ConfigError
-from fredsim.memory import refuse_beyond_memory
+from fredsim.memory import SPILL, refuse_beyond_memory
 from fredsim.outbox import Message, Outbox
 from fredsim.paths import Choice
 from fredsim.probe import Probe
@@ -77,8 +77,7 @@ class Snapshots(Simulation):
         if parts.limits.memory is None and parts.engine.device_name is None and not server.holds:
             copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
-            remedy = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
-            refuse_beyond_memory(copies * parts.params.nbytes, what, remedy)
+            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""

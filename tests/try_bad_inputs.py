@@ -29,7 +29,9 @@ from tests.bad_inputs import Case, make
 
 SECONDS = 10
 #: What a message says that helps: what is right instead, what there is, or what is missing.
-REMEDY = re.compile(r"; |must|should|known|is required|not valid YAML|give |keep one|expected|such as|axes:|\bneeds? ")
+REMEDY = re.compile(
+    r"; |must|should|known|is required|not valid YAML|give |keep one|expected|such as|axes:|more$|\bneeds? "
+)
 
 
 class Hang(BaseException):
@@ -44,7 +46,8 @@ def call(words: list[str]) -> tuple[int | str, str, str]:
         raise Hang
 
     before, sys.argv = sys.argv, ["fredsim", *words]
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in range(2))
+    rooms = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(room, "utf-8", "backslashreplace", write_through=True) for room in rooms)
     signal.signal(signal.SIGALRM, ring)
     signal.alarm(SECONDS)
     code: int | str = "no exit"
@@ -60,7 +63,7 @@ def call(words: list[str]) -> tuple[int | str, str, str]:
     finally:
         signal.alarm(0)
         sys.argv = before
-    return code, *(stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined,return-value]
+    return code, rooms[0].getvalue().decode(), rooms[1].getvalue().decode()
 
 
 def verdict(case: Case, folder: Path) -> str:

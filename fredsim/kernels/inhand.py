@@ -15,7 +15,6 @@ from fredsim.kernels.shape import MARGIN, Shape
 from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
-from fredsim.memory import refuse_beyond_memory
 from fredsim.numerics.arrays import LINE, aligned
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Limits, array_on, mapped, rest
@@ -80,17 +79,13 @@ class WorkInHand:
         self._room = room
         #: Cycles of each thread: gradient and update, forward and error passes, laying out inputs, waiting.
         self.cycles = np.zeros((threads, 4), np.int64)
-        kept = (
-            ((slots, mu), np.int32),
-            ((slots, mu), np.float32),
-            ((slots, int(shape.places[-1])), np.float32),
-            ((slots, int(shape.inside[-1])), np.float32),
-        )
+        lengths = mu, mu, int(shape.places[-1]), int(shape.inside[-1])
+        kinds = np.int32, np.float32, np.float32, np.float32
+        kept = [((slots, length), kind) for length, kind in zip(lengths, kinds, strict=True)]
+        #: What one work in hand takes, in bytes.
+        self.each = 4 * sum(lengths)
         #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
         self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
-        if limits.memory is None:
-            remedy = "give `memory`, such as memory: 4GB, beyond which it lies in a file, or lower it"
-            refuse_beyond_memory(self.bytes, f"clients.count: the work that {slots:,} have in hand takes", remedy)
         spills = limits.memory is not None and self.bytes > limits.memory
         self._file = mapped(limits.folder, self.bytes + 4 * LINE) if spills else None
         if self._file is None:
