@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -242,7 +243,8 @@ class AdaptedServer(Adapted):
             self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
-        reply = self._call("apply_update", where, grad, client, timestamp)
+        with np.errstate(all="ignore") if self._own else nullcontext():  # a run that overflows diverges, as it should
+            reply = self._call("apply_update", where, grad, client, timestamp)
         self.timestamp = self._inner.timestamp if self._counts_itself else self.timestamp + 1
         if self.trusted:
             finite = bool(self._inner.finite)

@@ -97,6 +97,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
             case "model_type" | "dict_type" | "model_attributes_type":
                 text = f"is {shown(value)}; it must be a mapping of keys to values"
+            case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+                ((_, bound),) = item["ctx"].items()
+                text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
+                text = text.replace("than equal", "than or equal to")
             case _:
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])

@@ -117,7 +117,7 @@ def rooms() -> Iterator[tuple[Key, dict[str, Any], Schema]]:
                 place = places.get(kind, kind)
                 yield (place,), BASE | {place: {"name": name, **hyper}}, schema
     for name, schedule in SCHEDULES.items():
-        schema = schedule.model_json_schema()
+        schema = cast(Any, schedule).model_json_schema()
         lr = {**valid(schema, {}), "name": name}
         yield ("server", "lr"), BASE | {"server": {"name": "asgd", "lr": lr}}, schema
 

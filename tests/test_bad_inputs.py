@@ -155,7 +155,7 @@ SIZES = {
         "clients.local_steps is 4294967295; the samples of a client's local steps take",
     ),
     "server={name: easgd, lr: 0.1, period: 4294967295}": ("server.name is easgd, with 4294967295 local steps;",),
-    "server.lr=3.5e38": ("server.lr: is 3.5e+38; it should be less than or equal to 3402823466385288",),
+    "server.lr=3.5e38": ("server.lr: is 3.5e+38; it should be less than or equal to 3.4028234663852886e+38",),
     "memory=much": ("memory: is 'much'; it must be a number of bytes, such as 500000000 or 500MB",),
 }
 
