@@ -112,8 +112,9 @@ def show(file: File, overrides: Overrides = None) -> None:
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
+    from fredsim.memory import in_bytes
     from fredsim.plan import expand, open_source
-    from fredsim.printing import byte_size, duration, print_table
+    from fredsim.printing import duration, print_table
 
     planned = expand(open_source(file), overrides or [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -124,7 +125,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for run in forecast(planned.runs, data_root):
             found.append(run)
-            sizes = (byte_size(size) for size in (run.memory, run.pushed, run.fetched))
+            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
     print_table(table)

@@ -7,10 +7,14 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fredsim
+from fredsim.errors import ConfigError
+from fredsim.results import Result
 from tests.bad_inputs import claiming
 
 Refused = Callable[..., None]
@@ -53,9 +57,6 @@ server: {name: asgd, lr: 0.1}
 
 
 def test_merge_keys(small_yaml: Path, command: Command, refused: Refused) -> None:
-    merging = """\
-base: &base {count: 4, batch_size: 2}
-"""
     cases = """\
 cases:
 - clients: {<<: *clients, count: 3}
@@ -70,7 +71,6 @@ cases:
     assert "clients: {count: 7, batch_size: 5, sampling: iid, local_steps: 1}" in output
     small_yaml.write_text(BASE.replace("batch_size: 2", "batch_size: -2") + cases, encoding="utf-8")
     refused("show", small_yaml, says=("small.yaml:5: clients.batch_size: is -2",))  # where it is written
-    del merging
 
 
 DEEP = "seed:\n" + "".join(f"{' ' * depth}a:\n" for depth in range(1, 90))
@@ -241,3 +241,30 @@ def test_an_npz_of_more_classes_than_memory(small_yaml: Path, refused: Refused) 
     np.savez("wide.npz", x_train=part["x"], y_train=part["y"], x_test=part["x"], y_test=part["y"])
     says = ("model.hidden is []; 314,573,848,576 parameters, of 300,000 inputs and 1,048,576 classes, take 5.03 TB",)
     refused("run", small_yaml, "data.name=npz:wide.npz", "model.hidden=[]", "clients.batch_size=1", says=says)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({1: 2}, "experiment: key 1 must be a string"),
+        ({"seed": {3}}, "experiment: seed is a set; use numbers, strings, lists or mappings"),
+        ({"data": {"name": b"digits"}}, "experiment: data.name is a bytes; use numbers"),
+        ({"model": {"hidden": [np.int64(3)]}}, "experiment: model.hidden.0 is a int64; use numbers"),
+        ({"name": "a\0"}, r"experiment: name is 'a\\x00'; it must not hold the character"),
+    ],
+)
+def test_dicts(changes: dict[Any, Any], says: str, digits_experiment: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        fredsim.run(digits_experiment | changes, out=tmp_path / "out")
+    around: list[Any] = []
+    around.append(around)
+    with pytest.raises(ConfigError, match=r"experiment: model.hidden.0… is nested more than 50 levels deep"):
+        fredsim.run(digits_experiment | {"model": {"hidden": around}}, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dict_of_numpys_floats_and_tuples(simulate: Callable[..., Result]) -> None:
+    plain = simulate({"server": {"name": "asgd", "lr": 0.1}, "model": {"hidden": [3]}})
+    other = simulate({"server": {"name": "asgd", "lr": np.float64(0.1)}, "model": {"hidden": (3,)}})
+    assert other.config == plain.config
+    assert other.summary["digest"] == plain.summary["digest"]
