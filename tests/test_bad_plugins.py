@@ -473,9 +473,9 @@ def test_a_dispatcher_of_clients_that_are_held(name: str, says: str, faulty: Pat
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, ("dispatcher.order.csv: cannot read order.csv: No such file",)),
-        (b"", ("dispatcher.order.column: order.csv has no column 'client' (columns: none)",)),
-        (b"who\n0\n", ("dispatcher.order.column: order.csv has no column 'client' (columns: who)",)),
+        (None, ("dispatcher.order: cannot read order.csv: No such file",)),
+        (b"", ("dispatcher.order: order.csv has no column 'client' (columns: none)",)),
+        (b"who\n0\n", ("dispatcher.order: order.csv has no column 'client' (columns: who)",)),
         (b"client\n0\nx\n", ("order.csv:3: client is 'x'; it must be a client id, an integer",)),
         (b"n,client\n0,1\n1\n", ("order.csv:3: client is None; it must be a client id, an integer",)),
         (b"client\n", ("order.csv: column 'client' is empty; name clients",)),
