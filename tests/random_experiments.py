@@ -1,0 +1,164 @@
+"""Random experiments: experiment i is always the same, and valid.
+
+Servers, dispatchers, gates, compressors and schedules are those that there are, their hyper-parameters drawn from what
+their models say of each; so what is added takes part without a line here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fredsim.errors import ConfigError
+from fredsim.registry import KNOWN
+from fredsim.resolution import resolve
+from fredsim.servers.schedules import SCHEDULES
+
+__all__ = ["WITHOUT_ONE", "experiment"]
+
+#: Schedules of a rate too large for float32 are as good as any other that diverges.
+RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
+#: Kinds that KNOWN does not hold.
+WITHOUT_ONE = {"always"}
+
+
+def experiment(number: int) -> dict[str, Any]:
+    """Return experiment `number` as plain data."""
+    for attempt in range(100):
+        rng = random.Random(f"{number}, {attempt}")
+        data = _experiment(rng)
+        try:
+            resolve(data)
+        except ConfigError:  # two things that do not go together: another draw
+            continue
+        return data
+    raise AssertionError(f"experiment {number}: no valid one in 100 draws")
+
+
+def _experiment(rng: random.Random) -> dict[str, Any]:
+    clients = rng.choice([1, 2, 3, 5, 8, 9])
+    server = _plugin(rng, "server")
+    data: dict[str, Any] = {
+        "name": "random",
+        "seed": rng.randrange(2**32),
+        "data": {"name": "digits", "train": rng.choice([50, 97, 300]), "validation": rng.choice([0, 1, 40])},
+        "model": {"hidden": _hidden(rng), "init": _init(rng)},
+        "clients": {
+            "count": clients,
+            "batch_size": rng.choice([1, 1, 2, 3, 4, 5, 8, 9, 17, 40]),
+            "sampling": rng.choice(["sequential", "iid", "shuffled"]),
+            "local_steps": rng.choice([1, 1, 1, 1, 2, 3]),
+        },
+        "dispatcher": _dispatcher(rng, clients),
+        "server": server,
+        "evaluation": {"every": rng.randint(1, 30), "unit": rng.choice(["iterations", "iterations", "updates"])},
+        "iterations": rng.randint(20, 80),
+    }
+    if rng.random() < 0.2:
+        data["compress"] = _plugin(rng, "compressor")
+    if rng.random() < 0.15:
+        data["average"] = {"name": "window", "min_window": 3, "max_window": 9, "rate": rng.choice([0.1, 1.0])}
+    if rng.random() < 0.15:
+        data["probe"] = {"every": rng.randint(1, 20)}
+    return data
+
+
+def _hidden(rng: random.Random) -> list[int]:
+    return [rng.choice([1, 3, 7, 12, 16, 17, 33]) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]))]
+
+
+def _init(rng: random.Random) -> Any:
+    std = {"name": "normal", "std": rng.choice([0.01, 1.0, 1e6, 1e18, 1e30])}
+    return rng.choice(["he", "he", "glorot", "normal", "zeros", std])
+
+
+def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
+    name = rng.choice([*KNOWN["dispatcher"]])
+    hyper: dict[str, Any] = {}
+    if name == "weighted":
+        hyper["weights"] = [rng.choice([0.01, 1.0, 3.5]) for _ in range(rng.randint(1, clients))]
+        hyper["on_chosen"] = rng.choice([None, {"factor": rng.choice([0.0, 0.5, 4.0]), "recover_after": 3}])
+    elif name == "scripted":
+        hyper["order"] = [*range(clients), *(rng.randrange(clients) for _ in range(rng.randint(0, 9)))]
+    chosen: dict[str, Any] = {"name": name, **hyper, "wait": rng.random() < 0.8}
+    for key in ("push", "fetch"):
+        if rng.random() < 0.3:
+            chosen[key] = {gate["name"]: _but_name(gate)} if (gate := _plugin(rng, "gate")) else "always"
+    if "push" in chosen:
+        chosen["dropped_push"] = rng.choice(["reapply", "skip", "accumulate", "average"])
+    if "fetch" in chosen:
+        chosen["replica"], chosen["fred_timestamps"] = rng.random() < 0.3, rng.random() < 0.2
+    return chosen
+
+
+def _but_name(plugin: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plugin.items() if key != "name"}
+
+
+def _plugin(rng: random.Random, kind: Any) -> dict[str, Any]:
+    """Return a name of this kind with hyper-parameters."""
+    name = rng.choice([name for name in KNOWN[kind] if name not in WITHOUT_ONE])
+    found: Any = KNOWN[kind][name]
+    return {"name": name} | hyper_parameters(rng, found.Hyper)
+
+
+def hyper_parameters(rng: random.Random, model: type[BaseModel]) -> dict[str, Any]:
+    """Return values of the fields of a model: those required, and half of the others."""
+    chosen: dict[str, Any] = {}
+    for name, info in model.model_fields.items():
+        if name == "lr":
+            chosen[name] = _rate(rng)
+        elif info.is_required() or rng.random() < 0.5:
+            chosen[name] = _value(rng, name, info.annotation, info.metadata)
+    if "lr" in chosen and chosen.get("inner") is not None:
+        del chosen["lr"]
+    return chosen
+
+
+def _rate(rng: random.Random) -> Any:
+    """Return a learning rate: a number, or a schedule."""
+    if rng.random() < 0.8:
+        return rng.choice(RATES)
+    name = rng.choice([*SCHEDULES])
+    schedule: Any = SCHEDULES[name]
+    chosen = hyper_parameters(rng, schedule)
+    return chosen | {"name": name, "base": rng.choice(RATES)}
+
+
+def _value(rng: random.Random, name: str, annotation: Any, metadata: Sequence[Any]) -> Any:
+    """Return a value that a field may have."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if name == "inner":
+        return rng.choice([None, _plugin(rng, "server")])
+    if origin is Annotated:
+        inner = [x for part in parts[1:] for x in (part.metadata if isinstance(part, FieldInfo) else [part])]
+        return _value(rng, name, parts[0], inner)
+    if origin in {Union, UnionType}:
+        return _value(rng, name, rng.choice(parts), metadata)
+    if origin is Literal:
+        return rng.choice(parts)
+    if annotation is NoneType:
+        return None
+    if annotation is bool:
+        return rng.random() < 0.5
+    if annotation in {int, float}:
+        return _number(rng, annotation, metadata)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return hyper_parameters(rng, annotation)
+    raise AssertionError(f"no values of {name}: {annotation}")
+
+
+def _number(rng: random.Random, kind: type, metadata: Sequence[Any]) -> Any:
+    """Return a number within the bounds that a field states, often near one of them."""
+    bounds = {key: getattr(item, key) for item in metadata for key in ("ge", "gt", "le", "lt") if hasattr(item, key)}
+    low, high = bounds.get("ge", bounds.get("gt", -10)), bounds.get("le", bounds.get("lt", 1e3))
+    if kind is int:
+        return rng.randint(int(low) + ("gt" in bounds), min(int(low) + 8, int(high)))
+    if high <= 1:
+        return rng.choice([low if "ge" in bounds else low + 1e-6, 0.1 * high, 0.5 * high, 0.9 * high, 0.999 * high])
+    return rng.choice([low if "ge" in bounds else low + 1e-6, low + 0.01, low + 1.0, low + 5.0, low + 40.0])

@@ -1,0 +1,106 @@
+"""Random experiments leave the same bytes on every backend, path, number of threads and window.
+
+A few dozen here; `--slow` tries a thousand, or as many as FREDSIM_EXPERIMENTS says (BEGIN:END for some of them).
+"""
+
+import os
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fredsim
+from fredsim.errors import FredsimError
+from fredsim.registry import KNOWN
+from fredsim.results import Result
+from tests.random_experiments import WITHOUT_ONE, experiment
+
+FEW = 24
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
+#: What a path lets take its place: all of them give the same bytes.
+PATHS = {"hand": ("fused", "snapshots"), "fused": ("snapshots",), "snapshots": ("snapshots",)}
+
+
+def left_behind(data: dict[str, Any], way: dict[str, Any]) -> tuple[dict[str, bytes], str, str]:
+    """Run an experiment; return the files that it leaves, how it ended, and its path."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result = fredsim.run(data | way, out=Path(folder) / "run")
+        except FredsimError as error:
+            return {}, f"{type(error).__name__}: {error}", ""
+        assert isinstance(result, Result)
+        files = {name: path.read_bytes() for name in FILES if (path := result.folder / name).is_file()}
+        summary = result.summary
+        return files, f"{summary['status']} {summary['iterations']} {summary['test_error']}", summary["path"]
+
+
+def ways(rng: random.Random, path: str, count: int) -> list[dict[str, Any]]:
+    """Return ways to compute a run that auto gives this path."""
+    drawn = [
+        {
+            "path": rng.choice(PATHS.get(path, ("auto",))),
+            "threads": rng.choice([1, 2, 3]),
+            "window": rng.choice([None, 1, 2, 5]),
+            "memory": rng.choice([None, None, 2**24]),
+        }
+        for _ in range(count)
+    ]
+    return [{key: value for key, value in way.items() if value is not None} for way in drawn]
+
+
+def compare(number: int, count: int, *, device: bool = False) -> str:
+    """Compare an experiment's runs with the oracle's; return how it ended."""
+    data, rng = experiment(number), random.Random(number)
+    with np.errstate(all="ignore"):
+        reference = left_behind(data, {"backend": "numpy"})
+        fastest = left_behind(data, {"backend": "numba", "threads": rng.choice([1, 2])})
+        others = ways(rng, fastest[2], count)
+        if device:
+            others.append({"backend": "cuda"})
+        for way, found in [({}, fastest), *((way, left_behind(data, {"backend": "numba"} | way)) for way in others)]:
+            assert found[1] == reference[1], (number, way)
+            for name, content in reference[0].items():
+                assert found[0][name] == content, (number, way, name)
+    return reference[1].partition(" ")[0]
+
+
+@pytest.mark.parametrize("number", range(FEW))
+def test_a_few(number: int) -> None:
+    compare(number, 2)
+
+
+def test_what_the_few_are_of() -> None:
+    """A thousand draws hold every name that there is, and end in every way."""
+    seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor")}
+    for number in range(400):
+        data = experiment(number)
+        seen["server"].add(data["server"]["name"])
+        seen["dispatcher"].add(data["dispatcher"]["name"])
+        seen["compressor"] |= {data["compress"]["name"]} if "compress" in data else set()
+        for key in ("push", "fetch"):
+            seen["gate"] |= set(data["dispatcher"].get(key, {}))
+    for kind, names in seen.items():
+        assert names == set(KNOWN[kind]) - WITHOUT_ONE, kind  # type: ignore[index]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_thousand(capsys: pytest.CaptureFixture[str]) -> None:
+    """On every backend that there is: the device's kernels run in the interpreter where PyTorch and Triton are."""
+    begin, _, end = os.environ.get("FREDSIM_EXPERIMENTS", "0:1000").rpartition(":")
+    try:
+        import triton  # noqa: F401
+
+        device = True
+    except ImportError:
+        device = False
+    ended: Counter[str] = Counter()
+    for number in range(int(begin or 0), int(end)):
+        ended[compare(number, 6, device=device and number % 10 == 0)] += 1
+    with capsys.disabled():
+        print(f"\n{sum(ended.values())} random experiments: {dict(ended)}")  # noqa: T201
+    assert ended["finished"] > ended["diverged"] > 0 or sum(ended.values()) < 50
