@@ -50,6 +50,7 @@ def verify(
 
 def changes(result: Result) -> list[str]:
     """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
+    look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     found = changed(result.summary.get("code", {}), own_code(resolve(config.data, config).plain()))
     if result.summary.get("config") not in (None, config_digest(config.data)):
