@@ -7,6 +7,7 @@ tensor; in YAML: push: {"mymodule:MyGate": {...}}.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -95,6 +96,7 @@ class Every(Gate):
         """`k`."""
 
         k: PositiveInt
+        """Of a client's copies every k-th passes."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start counting."""
@@ -112,7 +114,8 @@ class Every(Gate):
 class BandwidthAware(Gate):
     """A copy passes iff r < 1/(1 + c/(v̄ + ε)), by the model's v̄ or each tensor by its own.
 
-    Odena 2016, arXiv:1601.04033, eq 9; per tensor is its future work.
+    Odena 2016, arXiv:1601.04033, eq 9; per tensor is its future work. Where v̄ is infinite all passes, where it is NaN
+    nothing does.
     """
 
     idea = "pass with probability 1/(1 + c/(v + eps)), v the mean deviation of the gradients"
@@ -122,8 +125,11 @@ class BandwidthAware(Gate):
         """`c` 0 lets everything pass; `per` tensor is the paper's future work."""
 
         c: NonNegative
+        """How much is held back; 0 lets everything pass."""
         eps: Positive = 1e-4
+        """ε, added to v̄."""
         per: Literal["model", "tensor"] = "model"
+        """One draw for a whole copy, or one a tensor by its own v̄."""
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
         """Draw; a tensor's draw is the element of its number."""
@@ -159,6 +165,9 @@ class Budget(Gate):
     Tensor t passes with probability min(1, s·(v̄_t + ε) ÷ its bytes), s such that B bytes are spent: a tensor whose
     share exceeds it passes always, and the others share what it leaves. The future work of Odena 2016; ε, as in its
     eq 9, is what lets a tensor pass whose deviation is still 0.
+
+    Tensors of infinite v̄ share all bytes, the same for each; the others share what these leave. A tensor whose v̄ is
+    NaN, or whose v̄ + ε is not above 0, never passes.
     """
 
     idea = "so many bytes an iteration, shared among tensors in proportion to their deviation"
@@ -169,7 +178,9 @@ class Budget(Gate):
         """`bytes` an iteration; `eps` is added to each tensor's deviation."""
 
         bytes: Positive
+        """The bytes to spend an iteration, on average."""
         eps: Positive = 1e-4
+        """ε, added to each tensor's v̄."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Note what each tensor takes."""
@@ -178,18 +189,28 @@ class Budget(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> Sequence[bool]:
         """Draw for each tensor."""
-        means, sizes = [v + self.hyper.eps for v in statistics.means()], self._tensors
-        left, total, always = float(self.hyper.bytes), sum(means), set()
-        for number in sorted(range(len(sizes)), key=lambda number: sizes[number] / means[number]):
-            if left * means[number] < total * sizes[number]:
+        weights = {number: v + self.hyper.eps for number, v in enumerate(statistics.means())}
+        infinite = {number: 1.0 for number, weight in weights.items() if weight == math.inf}
+        finite = {number: weight for number, weight in weights.items() if 0 < weight < math.inf}
+        some, left = self._share(float(self.hyper.bytes), infinite, step, client)
+        others, _ = self._share(left, finite, step, client)
+        return [number in some or number in others for number in weights]
+
+    def _share(self, left: float, weights: dict[int, float], step: int, client: int) -> tuple[set[int], float]:
+        """Draw for these tensors, which share so many bytes; return which pass, and the bytes that they leave."""
+        sizes, total, passing = self._tensors, sum(weights.values()), set[int]()
+        for number in sorted(weights, key=lambda number: sizes[number] / weights[number]):
+            if left * weights[number] < total * sizes[number]:
                 break
-            always.add(number)
+            passing.add(number)
             left -= sizes[number]
-            total -= means[number]
-        return [
-            number in always or self.uniform(number, step, client) * total * size < left * v
-            for number, (v, size) in enumerate(zip(means, sizes, strict=True))
-        ]
+            total -= weights[number]
+        else:
+            return passing, left
+        for number, weight in weights.items():
+            if number not in passing and self.uniform(number, step, client) * total * sizes[number] < left * weight:
+                passing.add(number)
+        return passing, 0.0
 
 
 GATES: dict[str, type[Gate]] = {

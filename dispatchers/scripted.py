@@ -24,7 +24,9 @@ class Column(HyperParameters):
     """A column of a CSV file with a header line; the path is relative to the current folder."""
 
     csv: Printable
+    """The CSV file, from the current folder."""
     column: Printable = "client"
+    """The column that holds client ids."""
 
 
 class Scripted(Dispatcher):
@@ -36,6 +38,7 @@ class Scripted(Dispatcher):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
 
         order: Annotated[list[int], Field(min_length=1, max_length=LONGEST)] | Column
+        """Client ids in the order of arrival, repeated, or a column of a CSV file."""
 
         @field_validator("order")
         @classmethod

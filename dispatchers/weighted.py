@@ -7,7 +7,7 @@ becomes an integer of 20 bits, so that sums are exact and show no history.
 from __future__ import annotations
 
 from collections import deque
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -27,7 +27,9 @@ class OnChosen(HyperParameters):
     """After being chosen a client has `factor` times its weight for the next `recover_after` arrivals."""
 
     factor: Annotated[float, Field(ge=0, le=2**16, allow_inf_nan=False)]  # of 20 bits and 10⁷ clients sums fit 64 bits
+    """What its weight is multiplied by."""
     recover_after: PositiveInt
+    """The arrivals after which the weight is as before."""
 
 
 class Weighted(Dispatcher):
@@ -39,7 +41,14 @@ class Weighted(Dispatcher):
         """`weights`: one positive number a client, repeated from the start where there are fewer than clients."""
 
         weights: list[Positive] = Field(min_length=1)
+        """A weight a client, repeated from the start where there are fewer."""
         on_chosen: OnChosen | None = None
+        """What becomes of a client's weight when it is chosen; null leaves it."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Say that weights stay."""
+            del clients
+            return {"on_chosen": "weights stay"}
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over. Raises ConfigError where there are more weights than clients."""

@@ -15,6 +15,7 @@ from fredsim.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Limits, Shelf
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
-    "MARGIN",
     "Backend",
     "Engine",
     "FusedEngine",
@@ -34,8 +34,10 @@ __all__ = [
     "Part",
     "QueueMachine",
     "QueueingEngine",
+    "RoomyOperations",
     "found_backend",
     "make_engine",
+    "make_operations",
 ]
 
 Array = NDArray[np.float32]
@@ -48,11 +50,20 @@ BACKENDS: dict[Backend, str] = {
     "auto": "cuda where there is a device, else numba",
 }
 
-#: Floats that must be readable behind the parameters that an engine is given: a kernel loads whole vectors.
-MARGIN = 16
+
+class RoomyOperations(Operations, Protocol):
+    """The operations of servers on one backend, and room for what clients hold."""
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for arrays (size,) of what clients hold. Raises ConfigError for limits that it cannot keep to."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
 
 
-class Engine(Operations, Protocol):
+class Engine(RoomyOperations, Protocol):
     """Gradients, evaluation and the operations of servers on one backend."""
 
     threads: int
@@ -72,16 +83,8 @@ class Engine(Operations, Protocol):
         """
         ...
 
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for arrays (size,) of what clients hold. Raises ConfigError for limits that it cannot keep to."""
-        ...
-
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples."""
-        ...
-
-    def close(self) -> None:
-        """End the threads."""
         ...
 
 
@@ -189,7 +192,18 @@ class NativeEngine(Engine, Protocol):
         ...
 
 
-class NumpyEngine(NumpyOperations):
+class RoomyNumpyOperations(NumpyOperations):
+    """The oracle's operations, and room for what clients hold."""
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(size, MARGIN, limits)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class NumpyEngine(RoomyNumpyOperations):
     """The oracle."""
 
     threads = 1
@@ -224,13 +238,6 @@ class NumpyEngine(NumpyOperations):
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
         return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
 
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for what clients hold."""
-        return Shelf(size, MARGIN, limits)
-
-    def close(self) -> None:
-        """Do nothing: there are no threads."""
-
 
 def found_backend(backend: Backend) -> Backend:
     """Return the backend that `auto` comes to on this machine, or the one that is named."""
@@ -254,9 +261,7 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
     if not isinstance(model, Mlp):
         from fredsim.native.engine import TorchEngine
 
-        nothing = Split(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))
-        operations = make_engine(backend, Mlp((1, 1)), Dataset(nothing, nothing, nothing, classes=1), mu=1, threads=1)
-        return TorchEngine(model, dataset, mu, threads, operations)
+        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
     if backend == "numpy":
         return NumpyEngine(model, dataset)
     if backend == "cuda":
@@ -266,3 +271,16 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
     from fredsim.kernels.engine import NumbaEngine
 
     return NumbaEngine(model, dataset, mu, threads)
+
+
+def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
+    """Return what a backend computes beside gradients; see `make_engine`."""
+    if backend == "numpy":
+        return RoomyNumpyOperations()
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaOperations
+
+        return CudaOperations()
+    from fredsim.kernels.operations import NumbaOperations
+
+    return NumbaOperations(threads)

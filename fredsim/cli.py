@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,17 +54,22 @@ By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
-class What(StrEnum):
-    """What `fredsim list` can list."""
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
 
-    servers = "servers"
-    dispatchers = "dispatchers"
-    gates = "gates"
-    compressors = "compressors"
-    schedules = "schedules"
-    models = "models"
-    datasets = "datasets"
-    experiments = "experiments"
+        typer.echo(f"fredsim {version('fredsim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _fredsim(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+    del version
 
 
 @app.command()
@@ -98,6 +102,7 @@ def run(
 @app.command()
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
+    from fredsim.described import with_meanings
     from fredsim.document import dump_yaml
     from fredsim.plan import expand, open_source
 
@@ -105,7 +110,7 @@ def show(file: File, overrides: Overrides = None) -> None:
     for number, planned in enumerate(plan.runs):
         if plan.is_sweep:
             typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
-        typer.echo(dump_yaml(planned.experiment.plain()), nl=False)
+        typer.echo(with_meanings(dump_yaml(planned.experiment.plain()), planned.experiment), nl=False)
 
 
 @app.command()
@@ -147,12 +152,14 @@ def verify(
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
     from fredsim.progress import make_show
-    from fredsim.verify import results_of
+    from fredsim.verify import changes, results_of
     from fredsim.verify import verify as run_again
 
     different = False
     for result in results_of(folder):
         root = str(data_root) if data_root else None
+        for change in changes(result):
+            typer.echo(f"warning: {result.folder}: {change}", err=True)
         with make_show(Console(stderr=True)) as show:
             found = run_again(result, root=root, backend=backend, observer=show.run())
         different |= found is not None
@@ -163,7 +170,8 @@ def verify(
 @app.command()
 def compare(one: Path, other: Path) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
-    from fredsim.verify import difference, results_of
+    from fredsim.verify import compare as compared
+    from fredsim.verify import results_of
 
     left, right = results_of(one), results_of(other)
     if len(left) != len(right):
@@ -171,7 +179,7 @@ def compare(one: Path, other: Path) -> None:
         raise typer.Exit(1)
     different = False
     for a, b in zip(left, right, strict=True):
-        found = difference(a, b)
+        found = compared(a, b)
         different |= found is not None
         typer.echo(f"{a.folder} and {b.folder}: {'same bits' if found is None else f'different: {found}'}")
     raise typer.Exit(int(different))
@@ -290,11 +298,19 @@ def reproduce_(
 
 
 @app.command("list")
-def list_(what: Annotated[What | None, typer.Argument(help="One kind only.")] = None) -> None:
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, with all that it takes.")
+    ] = None,
+) -> None:
     """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
+    from fredsim.described import describe
     from fredsim.listing import LISTINGS
 
-    for kind in [what] if what else What:
+    if what is not None and what not in LISTINGS:
+        typer.echo(describe(what))
+        return
+    for kind in [what] if what else LISTINGS:
         if not what:
             typer.echo(f"{kind}:")
         for name, lines in LISTINGS[kind]():

@@ -12,7 +12,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.backends import MARGIN, Engine
+from fredsim.backends import Engine
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
 from fredsim.shelf import Shelf
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
-from fredsim.execution import claim
+from fredsim.folders import claim, kept, put, writing
+from fredsim.lookup import folders
 from fredsim.observer import Observer, Show
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of the cluster, which lives on."""
+        """Let go of the cluster, which lives on; runs under way are cancelled, and stop after the events at hand."""
         self._client.close()
 
     def run(
@@ -99,8 +100,6 @@ class Cluster:
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
                 "--resume goes on with the rest"
             ) from None
-        finally:
-            crew.cancel()
 
     def workers(self) -> list[str]:
         """Return the addresses of the workers that are there and say which fredsim they have. Raises OSError."""
@@ -140,7 +139,7 @@ class Crew:
         self._lost: Counter[int] = Counter()
         self._observers: dict[int, Observer] = {}  # of the runs under way
         self._watching = threading.Lock()  # events come in by a thread of the client's
-        self._topic = f"fredsim-{uuid4().hex}"
+        self._topic = f"fredsim-{uuid4().hex}"  # until the client is closed
         client.subscribe_topic(self._topic, self._told)
 
     @property
@@ -160,11 +159,6 @@ class Crew:
             if worker not in self._doing and self._left:
                 self._doing[worker] = self._give(worker, self._left.popleft())
 
-    def cancel(self) -> None:
-        """Let the runs under way stop after the events at hand."""
-        self._client.cancel([future for _, future in self._doing.values()])
-        self._client.unsubscribe_topic(self._topic)
-
     def _give(self, worker: str, task: Task) -> tuple[Task, Any]:
         from fredsim.cluster_worker import do
 
@@ -172,7 +166,7 @@ class Crew:
             if task.number not in self._observers:
                 self._observers[task.number] = self._show.run()
         key = f"{task.folder.name}-{uuid4().hex}"
-        arguments = task.experiment, task.label, task.number, self._topic
+        arguments = task.experiment, task.label, task.code, task.number, self._topic, folders()
         return task, self._client.submit(do, *arguments, key=key, workers=[worker], allow_other_workers=False)
 
     def _take(self, worker: str, task: Task, future: Any) -> bool:
@@ -220,12 +214,9 @@ class Crew:
 
 def write_run(task: Task, files: Mapping[str, bytes]) -> None:
     """Write the files of a run into its folder, summary.json last. Raises OutputError."""
-    claim(task.folder, "config.yaml", files["config.yaml"].decode())
-    try:
-        (task.folder / "summary.json").unlink(missing_ok=True)
-        for name, content in files.items():
-            (task.folder / f"{name}.part").write_bytes(content)
-        for name in sorted(files, key="summary.json".__eq__):
-            (task.folder / f"{name}.part").replace(task.folder / name)
-    except OSError as error:
-        raise OutputError(f"{task.folder}: cannot be written ({error.strerror or error})") from None
+    with kept(task.folder):
+        claim(task.folder, "config.yaml", files["config.yaml"].decode(), task.experiment.digest)
+        with writing(task.folder):
+            (task.folder / "summary.json").unlink(missing_ok=True)
+            for name in sorted(files, key="summary.json".__eq__):
+                put(task.folder / name, files[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distributed import get_worker
@@ -12,6 +13,7 @@ from distributed import get_worker
 from fredsim.errors import FredsimError
 from fredsim.execution import execute
 from fredsim.experiment import Experiment
+from fredsim.lookup import look_in
 from fredsim.worker import Teller
 
 __all__ = ["do"]
@@ -20,11 +22,14 @@ TURN = threading.Lock()  # PyTorch's settings belong to the process: two sweeps 
 TELL_SECONDS = 0.5  # how far a run is, is said no more often
 
 
-def do(experiment: Experiment, label: str, number: int, topic: str) -> dict[str, bytes] | FredsimError:
+def do(
+    experiment: Experiment, label: str, code: Mapping[str, str], number: int, topic: str, folders: Sequence[Path]
+) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
-    What happens is told as events of the topic, each with the run's number. The run stops after the events at hand when
-    its task is no longer wanted: cancelled, or of a client that has gone.
+    A user's modules are looked up in `folders`, too, where this machine has them. What happens is told as events of the
+    topic, each with the run's number. The run stops after the events at hand when its task is no longer wanted:
+    cancelled, or of a client that has gone.
     """
     worker = get_worker()
     key = worker.get_current_task()
@@ -38,10 +43,11 @@ def do(experiment: Experiment, label: str, number: int, topic: str) -> dict[str,
 
     with TURN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
+        look_in(*folders)
         try:
             execute(
                 experiment, folder, observer=Teller(tell, TELL_SECONDS), stop=unwanted, label=label,
-                share=worker.state.nthreads,
+                share=worker.state.nthreads, code=code,
             )  # fmt: skip
         except FredsimError as error:
             return error

@@ -1,4 +1,4 @@
-"""One face for every gate and compressor; a user's mistakes are caught as in fredsim.adapters."""
+"""One face for every dispatcher, gate and compressor; a user's mistakes are caught as in fredsim.adapters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.adapters import Adapted
 from fredsim.compressors.base import Compressor
 from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
+from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.streams import Stream, Streams
 
-__all__ = ["AdaptedCompressor", "AdaptedGate"]
+__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate"]
 
 Array = NDArray[np.float32]
+
+
+class AdaptedDispatcher(Adapted):
+    """A dispatcher as the loop sees it."""
+
+    def __init__(self, dispatcher: Any, clients: int) -> None:
+        super().__init__(dispatcher)
+        self._clients = clients
+        self._held: set[int] = set()
+
+    def init(self, streams: Streams) -> None:
+        """Start the dispatcher."""
+        self.call("init", "", self._clients, streams)
+
+    def choose(self, step: int) -> int:
+        """Return the client that arrives at an iteration."""
+        where = self.where = f"iteration {step}"
+        client = self.call("choose", where, step)
+        if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
+            raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+        if client in self._held:
+            what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
+            raise self.broken(where, "choose", what)
+        return int(client)
+
+    def hold(self, client: int) -> None:
+        """Take a client out of the choice."""
+        self._held.add(client)
+        self.call("hold", f"client {client}, {self.where}", client)
+
+    def release(self, client: int) -> None:
+        """Put a client back."""
+        self._held.discard(client)
+        self.call("release", f"client {client}, {self.where}", client)
+
+    def order(self, count: int) -> NDArray[np.int64]:
+        """Return the clients of the first `count` iterations, where none is ever held."""
+        # One that is derived from ours may choose otherwise.
+        if type(self._inner).__module__.startswith("fredsim.dispatchers."):
+            order: NDArray[np.int64] = self._inner.order(count)
+            return order
+        return np.array([self.choose(step) for step in range(count)], np.int64)
 
 
 class AdaptedGate(Adapted):
@@ -32,7 +74,7 @@ class AdaptedGate(Adapted):
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start the gate."""
         self._tensors = len(tensors)
-        self._call("init", "", clients, tensors, streams, stream)
+        self.call("init", "", clients, tensors, streams, stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
@@ -48,13 +90,13 @@ class AdaptedGate(Adapted):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""
         where = f"client {client}, iteration {step}"
-        passes = self._call("passes", where, step, client, statistics)
+        passes = self.call("passes", where, step, client, statistics)
         if isinstance(passes, bool | np.bool_):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
-            raise self._broken(where, "passes", what)
+            raise self.broken(where, "passes", what)
         return [bool(part) for part in mask]
 
 
@@ -64,7 +106,7 @@ class AdaptedCompressor(Adapted):
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start the compressor."""
         self._size = layout.size
-        self._call("init", "", layout, streams)
+        self.call("init", "", layout, streams)
 
     def use(self, operations: Operations) -> None:
         """Let a compressor of ours compute by these."""
@@ -76,11 +118,11 @@ class AdaptedCompressor(Adapted):
         where = f"client {client}, iteration {step}"
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)
-        result = self._call("compress", where, push, client, step)
+        result = self.call("compress", where, push, client, step)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self._broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+            raise self.broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, where, "what compress returns")
         if not isinstance(size, int | np.integer) or size <= 0:
-            raise self._broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+            raise self.broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
         return decoded, int(size)

@@ -6,88 +6,40 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from fredsim import notices
 from fredsim.backends import Backend, Engine, NativeEngine, found_backend, make_engine
 from fredsim.document import dump_yaml, read_document
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Experiment
+from fredsim.folders import claim, kept, put, writing
 from fredsim.foreseen import make_simulation
 from fredsim.memory import short_of_memory
-from fredsim.nodes import parse_yaml
+from fredsim.notices import telling
 from fredsim.observer import Observer, Silent
+from fredsim.own_code import another_version, own_code
 from fredsim.prepared import Prepared, prepare
 from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
-from fredsim.recorder import METRICS, Recorder, Row, write_histogram
+from fredsim.recorder import Recorder, Row, histogram_text
 from fredsim.registry import build
-from fredsim.resolution import resolve
-from fredsim.results import Result
+from fredsim.results import config_digest
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
 from fredsim.shelf import Limits
 from fredsim.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation, evaluate
 from fredsim.streams import Streams
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["claim", "execute", "finished"]
-
-
-#: What is drawn of runs and beside them changes no run: it may be another when a sweep goes on.
-BESIDE = {"published": None, "figures": None}
-
-
-def claim(folder: Path, name: str, content: str) -> None:
-    """Make `folder` ours by writing `content` to its file `name`.
-
-    Raises OutputError where the folder holds anything that is not of the same experiment.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        present, arriving = folder / name, folder / f"{name}.part"
-        if present.is_file():
-            if not _same_bits(present, content):
-                raise OutputError(
-                    f"{folder} already holds another experiment; choose another folder by --out, or remove it"
-                )
-        elif any(path != arriving for path in folder.iterdir()):
-            raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
-        arriving.write_text(content, encoding="utf-8")
-        arriving.replace(present)  # whole, or not at all, whenever it is killed
-    except OSError as error:
-        what = f"cannot be written ({error.strerror or error})"
-        raise OutputError(f"{folder}: {what}; choose another folder by --out") from None
-
-
-def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments give the same bits; two sweeps, whether they say the same of their runs."""
-    try:
-        before, now = read_document(present).data, parse_yaml(content, str(present))
-        if present.name != "config.yaml":
-            return bool(before | BESIDE == now | BESIDE)
-        return resolve(before).digest == resolve(now).digest
-    except ConfigError:
-        return False
-
-
-def finished(folder: Path, experiment: Experiment) -> bool:
-    """Return whether the folder holds this experiment's finished or diverged run."""
-    try:
-        summary = Result(folder).summary
-    except OutputError:
-        return False
-    return summary.get("experiment") == experiment.digest and summary.get("status") in {"finished", "diverged"}
+__all__ = ["execute"]
 
 
 @short_of_memory()
@@ -102,43 +54,65 @@ def execute(
     heading: str = "",
     until: int | None = None,
     share: int | None = None,
+    code: Mapping[str, str] | None = None,
 ) -> None:
     """Run one experiment into its folder.
 
     `heading`, lines of comment, stand above its configuration; `until` ends it after that many iterations, as an
-    interrupt would have; `share` is its number of threads where the experiment gives none.
+    interrupt would have; `share` is its number of threads where the experiment gives none; `code` what the user's
+    modules must be, by their digests.
     """
     observer = observer or Silent()
-    notices.compiling = observer.compiling
-    digest = experiment.digest
     prepared = prepare(experiment, root)
-    experiment, length = prepared.experiment, prepared.length
     backend, threads = found_backend(experiment.backend), experiment.threads or share
-    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, threads)
-    try:
+    size, length = experiment.clients.batch_size, prepared.length
+    with ExitStack() as opened:
+        opened.enter_context(telling(observer.compiling))
+        engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
+        opened.callback(engine.close)
         run_length = length if until is None else Length(until, None)
         simulate = _Simulate(prepared, backend, engine, folder, observer, stop, run_length)
-        claim(folder, "config.yaml", heading + dump_yaml(experiment.plain()))
-        # Anew, each under its name: a run that was killed may be writing to its own for a moment yet.
-        for name in ("summary.json", "metrics.csv", "probe.csv"):
-            (folder / name).unlink(missing_ok=True)
+        found = own_code(experiment.plain())
+        if code is not None and found != code:
+            raise another_version(code, found)
+        opened.enter_context(kept(folder))
+        config = heading + dump_yaml(prepared.experiment.plain())
+        claim(folder, "config.yaml", config, experiment.digest)
+        with writing(folder):
+            for name in ("summary.json", "metrics.csv", "probe.csv"):  # what there is from now on is of this run
+                (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = simulate()
         _, test_error = evaluate(engine, outcome.params, "test")
-    finally:
-        engine.close()
-    status = "interrupted" if until is not None and until < (length.iterations or until + 1) else outcome.status
-    last = recorder.rows[-1]
-    layout = prepared.model.layout
-    save_file(layout.split(np.ascontiguousarray(outcome.params)), folder / "params.safetensors")
+        early = until is not None and until < (length.iterations or until + 1)
+        summary = {
+            "name": experiment.name,
+            "status": "interrupted" if early else outcome.status,
+            **_results(outcome, recorder.rows[-1], test_error),
+            "experiment": experiment.digest,
+            "config": config_digest(read_document(folder / "config.yaml").data),
+            "code": found,
+            **_circumstances(backend, engine, outcome),
+        }
+        with writing(folder):
+            _write(folder, prepared, outcome, recorder)
+            put(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    observer.end(label or experiment.name, summary)
+
+
+def _write(folder: Path, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> None:
+    """Write what a run leaves behind, but for summary.json. Raises OSError."""
+    split = prepared.model.layout.split
+    put(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
-        save_file(layout.split(outcome.raw_params), folder / "params_raw.safetensors")
-    write_histogram(folder / "staleness.csv", recorder.histogram)
-    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
-    summary = {
-        "name": experiment.name,
-        "status": status,
+        put(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
+    put(folder / "staleness.csv", histogram_text(recorder.histogram))
+
+
+def _results(outcome: Outcome, last: Row, test_error: float) -> dict[str, Any]:
+    """Return what summary.json says of a run's numbers."""
+    return {
         "digest": last.digest,
         "iterations": outcome.iterations,
         "updates": last.timestamp,
@@ -155,7 +129,13 @@ def execute(
         "seconds_kernels": _finite(outcome.seconds_kernels),
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
-        "experiment": digest,
+    }
+
+
+def _circumstances(backend: Backend, engine: Engine, outcome: Outcome) -> dict[str, Any]:
+    """Return what summary.json says of how and where a run was computed."""
+    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
+    return {
         "backend": backend,
         "device": engine.device_name,
         "threads": engine.threads,
@@ -165,29 +145,28 @@ def execute(
         **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
     }
-    arriving = folder / "summary.json.part"
-    arriving.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    arriving.replace(folder / "summary.json")
-    observer.end(label or experiment.name, summary)
 
 
 class _LateFile:
-    """A text file that is written anew from `open` on."""
+    """A text file that is written anew from `with` on. Raises OutputError where it cannot be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __enter__(self) -> Self:
-        self._stream = self._path.open("w", newline="", encoding="utf-8")
+        with writing(self._path):
+            self._stream = self._path.open("w", newline="", encoding="utf-8")
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stream.close()
+        with writing(self._path):
+            self._stream.close()
 
     def write(self, text: str) -> None:
         """Write; a reader sees it at once."""
-        self._stream.write(text)
-        self._stream.flush()
+        with writing(self._path):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 class _Simulate:
@@ -231,7 +210,7 @@ class _Simulate:
         with ExitStack() as opened:
             for file in files:
                 opened.enter_context(file)
-            csv.writer(files[0], lineterminator="\n").writerow(METRICS)
+            csv.writer(files[0], lineterminator="\n").writerow(recorder.columns)
             return simulation.run(length), recorder
 
     def _make(
@@ -239,8 +218,9 @@ class _Simulate:
     ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher.init(experiment.clients.count, streams)
+        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
+        dispatcher.init(streams)
         server = build("server", experiment.server.name, experiment.server.hyper)
         if experiment.average is not None:
             server = WindowAverage(server, **experiment.average.hyper)
@@ -258,7 +238,7 @@ class _Simulate:
             writer.writerow(row.values())
             self._observer.row(row)
 
-        recorder = Recorder(on_row)
+        recorder = Recorder(on_row, test=experiment.evaluation.test)
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -269,11 +249,12 @@ class _Simulate:
             sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
             streams=streams,
             clients=experiment.clients.count,
-            length=length,
+            length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
             limits=Limits(experiment.window, self._memory(), self._folder),
             path=experiment.path,
             backend=self._backend,
             interval=self._interval(),
+            test=experiment.evaluation.test,
             recorder=recorder,
             progress=self._observer.advance,
             stop=stop,

@@ -26,8 +26,11 @@ class Data(HyperParameters):
 
     name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of an NPZ file's bytes: filled in where it is null, checked where it is not."""
     train: PositiveInt | None = None
+    """The first so many rows of the training part; null is the usual number."""
     validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    """The last so many rows of the training part; null is the usual number."""
 
 
 class Normal(HyperParameters):
@@ -35,6 +38,7 @@ class Normal(HyperParameters):
 
     name: Literal["normal"]
     std: NonNegative = 1.0
+    """The standard deviation."""
 
 
 class MlpChoice(HyperParameters):
@@ -42,7 +46,9 @@ class MlpChoice(HyperParameters):
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
+    """The widths of the hidden layers; [] is softmax regression."""
     init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
+    """How weights begin; biases begin at 0."""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -70,6 +76,7 @@ class TorchChoice(Plugin):
     """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
 
     device: Literal["cpu", "cuda"] = "cpu"
+    """Where PyTorch computes."""
 
 
 def _kind_of_model(value: Any) -> str:
@@ -109,10 +116,14 @@ class DispatcherChoice(Plugin):
 
 
 class Evaluation(HyperParameters):
-    """A row every so many iterations, updates or epochs; rows at 0 and at the end always."""
+    """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
+
+    `test`: rows have the loss and the error of the test rows, too.
+    """
 
     every: PositiveInt = 1000
     unit: Literal["iterations", "updates", "epochs"] = "iterations"
+    test: bool = False
 
 
 class Series(HyperParameters):
@@ -168,6 +179,8 @@ class Experiment(HyperParameters):
         for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
             if data[key] is None:
                 del data[key]
+        if not self.evaluation.test:  # configurations and digests from before there was such a key stay the same
+            del data["evaluation"]["test"]
         return data
 
     @property

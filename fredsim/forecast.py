@@ -17,6 +17,7 @@ from fredsim.models import Mlp
 from fredsim.paths import FORESEEN
 from fredsim.plan import PlannedRun
 from fredsim.prepared import Prepared, prepare
+from fredsim.protocol import own_settings
 from fredsim.registry import build
 from fredsim.results import Result
 from fredsim.servers.base import ElementwiseServer
@@ -76,7 +77,8 @@ def _kind(prepared: Prepared, share: int | None) -> str:
     kept = {key: value for key, value in plain.items() if key not in NO_MATTER}
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
-    kept["foreseen"] = (prepared.length.iterations or 0) <= FORESEEN  # which decides the path
+    kept["test"] = prepared.experiment.evaluation.test
+    kept["foreseen"] = prepared.length.events <= FORESEEN  # which decides the path
     return json.dumps([share, kept], sort_keys=True)
 
 
@@ -113,7 +115,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         own = len(server.per_client)
         arrays += len(server.rule.state) - own
     choice = experiment.dispatcher
-    gates = {"push": choice.push, "fetch": choice.fetch} | getattr(server, "gates", dict)()
+    gates = {"push": choice.push, "fetch": choice.fetch} | own_settings(server)
     own += gates["push"] != "always"  # the last gradient sent, or those not sent yet
     if experiment.compress is not None:
         own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
@@ -122,7 +124,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    rows = 2 + total // experiment.evaluation.every
+    rows = _rows(prepared, total, total * summary["updates"] / done)
     return Forecast(
         label=label,
         path=summary["path"],
@@ -135,6 +137,13 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
         gated=gates["push"] != "always" or gates["fetch"] != "always",
     )
+
+
+def _rows(prepared: Prepared, iterations: int, updates: float) -> int:
+    """Return how many rows there will be: one at the beginning, those that are due, one at the end."""
+    evaluation = prepared.experiment.evaluation
+    every = evaluation.every * (prepared.batches if evaluation.unit == "epochs" else 1)
+    return 1 + math.ceil((updates if evaluation.unit == "updates" else iterations) / every)
 
 
 def _work_bytes(prepared: Prepared) -> int:

@@ -37,7 +37,9 @@ def make_simulation(parts: Parts) -> Simulation:
 
     Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
     """
-    server = AdaptedServer(parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams)
+    server = AdaptedServer(
+        parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams, parts.recorder
+    )
     check(parts.protocol, server)
     events, probed, native = parts.length.events, parts.probe is not None, isinstance(parts.engine, NativeEngine)
     choice = choose_path(parts.path, parts.backend, server, parts.protocol, events, probed=probed, native=native)

@@ -56,6 +56,11 @@ class HyperParameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    def meant(self, clients: int) -> dict[str, Any]:
+        """Return what each null stands for, a value or words, by name; for so many clients."""
+        del clients
+        return {}
+
 
 class Configurable:
     """A class whose keyword arguments are the fields of its nested `Hyper`; the values stand in `self.hyper`."""

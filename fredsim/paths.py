@@ -88,6 +88,8 @@ def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
         return "the server notes what clients compute from"
     if server.counts_bytes:
         return "the server counts the bytes of its copies itself"
+    if server.metrics:
+        return "the server records numbers of its own, push by push"
     return server.unforeseen
 
 

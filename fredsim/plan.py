@@ -19,6 +19,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment, Published, Series
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
+from fredsim.lookup import look_above, look_in
 from fredsim.nodes import checked
 from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
@@ -33,12 +34,16 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 def open_source(source: Source) -> Document:
     """Return the document of a YAML file, of an experiment that comes with fredsim, or of a dict.
 
-    Raises ConfigError where there is no such file.
+    A user's modules are looked up beside the file, too (fredsim.lookup). Raises ConfigError where there is no such
+    file.
     """
     if isinstance(source, Mapping):
+        look_in()
         return Document(checked(dict(source), (), Document.source))
     path = Path(source)
+    look_in(path.parent)
     if os.path.isfile(path / "config.yaml"):
+        look_above(path)
         path = path / "config.yaml"
     if not os.path.exists(path):  # False, too, of a name that no file can have
         shipped = Path(str(resources.files("fredsim") / "experiments")) / f"{os.path.splitext(path)[0]}.yaml"

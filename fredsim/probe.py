@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fredsim.adapters import AdaptedServer
 from fredsim.backends import Engine
 from fredsim.clients import SnapshotHoldings
-from fredsim.errors import SimulationError
 from fredsim.numerics.oracle import tree_sum
 from fredsim.shelf import Limits
 
@@ -47,7 +46,7 @@ class Probe:
         self.every = every
         self.seconds = 0.0
         self._writer = csv.writer(file, lineterminator="\n")
-        self._columns: list[str] = []
+        self._begun = False
         self._room: Array | None = None  # for a copy of the server's parameters
 
     def due(self, iteration: int) -> bool:
@@ -81,12 +80,10 @@ class Probe:
             row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
             if server.has_deviation:
                 row["v_mean"] = server.mean()
-            row |= server.proxies(client, timestamp, iteration)
-        if not self._columns:
-            self._columns = list(row)
-            self._writer.writerow(self._columns)
-        if list(row) != self._columns:
-            raise SimulationError(f"proxies: named {list(row)} after {self._columns}; the names must stay the same")
+            row |= server.proxies(client, timestamp, iteration, set(row))
+        if not self._begun:
+            self._writer.writerow(row)
+            self._begun = True
         self._writer.writerow(row.values())
 
 

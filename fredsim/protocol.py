@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from fredsim.adapters import AdaptedServer
 from fredsim.dispatchers.gates import Always, spelled_out
 from fredsim.errors import ConfigError
 from fredsim.exchanges import AdaptedCompressor, AdaptedGate
+from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.outbox import DroppedPush
 from fredsim.registry import build
+from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Stream, Streams
 
 if TYPE_CHECKING:
     from fredsim.experiment import Experiment
 
-__all__ = ["Protocol", "check", "make_protocol"]
+__all__ = ["Protocol", "check", "make_protocol", "own_settings"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def make_protocol(
     choice, clients = experiment.dispatcher, experiment.clients
     settings = {key: getattr(choice, key) for key in SETTINGS}
     usual = type(choice)()
-    for key, value in getattr(server, "gates", dict)().items():
+    for key, value in own_settings(server).items():
         if settings[key] != getattr(usual, key):
             raise ConfigError(f"dispatcher.{key} is given; the server {experiment.server.name} brings its own")
         settings[key] = value
@@ -63,7 +65,7 @@ def make_protocol(
         compressor = AdaptedCompressor(build("compressor", experiment.compress.name, experiment.compress.hyper))
         if not tried_out:
             compressor.init(layout, streams)
-    local_steps = getattr(server, "local_steps", clients.local_steps)
+    local_steps = own_local_steps(server, clients.local_steps)
     if clients.local_steps not in {1, local_steps}:
         raise ConfigError(
             f"clients.local_steps is {clients.local_steps}; the server {experiment.server.name} sets {local_steps}"
@@ -81,6 +83,38 @@ def make_protocol(
 
 
 SETTINGS = ("push", "fetch", "dropped_push", "replica")
+
+
+def own_settings(server: Any) -> dict[str, Any]:
+    """Return the dispatcher's settings that a server brings along, by its method `gates`. Raises SimulationError."""
+    adapted = _adapted(server)
+    if not adapted.has("gates"):
+        return {}
+    found = adapted.call("gates", "")
+    if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
+        raise adapted.broken("", "gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
+    for key, value in found.items():
+        try:
+            if key in {"push", "fetch"}:
+                spelled_out(value)
+            elif value not in (get_args(DroppedPush) if key == "dropped_push" else (True, False)):
+                known = ", ".join(get_args(DroppedPush)) if key == "dropped_push" else "true, false"
+                raise ValueError(f"is {value!r}; it must be one of {known}")
+        except ValueError as error:
+            raise adapted.broken("", f"gates, {key}", str(error)) from None
+    return found
+
+
+def own_local_steps(server: Any, usual: int) -> int:
+    """Return the local steps between two pushes, where the server has a say in them. Raises SimulationError."""
+    adapted = _adapted(server)
+    found = adapted.get("local_steps", usual)
+    adapted.check_count(found, "", "local_steps")
+    return int(found)
+
+
+def _adapted(server: Any) -> Adapted:
+    return Adapted(server.server if isinstance(server, WindowAverage) else server)
 
 
 def check(protocol: Protocol, server: AdaptedServer) -> None:

@@ -5,26 +5,26 @@ Nothing here feeds back into the run: how often a row is recorded changes no par
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
 
-__all__ = ["METRICS", "Recorder", "Row", "write_histogram"]
+__all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row of metrics.csv.
 
-    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before.
+    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before, and so are the
+    numbers of the server's own among `more`, by column; those of the test rows come before them.
     """
 
     iteration: int
@@ -44,19 +44,25 @@ class Row:
     staleness_p95: int | None
     staleness_max: int | None
     digest: str
+    more: Mapping[str, float | None] = field(default_factory=dict)
 
     def values(self) -> tuple[object, ...]:
         """Return the values in the order of the columns; a float's text reads back as the same float."""
-        return astuple(self)
+        return *(getattr(self, name) for name in METRICS), *self.more.values()
 
 
-METRICS = tuple(field.name for field in fields(Row))
+#: Columns of every metrics.csv.
+METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
+#: Those that `evaluation: {test: true}` adds.
+TEST = ("test_loss", "test_error")
+Kind = Literal["sum", "mean"]
 
 
 class Recorder:
     """Counts what passes between clients and server, and turns it into rows."""
 
-    def __init__(self, on_row: Callable[[Row], None]) -> None:
+    def __init__(self, on_row: Callable[[Row], None], *, test: bool = False) -> None:
+        """Call `on_row` with each row; `test` gives it the columns of the test rows."""
         self._on_row = on_row
         self.rows: list[Row] = []
         self.histogram: Counter[int] = Counter()
@@ -64,6 +70,23 @@ class Recorder:
         self.potential_fetches = self.fetches = self.bytes_fetched = 0
         self._staleness: list[int] = []
         self._losses: list[NDArray[np.float32]] = []
+        self._test = test
+        self._kinds: Mapping[str, Kind] = {}
+        self._numbers: dict[str, list[float]] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of metrics.csv."""
+        return *METRICS, *(TEST if self._test else ()), *self._kinds
+
+    def declare(self, kinds: Mapping[str, Kind]) -> None:
+        """Add columns for the numbers that a server records: what it makes of those since the row before."""
+        self._kinds = kinds
+        self._numbers = {name: [] for name in kinds}
+
+    def number(self, name: str, value: float) -> None:
+        """Take up a number of the server's own."""
+        self._numbers[name].append(value)
 
     def push(self, size: int, losses: NDArray[np.float32]) -> None:
         """Count a push of `size` bytes, 0 for one that was dropped, and its samples' losses (µ,)."""
@@ -98,8 +121,15 @@ class Recorder:
         self.fetches += size > 0
         self.bytes_fetched += size
 
-    def row(self, iteration: int, timestamp: int, validation: tuple[float, float], digest: str) -> None:
-        """Record a row; `validation` is the loss and the error rate."""
+    def row(
+        self,
+        iteration: int,
+        timestamp: int,
+        validation: tuple[float, float],
+        digest: str,
+        test: tuple[float, float] | None = None,
+    ) -> None:
+        """Record a row; `validation`, and `test` where it is asked for, are the loss and the error rate."""
         ordered = np.sort(np.array(self._staleness, np.int64))
         self.histogram.update(self._staleness)
         row = Row(
@@ -120,10 +150,24 @@ class Recorder:
             staleness_p95=_nearest_rank(ordered, 95),
             staleness_max=int(ordered[-1]) if len(ordered) else None,
             digest=digest,
+            more=dict(zip(TEST, test or (), strict=False)) | self._own_numbers(),
         )
         self._staleness, self._losses = [], []
         self.rows.append(row)
         self._on_row(row)
+
+    def _own_numbers(self) -> dict[str, float | None]:
+        """Return the sums and means of the server's numbers since the row before, by the contract's tree in float64."""
+        found: dict[str, float | None] = {}
+        for name, kind in self._kinds.items():
+            values = self._numbers[name]
+            if kind == "mean":
+                found[name] = mean64(np.array(values, np.float64)) if values else None
+            else:
+                whole = all(isinstance(value, int) for value in values)
+                found[name] = sum(values) if whole else float(tree_sum(np.array(values, np.float64)))
+            values.clear()
+        return found
 
     def _train_loss(self) -> float | None:
         """Return the mean of the minibatches' mean losses, both by the contract's tree in float64."""
@@ -140,9 +184,6 @@ def _nearest_rank(ordered: NDArray[np.int64], percent: int) -> int | None:
     return int(ordered[math.ceil(percent * len(ordered) / 100) - 1])
 
 
-def write_histogram(path: Path, histogram: Counter[int]) -> None:
-    """Write staleness.csv: how many pushes had each staleness."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("staleness", "count"))
-        writer.writerows(sorted(histogram.items()))
+def histogram_text(histogram: Counter[int]) -> str:
+    """Return the content of staleness.csv: how many pushes had each staleness."""
+    return "staleness,count\n" + "".join(f"{staleness},{count}\n" for staleness, count in sorted(histogram.items()))

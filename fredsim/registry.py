@@ -6,12 +6,9 @@ A name is one of the literal mappings', one that an installed package registers 
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -21,6 +18,7 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable, explain
+from fredsim.lookup import folders, import_module
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
@@ -62,7 +60,9 @@ def find_class(kind: Kind, name: str) -> type:
             )
         try:
             found = registered[name].load()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error})") from error
     if not isinstance(found, type):
         raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
@@ -77,14 +77,14 @@ def import_named(name: str, form: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"'{name}' must have the form {form}")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script's path lacks the folder it is called from
-        sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything
+        module = import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's module may raise anything
         raise ConfigError(
-            f"cannot import '{module_name}' ({type(error).__name__}: {error}); it is looked up from {here}"
+            f"cannot import '{module_name}' ({type(error).__name__}: {error}); "
+            f"it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
         ) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
@@ -121,7 +121,7 @@ def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     found = find_class(kind, name)
     try:
         return found(**hyper)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too
         raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {type(error).__name__}: {error}") from error

@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 
 from fredsim.errors import ConfigError, nearest
-from fredsim.execution import finished
 from fredsim.forecast import forecast
 from fredsim.plan import Plan, PlannedRun, expand, open_source
 from fredsim.printing import INTERRUPTED, duration, exit_code, print_table, report
 from fredsim.processors import default_threads
 from fredsim.progress import make_show
 from fredsim.results import Result
+from fredsim.resuming import to_do
 from fredsim.runner import run_plan
 from fredsim.sweep import run_name
 from fredsim.tables import PUBLISHED, Table
@@ -85,7 +85,9 @@ class Item:
         """Return the runs that have not ended."""
         folders = [self.folder / run_name(run) if self.plan.is_sweep else self.folder for run in self.plan.runs]
         return [
-            run for run, folder in zip(self.plan.runs, folders, strict=True) if not finished(folder, run.experiment)
+            run
+            for run, folder in zip(self.plan.runs, folders, strict=True)
+            if to_do(folder, run.experiment) is not None
         ]
 
 

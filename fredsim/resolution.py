@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,8 @@ from fredsim.adapters import AdaptedServer
 from fredsim.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.document import Document, flatten
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Data, Experiment, Plugin, Published, TorchChoice
 from fredsim.hyper import explain
 from fredsim.layout import Layout
@@ -146,21 +148,30 @@ def _of_this_run(experiment: Experiment) -> Published | None:
 
 
 def _try_out(experiment: Experiment) -> None:
-    """Let the classes themselves refuse what does not fit, before any data is loaded."""
+    """Let the classes themselves refuse what does not fit, before any data is loaded.
+
+    What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
+    """
     check_dataset(experiment.data.name)
     check_batch(experiment, experiment.data.train)
     steps, batch_size = experiment.clients.local_steps, experiment.clients.batch_size
     check_steps(f"clients.local_steps is {steps}", steps, batch_size)
+    with suppress(SimulationError):
+        _try_out_server(experiment)
+    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    with suppress(SimulationError):
+        AdaptedDispatcher(dispatcher, experiment.clients.count).init(Streams(experiment.seed))
+
+
+def _try_out_server(experiment: Experiment) -> None:
     server = build("server", experiment.server.name, experiment.server.hyper)
     if isinstance(server, Server):
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
         start = np.zeros(1, np.float32)
-        steps = protocol.local_steps  # some servers set them
+        steps, batch_size = protocol.local_steps, experiment.clients.batch_size  # some servers set them
         check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, batch_size)
         check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
-    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    dispatcher.init(experiment.clients.count, Streams(experiment.seed))
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
 from fredsim.document import read_document
 from fredsim.errors import OutputError
 from fredsim.probe import COLUMNS
@@ -19,7 +21,23 @@ from fredsim.probe import COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result", "Results", "load"]
+__all__ = ["Result", "Results", "config_digest", "load"]
+
+#: What every metrics.csv holds, and what stands there; there may be more columns.
+METRICS: dict[str, Cell] = {
+    **dict.fromkeys(("iteration", "timestamp"), COUNT),
+    **dict.fromkeys(("time", "validation_loss", "validation_error"), NUMBER),
+    **dict.fromkeys(("potential_pushes", "pushes", "potential_fetches", "fetches"), COUNT),
+    **dict.fromkeys(("bytes_pushed", "bytes_fetched"), COUNT),
+    **dict.fromkeys(("train_loss", "staleness_mean", "staleness_p50", "staleness_p95", "staleness_max"), PERHAPS),
+    "digest": DIGEST,
+}
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what config.yaml says, but for what is drawn of the run: it tells whether it was edited."""
+    said = {key: value for key, value in config.items() if key not in {"published", "figures"}}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 class Result:
@@ -33,8 +51,20 @@ class Result:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved experiment."""
-        return read_document(self.folder / "config.yaml").data
+        """The resolved experiment. Raises OutputError where it was edited after the run."""
+        path = self.folder / "config.yaml"
+        config = read_document(path).data
+        if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
+            raise OutputError(
+                f"{path}: was edited after the run, whose summary.json has another digest of it; "
+                "take the change back, or run the edited experiment into another folder"
+            )
+        return config
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is a summary.json, which is written last."""
+        return (self.folder / "summary.json").exists()
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -51,17 +81,27 @@ class Result:
         for key, kind in (("status", str), ("digest", str), ("iterations", int)):
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        if not isinstance(loaded.get("code", {}), dict):
+            raise OutputError(f"{path}: is damaged (code is {loaded['code']!r}); run the experiment again")
         return loaded
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of metrics.csv."""
-        return _read_csv(self.folder / "metrics.csv", "iteration", "validation_error", "digest")
+        """The rows of metrics.csv. Raises OutputError where they are damaged, or end elsewhere than the run."""
+        path = self.folder / "metrics.csv"
+        table = read_table(path, METRICS, rising="iteration")
+        if self.has_ended:
+            ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
+            for key, found in zip(("iterations", "digest"), ends, strict=True):
+                if found != self.summary[key]:
+                    says = f"it ends with {key} {found}, summary.json says {self.summary[key]}"
+                    raise OutputError(f"{path}: is damaged ({says}); run the experiment again")
+        return table
 
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        return _read_csv(self.folder / "staleness.csv", "staleness", "count")
+        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, rising="staleness")
 
     @cached_property
     def probe(self) -> pd.DataFrame:
@@ -76,7 +116,7 @@ class Result:
             import pandas as pd
 
             return pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        return _read_csv(path, "iteration", "staleness", "b_staleness")
+        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), rising="iteration")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
@@ -114,7 +154,7 @@ class Results:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """A row a run: the values of the axes, and how it ended."""
-        return _read_csv(self.folder / "runs.csv", "run")
+        return read_table(self.folder / "runs.csv", {"run": TEXT})
 
     @cached_property
     def best(self) -> pd.DataFrame:
@@ -124,7 +164,7 @@ class Results:
             raise OutputError(
                 f"{path}: is not there; give the experiment `select`, and let all its runs end (--resume)"
             )
-        return _read_csv(path)
+        return read_table(path, {})
 
     @property
     def failures(self) -> list[tuple[str, str]]:
@@ -145,16 +185,3 @@ def load(folder: str | os.PathLike[str]) -> Result | Results:
         return Result(folder)
     found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
     raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")
-
-
-def _read_csv(path: Path, *columns: str) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
-    for column in columns:
-        if column not in table:
-            raise OutputError(f"{path}: is damaged (it has no column '{column}'); run the experiment again")
-    return table

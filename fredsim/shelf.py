@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fredsim.errors import OutputError
 from fredsim.numerics.arrays import aligned
 
 __all__ = ["Limits", "Shelf", "array_on", "mapped", "rest"]
@@ -43,13 +45,20 @@ class Limits:
 def mapped(folder: Path | None, size: int) -> mmap.mmap:
     """Return `size` bytes of a new, nameless file, zeros, in a folder or where temporary files are kept.
 
-    Of a folder that is still to be made, the nearest one above it that there is.
+    Of a folder that is still to be made, the nearest one above it that there is. Raises OutputError where there is no
+    room for it: a page that finds none when it is written would end the process.
     """
     if folder is not None:
         folder = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.truncate(size)
-        return mmap.mmap(file.fileno(), size)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            return mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        what = f"has no room for {size:,} bytes of what clients hold ({error.strerror or error})"
+        raise OutputError(f"{folder or tempfile.gettempdir()}: {what}; make room there, or raise `memory`") from None
 
 
 def rest(memory: mmap.mmap, begin: int = 0, size: int | None = None) -> None:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.adapters import AdaptedDispatcher, AdaptedServer
+from fredsim.adapters import AdaptedServer
 from fredsim.backends import Backend, Engine, Part
+from fredsim.exchanges import AdaptedDispatcher
 from fredsim.models import Model
 from fredsim.paths import Choice, Path
 from fredsim.probe import Probe
@@ -96,7 +97,7 @@ class Parts:
     params: Array
     engine: Engine
     server: Any
-    dispatcher: Any
+    dispatcher: AdaptedDispatcher
     protocol: Protocol
     sampler: Sampler
     streams: Streams
@@ -110,6 +111,7 @@ class Parts:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
     probe: Probe | None = None
+    test: bool = False  # whether rows have the loss and the error of the test rows, too
 
 
 class Simulation:
@@ -121,7 +123,7 @@ class Simulation:
         self._server = server
         self._layout = parts.model.layout
         self._engine = parts.engine
-        self._dispatcher = AdaptedDispatcher(parts.dispatcher, parts.clients)
+        self._dispatcher = parts.dispatcher
         self._protocol = parts.protocol
         self._sampler = parts.sampler
         self._recorder = parts.recorder
@@ -176,11 +178,13 @@ class Simulation:
     def _record(self) -> None:
         begin = time.perf_counter()
         kernels = self._engine.seconds
-        validation = evaluate(self._engine, self._server.result, "validation")
+        result = self._server.result
+        validation = evaluate(self._engine, result, "validation")
+        test = evaluate(self._engine, result, "test") if self._parts.test else None
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(np.asarray(self._server.params))
-        self._recorder.row(self.iteration, self._server.timestamp, validation, digest)
+        self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:

@@ -101,6 +101,7 @@ class Snapshots(Simulation):
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
         clients = self._next_clients(self._limit(length))
+        self._server.at(clients[0], self.iteration)
         rate = self._server.rate() if self._steps_alone else 0.0
         pushes, losses, finite = self._holdings.work(clients, self._rows(clients), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
@@ -162,6 +163,7 @@ class Snapshots(Simulation):
     def _arrive(self, client: int, push: Array, losses: Array) -> None:
         """Let one client's work arrive: the gate, the update, the reply, the fetches."""
         server, before = self._server, self._server.timestamp
+        server.at(client, self.iteration)
         message = self._send(client, push)
         if message is None:  # the client goes on, and nobody else
             pushed = Pushed((client,), (), finite=True)

@@ -100,7 +100,7 @@ class Streams:
     ) -> NDArray[np.int64]:
         """Return unbiased integers in [0, n), n < 2³²; a biased word is redrawn with the next attempt."""
         n, element, step, client = np.broadcast_arrays(*(np.asarray(x, np.uint64) for x in (n, element, step, client)))
-        product = self.words(stream, element, step, client).astype(np.uint64) * n
+        product = np.asarray(self.words(stream, element, step, client).astype(np.uint64) * n)  # of one draw, too
         attempt = 0
         while (redraw := (product & LOW) < (LOW + np.uint64(1)) % n).any():
             attempt += 1
@@ -131,8 +131,7 @@ def normal_quantile(words: Words) -> NDArray[np.float64]:
     r = 0.180625 - q * q
     central = q * _ratio(CENTRAL, r)
     tail = np.where(q < 0.0, p, 1.0 - p)
-    r = np.sqrt(-log64(tail))
-    outer = np.where(r <= 5.0, _ratio(MIDDLE, r - 1.6), _ratio(FAR, r - 5.0))
+    outer = _ratio(MIDDLE, np.sqrt(-log64(tail)) - 1.6)  # PPND16's last case begins at a tail of e^−25: below 2⁻³³
     return np.where(np.abs(q) <= 0.425, central, np.where(q < 0.0, -outer, outer))
 
 
@@ -157,10 +156,4 @@ MIDDLE = (
      1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4),
     (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
      1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9),
-)  # fmt: skip
-FAR = (
-    (6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,
-     2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7),
-    (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
-     7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15),
 )  # fmt: skip

@@ -10,19 +10,23 @@ import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fredsim.cluster import Cluster
 from fredsim.document import dump_yaml, flatten
-from fredsim.errors import ConfigError, FredsimError, OutputError
-from fredsim.execution import claim, execute, finished
+from fredsim.errors import ConfigError, FredsimError
+from fredsim.execution import execute
 from fredsim.experiment import Experiment
+from fredsim.folders import claim, kept, put, writing
 from fredsim.observer import Show
+from fredsim.own_code import own_code
 from fredsim.plan import Plan, PlannedRun
 from fredsim.prepared import prepare
 from fredsim.resolution import located
 from fredsim.results import Result
+from fredsim.resuming import to_do
 from fredsim.selection import best_rows
 
 __all__ = ["Task", "run_sweep"]
@@ -35,13 +39,17 @@ SUMMARY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Task:
-    """A run that is to be done: its place in the plan, and what `execute` needs to know."""
+    """A run that is to be done: its place in the plan, and what `execute` needs to know.
+
+    `code` are the digests of the user's modules that it names: whoever does the run must have the same.
+    """
 
     number: int
     label: str
     experiment: Experiment
     folder: Path
     root: str | os.PathLike[str] | None
+    code: Mapping[str, str]
 
 
 def run_sweep(
@@ -65,15 +73,34 @@ def run_sweep(
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
     check_data(plan, root)
-    claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
-    tables, tasks = Tables(plan, folder, names), []
-    for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
-        if resume and finished(folder / name, planned.experiment):
-            tables.add(number)
-        else:
-            tasks.append(Task(number, planned.label, planned.experiment, folder / name, root))
-    tables.write()
-    show.sweep(len(plan.runs), len(plan.runs) - len(tasks))
+    with kept(folder):
+        claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
+        tables, tasks, again = Tables(plan, folder, names), [], []
+        for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
+            why = to_do(folder / name, planned.experiment) if resume else ""
+            if why is None:
+                tables.add(number)
+            else:
+                code = own_code(planned.experiment.plain())
+                tasks.append(Task(number, planned.label, planned.experiment, folder / name, root, code))
+                again += [f"{planned.label} is done again: {why}"] if why else []
+        tables.write()
+        show.sweep(len(plan.runs), len(plan.runs) - len(tasks))
+        for note in again:
+            show.note(note)
+        _do(tasks, plan, tables, jobs, cluster, show, stop)
+
+
+def _do(
+    tasks: Sequence[Task],
+    plan: Plan,
+    tables: Tables,
+    jobs: int,
+    cluster: Cluster | None,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Do the tasks; write the tables as each ends."""
 
     def ended(task: Task, error: Exception | None) -> None:
         if isinstance(error, ConfigError):  # what shows only when the parts meet
@@ -81,7 +108,7 @@ def run_sweep(
         if error is not None:
             show.failed(task.label, str(error))
             tables.fail(task.number, str(error))
-        elif finished(task.folder, task.experiment):  # and not interrupted
+        elif Result(task.folder).summary["status"] != "interrupted":
             tables.add(task.number)
         tables.write()
 
@@ -151,7 +178,8 @@ class Tables:
         write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
         best = self._folder / "best.csv"
         if self._plan.selection is None or len(ended) < len(self._plan.runs):
-            best.unlink(missing_ok=True)
+            with writing(best):
+                best.unlink(missing_ok=True)
             return
         chosen = best_rows(self._plan.selection, [(self._axes[n], columns) for n, columns in ended], self._plan.cases)
         write_table(best, list(chosen[0]), chosen)
@@ -159,12 +187,9 @@ class Tables:
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file as a whole: who reads it meanwhile finds the one before. Raises OutputError."""
-    arriving = path.with_suffix(".csv.part")
-    try:
-        with arriving.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        arriving.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with writing(path):
+        put(path, text.getvalue())

@@ -13,11 +13,20 @@ import numpy as np
 from fredsim.document import read_document
 from fredsim.errors import OutputError
 from fredsim.execution import execute
+from fredsim.lookup import look_above
 from fredsim.observer import Observer
+from fredsim.own_code import changed, own_code
 from fredsim.resolution import resolve
-from fredsim.results import Result, load
+from fredsim.results import Result, config_digest, load
 
-__all__ = ["difference", "results_of", "verify"]
+__all__ = ["changes", "compare", "difference", "results_of", "verify"]
+
+#: What summary.json says of a run's numbers.
+NUMBERS = (
+    "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+)  # fmt: skip
+FILES = {"probe.csv": "probe", "params_raw.safetensors": "average"}  # of runs whose experiment has such a key
 
 
 def verify(
@@ -25,22 +34,38 @@ def verify(
 ) -> str | None:
     """Run the recorded experiment again and return the first difference, or None where every bit is the same.
 
-    Compared are the digests row by row, the summary's digest, and the bytes of metrics.csv and staleness.csv. A run
-    that was interrupted is run as far as it came.
+    Compared are the digests row by row, the summary's numbers, and the bytes of the other files. A run that was
+    interrupted is run as far as it came.
     """
+    look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
     experiment = resolve(config.data | instead, config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
-    files = ("metrics.csv", "staleness.csv", *(["probe.csv"] if experiment.probe is not None else []))
-    difference(result, result, files)  # what cannot be read is found before the run, not after it
+    difference(result, result)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)
-        return difference(result, Result(Path(folder)), files)
+        return difference(result, Result(Path(folder)))
 
 
-def difference(one: Result, other: Result, files: tuple[str, ...] = ()) -> str | None:
-    """Return where two runs first differ: in metrics.csv, the status, the parameters or `files`; else None."""
+def changes(result: Result) -> list[str]:
+    """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
+    config = read_document(result.folder / "config.yaml")
+    found = changed(result.summary.get("code", {}), own_code(resolve(config.data, config).plain()))
+    if result.summary.get("config") not in (None, config_digest(config.data)):
+        found.append("config.yaml was edited after the run")
+    return found
+
+
+def compare(one: Result, other: Result) -> str | None:
+    """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
+    for result in (one, other):
+        _ = result.config, result.metrics, result.staleness
+    return difference(one, other)
+
+
+def difference(one: Result, other: Result) -> str | None:
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files."""
     for line, (left, right) in enumerate(zip_longest(_rows(one), _rows(other)), start=2):
         if left is None or right is None:
             shorter = one if left is None else other
@@ -49,9 +74,9 @@ def difference(one: Result, other: Result, files: tuple[str, ...] = ()) -> str |
             if left.get(key) != right.get(key):
                 at = f"metrics.csv, line {line}, iteration {left['iteration']}"
                 return f"{at}: {key} is {left.get(key)} and {right.get(key)}"
-    for key in ("status", "digest"):
-        if one.summary[key] != other.summary[key]:
-            return f"summary.json: {key} is {one.summary[key]} and {other.summary[key]}"
+    for key in NUMBERS:
+        if one.summary.get(key) != other.summary.get(key):
+            return f"summary.json: {key} is {one.summary.get(key)} and {other.summary.get(key)}"
     for name, values in one.params.items():
         if name not in other.params or values.shape != other.params[name].shape:
             return f"params.safetensors: {name} is not in both with one shape"
@@ -59,7 +84,9 @@ def difference(one: Result, other: Result, files: tuple[str, ...] = ()) -> str |
         if len(unequal):
             place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
             return f"params.safetensors: {name}{list(place)} is {values[place]!r} and {other.params[name][place]!r}"
-    for name in files:
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    some = [name for name, key in FILES.items() if all(key in config for config in configs)]
+    for name in ("metrics.csv", "staleness.csv", *some):
         if _bytes(one.folder / name) != _bytes(other.folder / name):
             return f"{name}: the bytes differ"
     return None

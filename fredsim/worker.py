@@ -99,7 +99,7 @@ def main(jobs: int) -> None:
         try:
             execute(
                 task.experiment, task.folder, root=task.root, observer=teller, stop=stop.is_set, label=task.label,
-                share=share,
+                share=share, code=task.code,
             )  # fmt: skip
         except FredsimError as error:
             failure = error

@@ -36,6 +36,7 @@ class AdaGrad(ElementwiseServer):
         """Hyper-parameters of AdaGrad."""
 
         eps: Epsilon = 1e-10
+        """ε, added to the root of the summed squares."""
 
     rule = Rule(scaled, state=("s",), zero_keeps=True)
 

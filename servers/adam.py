@@ -34,8 +34,8 @@ def scaled(
 
 
 def unbiased(beta: float, t: Steps) -> Any:
-    """Return 1 − βᵗ, formed in float64: what a moving average from 0 is divided by."""
-    return np.float32(1.0 - pow64(beta, t) if beta else 1.0)
+    """Return 1 − βᵗ for t ≥ 1, formed in float64: what a moving average from 0 is divided by."""
+    return np.float32(1.0 - pow64(beta, t))
 
 
 class Adam(ElementwiseServer):
@@ -48,8 +48,11 @@ class Adam(ElementwiseServer):
         """Hyper-parameters of Adam."""
 
         beta1: Fraction = 0.9
+        """β₁, the decay rate of the mean gradient."""
         beta2: Fraction = 0.999
+        """β₂, the decay rate of the mean square."""
         eps: Epsilon = 1e-8
+        """ε, added to the root of the mean square."""
 
     rule = Rule(scaled, state=("m", "s"))
 

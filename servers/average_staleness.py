@@ -30,6 +30,7 @@ class AverageStaleness(ElementwiseServer):
         """Hyper-parameters of AverageStaleness; `staleness` is ⟨τ⟩."""
 
         staleness: Positive
+        """⟨τ⟩, the expected staleness that α is divided by."""
 
     rule = Rule(descend, zero_keeps=True)
 

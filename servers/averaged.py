@@ -1,13 +1,14 @@
-"""Averaged SGD: the mean of the iterates from t₀ on is the result; the iterates themselves go on as before.
+"""Averaged SGD: the mean of the iterates after t₀ is the result; the iterates themselves go on as before.
 
     p ← p − η g,   ā ← ā + μ (p − ā),   μ = 1/max(1, t − t₀),   t from 1
 
 Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging". Never to be called "ASGD", which is
 asynchronous SGD.
 
-`mode: polyak` averages exactly the iterates after t₀; decay comes before the step, as p (1 − η l2) or p − η l1
-sign(p). `mode: torch` follows torch.optim.ASGD: g ← g + l2 p; p ← p (1 − lambd η); p ← p − η g; ā by a μ that lags a
-step, so that with t₀ = 0 the first iterate drops out; then η = α/(1 + lambd α t)^alpha.
+`mode: polyak` averages exactly the iterates t > t₀: of a fractional t₀ μ takes ⌊t₀⌋. Decay comes before the step, as
+p (1 − η l2) or p − η l1 sign(p). `mode: torch` follows torch.optim.ASGD: g ← g + l2 p; p ← p (1 − lambd η);
+p ← p − η g; ā by a μ that lags a step, so that with t₀ = 0 the first iterate drops out, and takes t₀ as it is; then
+η = α/(1 + lambd α t)^alpha.
 
 Departures: torch's step with multiply and add rounded apart, where torch fuses them; t₀ = 0 by default, torch's 10⁶
 hardly ever averages.
@@ -68,7 +69,7 @@ def torch_with_l2(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any, ke
 class AveragedSGD(ElementwiseServer):
     """SGD whose result is the mean of its iterates, `averaged_params`."""
 
-    idea = "plain steps; evaluate the mean of the iterates from t0 on"
+    idea = "plain steps; evaluate the mean of the iterates after t0"
     citation = (
         "Polyak and Juditsky 1992, Acceleration of stochastic approximation by averaging, SIAM J. Control Optim. 30:838"
     )
@@ -77,11 +78,17 @@ class AveragedSGD(ElementwiseServer):
         """Hyper-parameters of AveragedSGD; `lambd` and `alpha` are torch's, for that mode only."""
 
         t0: NonNegative = 0.0
+        """t₀: iterates count from this update on."""
         l1: NonNegative = 0.0
+        """L1 regularization, before each step; not in mode torch."""
         l2: NonNegative = 0.0
+        """L2 regularization, before each step."""
         mode: Literal["polyak", "torch"] = "polyak"
+        """Average as Polyak and Juditsky, or as torch.optim.ASGD does."""
         lambd: NonNegative = 1e-4
+        """The decay term of torch.optim.ASGD, of mode torch alone."""
         alpha: NonNegative = 0.75
+        """The power of torch.optim.ASGD's learning rate, of mode torch alone."""
 
         @model_validator(mode="after")
         def check(self) -> AveragedSGD.Hyper:
@@ -124,7 +131,7 @@ class AveragedSGD(ElementwiseServer):
         del staleness
         h, eta = self.hyper, self.rate(t)
         # torch's μ lags a step: at step t it is 1/max(1, t − 1 − t₀).
-        since = t - h.t0 + (h.mode == "polyak")
+        since = t - h.t0 if h.mode == "torch" else t + 1 - np.floor(h.t0)
         first = (np.float32(since > 1), np.float32(1.0 / np.maximum(1.0, since)), np.float32(eta))
         if h.mode == "torch":
             kept = np.float32(1.0 - h.lambd * np.float64(np.float32(eta)))  # from η as torch stores it, in float32

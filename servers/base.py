@@ -82,6 +82,7 @@ class Server(Configurable):
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
             those steps took it.
         finite: whether every parameter was finite after the last update.
+        metrics: names of numbers that the server records, to `sum` or `mean`: columns at the end of metrics.csv.
 
     """
 
@@ -95,6 +96,7 @@ class Server(Configurable):
     corrects: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
+    metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}
 
     #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
@@ -120,6 +122,9 @@ class Server(Configurable):
         Returns None to release the pushing client, or a Reply. `grad` may be overwritten after the call.
         """
         raise NotImplementedError
+
+    def record(self, name: str, value: float) -> None:
+        """Record a number, whose name stands in `metrics`; the loop puts its own method here."""
 
     def fetch(self, client_id: int) -> Array:
         """Return what this client gets when it fetches, float32 (P,); the caller copies it."""
@@ -281,4 +286,6 @@ class Rated(HyperParameters):
     """Hyper-parameters of a server that steps: `lr`, a number or a schedule; `weight_decay`, decoupled."""
 
     lr: Rate
+    """The learning rate α: a number, or a schedule of the timestamp."""
     weight_decay: NonNegative = 0.0
+    """Decoupled weight decay: before each step θ loses this share of itself, times α."""

@@ -28,7 +28,9 @@ class BFASGD(FASGD):
         """Hyper-parameters of BFASGD: FASGD's and the gates' c, 0 to let everything pass."""
 
         c_push: NonNegative = 0.01
+        """c of the pushes' gate; 0 lets everything pass."""
         c_fetch: NonNegative = 0.01
+        """c of the fetches' gate; 0 lets everything pass."""
 
     def gates(self) -> dict[str, Any]:
         """Return the dispatcher's settings that this server brings along."""

@@ -40,6 +40,7 @@ class DANA(ElementwiseServer):
         """Hyper-parameters of DANA; `gamma` is γ."""
 
         gamma: Fraction = 0.9
+        """γ, the momentum of each client's velocity."""
 
     rule = Rule(step, state=("v", "total"))
     per_client = ("v",)

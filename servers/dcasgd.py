@@ -73,12 +73,24 @@ class DCASGD(ElementwiseServer):
         """Hyper-parameters of DCASGD; `lambda0` null is 2, and 0.04 where not adaptive; `momentum` is m."""
 
         adaptive: bool = True
+        """Whether Λ is λ₀/√(MS + ε), or λ₀ itself."""
         lambda0: NonNegative | None = None
+        """λ₀, how much is compensated; null is 2.0, and 0.04 where not adaptive."""
         momentum: Fraction = 0.95
+        """m, the decay rate of MS."""
         eps: Epsilon = 1e-7
+        """ε, added to MS under the root."""
         backup: Literal["pull", "push"] = "pull"
+        """A client's backup: what it fetched, or the parameters after its push."""
         initial_backup: Literal["params", "zero"] = "params"
+        """The backups before the first push: the initial parameters, or zeros."""
         mean_square: Literal["shared", "client"] = "shared"
+        """One MS for all, or one for each client."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Return λ₀."""
+            del clients
+            return {"lambda0": 2.0 if self.adaptive else 0.04}
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
@@ -86,7 +98,7 @@ class DCASGD(ElementwiseServer):
         self.rule = RULES[h.adaptive, h.backup]
         self.corrects = h.backup == "pull"
         self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
-        lambda0 = (2.0 if h.adaptive else 0.04) if h.lambda0 is None else h.lambda0
+        lambda0 = h.meant(0)["lambda0"] if h.lambda0 is None else h.lambda0
         values = (lambda0, h.momentum, 1 - h.momentum, h.eps) if h.adaptive else (lambda0,)
         self._fixed = tuple(np.float32(x) for x in values)
 

@@ -9,6 +9,8 @@ Departures: n is the number of clients unless it is given.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fredsim.hyper import PositiveInt
@@ -29,6 +31,11 @@ class DelayAdaptive(ElementwiseServer):
         """Hyper-parameters of DelayAdaptive; `n` null means the number of clients."""
 
         n: PositiveInt | None = None
+        """Up to this staleness α is not reduced; null is the number of clients."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Return n."""
+            return {"n": clients}
 
     rule = Rule(descend, zero_keeps=True)
 

@@ -29,7 +29,9 @@ class Downpour(ASGD):
         """Hyper-parameters of Downpour: a push every `n_push`, a fetch every `n_fetch` of the client's steps."""
 
         n_push: PositiveInt = 1
+        """A client pushes at every n-th of its steps."""
         n_fetch: PositiveInt = 1
+        """A client fetches at every n-th of its steps."""
 
     def gates(self) -> dict[str, Any]:
         """Return the dispatcher's settings that this server brings along."""

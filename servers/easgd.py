@@ -5,7 +5,8 @@
 Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, asynchronous. The
 centre x̃ is evaluated.
 
-Departures: without momentum in the clients' steps.
+Departures: without momentum in the clients' steps. The first gradient after an exchange is taken at x_i − d, where the
+client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class EASGD(ElementwiseServer):
         """Hyper-parameters of EASGD; `alpha` is a, `period` p, the local steps between two exchanges."""
 
         alpha: Annotated[float, Field(gt=0, lt=1)] = 0.1
+        """a, how much of their distance client and centre move toward each other."""
         period: PositiveInt = 10
+        """p, a client's local steps between two exchanges."""
 
     rule = Rule(elastic, state=("answer",))
     _answered: int | None = None

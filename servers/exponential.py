@@ -30,10 +30,10 @@ class ExponentialASGD(ElementwiseServer):
         """Hyper-parameters of ExponentialASGD."""
 
         kappa: NonNegative
+        """κ: α falls as exp(−κτ) with the staleness τ."""
 
     rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α exp(−κτ),)."""
-        staleness = staleness
         return (np.float32(self.rate(t) * exp64(-self.hyper.kappa * staleness)),)

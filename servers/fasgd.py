@@ -78,10 +78,20 @@ class FASGD(ElementwiseServer):
         """Hyper-parameters of FASGD; `released` takes no gamma, beta or eps."""
 
         gamma: Fraction = 0.9
+        """γ, the decay rate of the mean gradient and the mean square; not of released."""
         beta: Fraction = 0.9
+        """β, the decay rate of v; not of released."""
         eps: Epsilon = 1e-4
+        """ε, added to the variance under the root; not of released."""
         variant: Literal["std", "released", "printed"] = "std"
+        """v as a standard deviation, as the released code has it, or as eq 6 is printed."""
         divisor: Divisor | None = None
+        """By what of the staleness τ a step is divided: max(τ, 1), or τ + 1; null is max1, and plus1 of released."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Return the divisor of the paper, or of its code."""
+            del clients
+            return {"divisor": "plus1" if self.variant == "released" else "max1"}
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
@@ -89,7 +99,7 @@ class FASGD(ElementwiseServer):
         # A v that overflowed stays infinite, and steps by it are 0, unless it is forgotten at once: 0·∞.
         forgets = h.variant == "std" and not np.float32(h.beta)
         self.rule = replace(RULES[h.variant], zero_keeps=False) if forgets else RULES[h.variant]
-        self._divisor: Divisor = h.divisor or ("plus1" if h.variant == "released" else "max1")
+        self._divisor: Divisor = h.divisor or h.meant(0)["divisor"]
         self._fixed = tuple(np.float32(x) for x in (h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
 
     def initial_state(self) -> dict[str, float | Array]:

@@ -5,7 +5,8 @@
 
 Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
 
-Departures: no proximal term in the clients' local steps.
+Departures: no proximal term in the clients' local steps. τ counts the updates that a client has missed, so a fresh one
+has τ = 0; the paper's t − τ counts the update at hand too, and is 1 then.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ class FedAsync(ElementwiseServer):
         """Hyper-parameters of FedAsync; `a` and `b` are the rule's."""
 
         mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
+        """The share of a client's parameters in the mix where its staleness is 0."""
         rule: Literal["constant", "polynomial", "hinge"] = "polynomial"
+        """How that share falls with the staleness."""
         a: NonNegative = 0.5
+        """The power of polynomial, the slope of hinge."""
         b: NonNegative = 4.0
+        """Up to this staleness hinge keeps the whole share."""
 
     rule = Rule(mix)
 

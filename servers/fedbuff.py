@@ -39,8 +39,11 @@ class FedBuff(CollectingServer):
         """Hyper-parameters of FedBuff; `buffer` is K, `server_lr` η_g."""
 
         server_lr: Positive = 1.0
+        """η_g, the server's learning rate."""
         buffer: PositiveInt = 10
+        """K, the clients' updates that make a step."""
         weight: Literal["sqrt", "constant"] = "sqrt"
+        """Divide an update by √(1 + τ) of its staleness τ, or not."""
 
     rule = Rule(ascend)
 

@@ -47,7 +47,14 @@ class GapAware(ElementwiseServer):
         """Hyper-parameters of GapAware; `decay` is ρ, `c` null means C from the moving mean square."""
 
         decay: Fraction = 0.999
+        """ρ, the decay rate of the mean square."""
         c: Positive | None = None
+        """C, the distance that counts as a gap of 1; null forms it from the mean square."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Say where C is from."""
+            del clients
+            return {"c": "from the mean square"}
 
     per_client = ("held",)
     corrects = True

@@ -44,7 +44,9 @@ class Momentum(ElementwiseServer):
         """Hyper-parameters of Momentum; `momentum` is γ."""
 
         momentum: Fraction = 0.9
+        """γ, the decay rate of the velocity."""
         nesterov: bool = False
+        """Whether a step looks ahead along the velocity."""
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)

@@ -29,6 +29,7 @@ class Rennala(CollectingServer):
         """Hyper-parameters of Rennala; `batch` is B."""
 
         batch: PositiveInt
+        """B, the fresh gradients that make a step."""
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and start an empty batch."""

@@ -32,7 +32,9 @@ class Ringmaster(ElementwiseServer):
         """Hyper-parameters of Ringmaster; `threshold` is R."""
 
         threshold: PositiveInt
+        """R: a gradient of this staleness, or more, is thrown away."""
         stop: bool = False
+        """Whether a client that falls so far behind is stopped, and begins anew."""
 
     rule = Rule(descend, zero_keeps=True)
 

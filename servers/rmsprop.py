@@ -36,7 +36,9 @@ class RMSProp(ElementwiseServer):
         """Hyper-parameters of RMSProp; `decay` is ρ."""
 
         decay: Fraction = 0.99
+        """ρ, the decay rate of the mean square."""
         eps: Epsilon = 1e-8
+        """ε, added to the root of the mean square."""
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)

@@ -36,6 +36,7 @@ class SASGD(ElementwiseServer):
         """Hyper-parameters of SASGD."""
 
         divisor: Divisor = "max1"
+        """By what of the staleness τ a step is divided: max(τ, 1), or τ + 1."""
 
     rule = Rule(descend, zero_keeps=True)
 

@@ -7,17 +7,15 @@ function(t, **rest) → α.
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
+from fredsim.lookup import import_module
 from fredsim.numerics.elementary import cos64, pow64
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
@@ -28,6 +26,7 @@ class Constant(HyperParameters):
 
     name: Literal["constant"]
     base: Positive
+    """α."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -39,8 +38,11 @@ class Step(HyperParameters):
 
     name: Literal["step"]
     base: Positive
+    """α at t = 0."""
     every: PositiveInt
+    """The updates between two changes."""
     factor: Positive
+    """What α is multiplied by at each."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -52,8 +54,11 @@ class Exponential(HyperParameters):
 
     name: Literal["exponential"]
     base: Positive
+    """α at t = 0."""
     factor: Positive
+    """What α is multiplied by in `every` updates."""
     every: PositiveInt = 1
+    """The updates in which α changes by `factor`."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -65,8 +70,11 @@ class Cosine(HyperParameters):
 
     name: Literal["cosine"]
     base: Positive
+    """α at t = 0."""
     steps: PositiveInt
+    """The updates until α is `final`."""
     final: NonNegative = 0.0
+    """α from then on."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -80,8 +88,11 @@ class InversePower(HyperParameters):
 
     name: Literal["inverse_power"]
     base: Positive
+    """α at t = 0."""
     lambd: NonNegative
+    """How fast α falls."""
     power: NonNegative = 0.75
+    """The power that it falls by."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -104,13 +115,12 @@ class Own(BaseModel):
     def __call__(self, t: int) -> float:
         """Return α. Raises ValueError where the function cannot be had, fails, or gives no number ≥ 0."""
         module, _, attribute = self.name.partition(":")
-        here = str(Path.cwd())
-        if here not in sys.path:  # a console script's path lacks the folder it is called from
-            sys.path.insert(0, here)
         try:
-            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+            function: Callable[..., Any] = getattr(import_module(module), attribute)
             value = float(function(t, **(self.model_extra or {})))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit, too
             what = f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}"
             raise ValueError(f"{what}; name a function of t and the other keys, as package.module:function") from None
         if not 0 <= value < math.inf:

@@ -30,8 +30,11 @@ class SoftSync(CollectingServer):
         """Hyper-parameters of SoftSync; `divisor` counts only where `aware`."""
 
         n: PositiveInt
+        """A step takes ⌊clients/n⌋ gradients."""
         aware: bool = False
+        """Whether each gradient is divided by its staleness."""
         divisor: Divisor = "max1"
+        """By what of the staleness τ, where aware: max(τ, 1), or τ + 1."""
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters. Raises ConfigError where n exceeds the clients."""

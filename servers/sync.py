@@ -37,9 +37,17 @@ class Sync(CollectingServer):
         """Hyper-parameters of Sync; `aggregate` null means every client; `inner` takes the place of `lr`."""
 
         lr: Rate | None = None
+        """The learning rate α: a number, or a schedule; null where there is an inner server."""
         weight_decay: NonNegative = 0.0
+        """Decoupled weight decay: before each step θ loses this share of itself, times α."""
         aggregate: PositiveInt | None = None
+        """So many gradients close a round, later ones are dropped; null waits for every client."""
         inner: dict[str, Any] | None = None
+        """Another server, {name: …}, that takes each round's mean as one push; null steps by lr."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Return the gradients that close a round, and where the learning rate is from."""
+            return {"aggregate": clients, "lr": "the inner server's", "inner": "none"}
 
         @model_validator(mode="after")
         def check(self) -> Sync.Hyper:

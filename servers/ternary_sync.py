@@ -15,6 +15,8 @@ pulls counts ⌈log₂(2N+1)⌉ bits a value with a shared scaler, 32 without.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fredsim.hyper import Positive
@@ -40,7 +42,14 @@ class TernarySync(ElementwiseServer):
         """Hyper-parameters of TernarySync; `clip_sigma` null does not clip."""
 
         clip_sigma: Positive | None = None
+        """Gradients are clipped at so many standard deviations; null does not clip."""
         share_scaler: bool = True
+        """Whether all clients quantise with the largest of their scalers."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Say that nothing is clipped."""
+            del clients
+            return {"clip_sigma": "no clipping"}
 
     rule = Rule(descend)
     holds = True

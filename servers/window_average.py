@@ -43,9 +43,18 @@ class WindowAverage(Configurable):
         """
 
         rate: NonNegative = 0.15
+        """The window grows with the updates by this share of them."""
         min_window: PositiveInt = 10000
+        """The window's updates, at least."""
         max_window: PositiveInt = 10000
+        """The window's updates, at most."""
         device: Literal["cpu"] | None = None
+        """cpu keeps the sums on the host; null where the parameters are."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Say where the sums are."""
+            del clients
+            return {"device": "where the parameters are"}
 
         @model_validator(mode="after")
         def check(self) -> WindowAverage.Hyper:

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -114,13 +114,16 @@ def mnist_root() -> str:
 
 
 @pytest.fixture
-def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The small experiment as a file in a current folder of its own, where a user's modules are looked up too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     path = tmp_path / "small.yaml"
     path.write_text(dump_yaml(digits_experiment), encoding="utf-8")
-    return path
+    yield path
+    for name, module in list(sys.modules.items()):  # another test may have another of this name
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture

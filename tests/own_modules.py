@@ -92,4 +92,38 @@ class Decides(Own):
         return x if x.sum().item() > 0 else -x
 
 
+class Trains(Own):
+    """Another function in evaluation mode."""
+
+    def change(self, x: Any) -> Any:
+        return x if self.training else x.flip(1)
+
+
+class _Placed(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        del ctx
+        return g
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+        x = x.movedim(in_dims[0], 0)
+        return x + 1e-3 * torch.arange(info.batch_size).reshape(-1, *[1] * (x.dim() - 1)), 0
+
+
+class Placed(Own):
+    """Under vmap its results depend on the place among the others."""
+
+    def change(self, x: Any) -> Any:
+        return _Placed.apply(x)
+
+
 not_callable = 5

@@ -124,15 +124,24 @@ def always(step: int, client: int, server: PlainServer) -> bool:
 class World:
     """Data, model, minibatches, clients' order and draws of the small experiment."""
 
-    def __init__(self, clients: int = 8, batch_size: int = 3, sampling: Sampling = "sequential", seed: int = 0) -> None:
+    def __init__(
+        self,
+        clients: int = 8,
+        batch_size: int = 3,
+        sampling: Sampling = "sequential",
+        seed: int = 0,
+        train: int = 1200,
+    ) -> None:
         self.streams, self.clients = Streams(seed), clients
         self.model = Mlp((64, 16, 10))
         self.start = self.model.initial(self.streams)
-        self.dataset = load_dataset("digits", 1200, 297, data_root(None))
+        self.dataset = load_dataset("digits", train, 297, data_root(None))
         self.engine = make_engine("numpy", self.model, self.dataset, 1, None)
-        self._sampler = make_sampler(sampling, 1200, batch_size, self.streams)
+        self._sampler = make_sampler(sampling, train, batch_size, self.streams)
         sizes = [1024, 16, 160, 10]
         self.sizes = [4 * size for size in sizes]
+        self.losses: list[Array] = []  # of the samples of each minibatch
+        self.thetas: list[Array] = []  # of the server after each arrival
         self.parts = [slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(4)]
 
     def choose(self, step: int, eligible: Iterable[int]) -> int:
@@ -146,7 +155,9 @@ class World:
     def gradient(self, theta: Array, iteration: int, client: int, number: int) -> Array:
         """The gradient at θ on the minibatch of this iteration, or of this client's own number."""
         rows = self._sampler.rows(np.array([iteration]), np.array([client]), np.array([number]))
-        gradient: Array = self.engine.gradients([theta], rows)[0][0].copy()
+        gradients, losses = self.engine.gradients([theta], rows)
+        self.losses.append(losses[0].copy())
+        gradient: Array = gradients[0].copy()
         return gradient
 
     def digest(self, theta: Array) -> str:
@@ -212,6 +223,7 @@ class World:
                 counts["potential_fetches"] += 1
                 counts["fetches"] += any(mask)
                 counts["bytes_fetched"] += self._bytes(mask)
+            self.thetas.append(server.theta.copy())
             digest = self.digest(server.theta)
             rows.append({"timestamp": server.timestamp, "staleness_mean": staleness, "digest": digest, **counts})
         return pd.DataFrame(rows)

@@ -100,16 +100,16 @@ def test_metrics_are_of_the_average(simulate: Simulate, plain: ModuleType) -> No
         assert last["validation_loss"] != world.engine.evaluate(raw, "validation")[0]
 
 
-@pytest.mark.parametrize("t0", [0, 20])
-def test_averaged_sgd(simulate: Simulate, plain: ModuleType, t0: int) -> None:
-    """The mean of the iterates after t₀; the iterates are ASGD's."""
+@pytest.mark.parametrize("t0", [0, 0.9, 2.5, 20, 57.01])
+def test_averaged_sgd(simulate: Simulate, plain: ModuleType, t0: float) -> None:
+    """The mean of the iterates after t₀, which count from 1; the iterates are ASGD's."""
     base = {"iterations": 60, "evaluation": {"every": 5}}
     result = simulate({**base, "server": {"name": "averaged", "lr": 0.1, "t0": t0}})
     asgd = simulate({**base, "server": {"name": "asgd", "lr": 0.1}})
     assert result.metrics["digest"].equals(asgd.metrics["digest"])
     expected = iterates(plain, 60)
     np.testing.assert_array_equal(flat(result.folder / "params_raw.safetensors"), expected[-1])
-    mean = np.mean([x.astype(np.float64) for x in expected[t0:]], axis=0)
+    mean = np.mean([x.astype(np.float64) for t, x in enumerate(expected, 1) if t > t0], axis=0)
     np.testing.assert_allclose(flat(result.folder / "params.safetensors"), mean, atol=2e-6)
 
 

@@ -67,6 +67,19 @@ class Free(Base):
         return push, -1
 
 
+class Exits(Base):
+    def passes(self, step, client, statistics):
+        raise SystemExit("closed")
+
+    def compress(self, push, client, step):
+        raise GeneratorExit
+
+
+class Begins(Base):
+    def init(self, *_):
+        raise SystemExit(1)
+
+
 class Breaks(Base):
     def compress(self, push, client, step):
         raise ValueError("no room")
@@ -80,11 +93,14 @@ MISTAKES = [
         "Short",
         "Short, client 7, iteration 0, passes: returned [True, False]; it must return a bool, or a list",
     ),
-    ("push", "Asks", "iteration 1, passes: AttributeError: 'ASGD' object has no attribute 'v' (adapters.py:"),
+    ("push", "Asks", "iteration 1, passes: AttributeError: ASGD has no attribute 'v' (base.py:"),
     ("compress", "Starts", "Starts, init: "),
     ("compress", "Bare", "Bare, client 7, iteration 0, compress: returned ndarray; it must return (array, bytes)"),
     ("compress", "Double", "what compress returns: is float64 (1210,); it must be float32 (1210,)"),
     ("compress", "Free", "Free, client 7, iteration 0, compress: returned -1 bytes; it must be a positive integer"),
+    ("push", "Exits", "Exits, client 7, iteration 0, passes: SystemExit: closed (faulty_gates.py:"),
+    ("compress", "Exits", "Exits, client 7, iteration 0, compress: GeneratorExit: "),
+    ("fetch", "Begins", "Begins, init: SystemExit: 1 (faulty_gates.py:"),
     ("compress", "Breaks", "Breaks, client 7, iteration 0, compress: ValueError: no room (faulty_gates.py:"),
 ]
 

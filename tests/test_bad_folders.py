@@ -110,6 +110,12 @@ DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
         EVERY,
         "bad/summary.json: is damaged (iterations is 'x'); run the experiment again",
     ),
+    "strange code": (
+        "summary.json",
+        b'{"status": "finished", "digest": "", "iterations": 50, "code": "x"}',
+        EVERY,
+        "bad/summary.json: is damaged (code is 'x')",
+    ),
     "no metrics": ("metrics.csv", None, EVERY, "bad/metrics.csv: cannot be read ("),
     "empty metrics": ("metrics.csv", b"", EVERY, "bad/metrics.csv: "),
     "other metrics": (
@@ -121,8 +127,8 @@ DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
     "metrics of bytes": ("metrics.csv", b"\xff\xfe", EVERY, "'utf-8' codec can't decode"),
     "no parameters": ("params.safetensors", None, EVERY[:2], "bad/params.safetensors: cannot be read ("),
     "other parameters": ("params.safetensors", b"12345678", EVERY[:2], "bad/params.safetensors: cannot be read ("),
-    "no staleness": ("staleness.csv", None, EVERY[:1], "bad/staleness.csv: cannot be read ("),
-    "half a configuration": ("config.yaml", b"seed: [\n", ("verify", "plot"), "bad/config.yaml:2:1: not valid YAML"),
+    "no staleness": ("staleness.csv", None, EVERY[:2], "bad/staleness.csv: cannot be read ("),
+    "half a configuration": ("config.yaml", b"seed: [\n", EVERY, "bad/config.yaml:2:1: not valid YAML"),
     "an old configuration": ("config.yaml", b"sead: 1\n", ("verify",), "bad/config.yaml:1: sead: unknown key; did you"),
 }
 
@@ -147,6 +153,7 @@ def test_damage(
         (b"name\n1\n", "swept/runs.csv: is damaged (it has no column 'run')"),
         (b"run\n", "swept/runs.csv: names no run"),
         (b"run\nlost\n", "swept/lost"),
+        (b"run,status\nlost,finished", "swept/runs.csv: is damaged (line 2 is cut off)"),
     ],
 )
 @pytest.mark.parametrize("name", EVERY)

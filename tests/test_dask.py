@@ -9,11 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fredsim
-from fredsim.errors import ConfigError
+from fredsim.cluster import Crew, write_run
+from fredsim.errors import ConfigError, OutputError
+from fredsim.observer import SilentShow
+from fredsim.plan import expand, open_source
+from fredsim.results import Result
+from fredsim.sweep import Task
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
 
@@ -148,11 +154,67 @@ def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster
     assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
 
 
+class FakeFuture:
+    """A task that is never done."""
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return False
+
+
+class FakeClient:
+    """Notes which run is given to which worker."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, str]] = []
+
+    def subscribe_topic(self, topic: str, told: Callable[..., None]) -> None:
+        del topic, told
+
+    def submit(self, do: object, experiment: object, label: str, *others: object, **options: Any) -> FakeFuture:
+        del do, experiment, others
+        self.given.append((label, options["workers"][0]))
+        return FakeFuture()
+
+
+def tasks(path: Path, count: int) -> list[Task]:
+    runs = expand(open_source(path), [f"sweep={{seed: {list(range(count))}}}"]).runs
+    return [Task(n, run.label, run.experiment, Path("out", run.label), None, {}) for n, run in enumerate(runs)]
+
+
+def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
+    """Not the last: what it waits for is not the whole sweep."""
+    client = FakeClient()
+    crew = Crew(client, tasks(small_yaml, 4), SilentShow(), lambda task, failure: None)
+    for workers in (["a", "b"], ["b"], ["b", "c"], ["b", "c", "d"]):
+        crew.turn(workers)
+    assert client.given == [("seed=0", "a"), ("seed=1", "b"), ("seed=0", "c"), ("seed=2", "d")]
+
+
+def test_the_files_of_a_run_come_with_its_summary_last(small_yaml: Path) -> None:
+    """And without one where something fails: a folder stands in the way of the parameters."""
+    result = fredsim.run(small_yaml, out="here")
+    assert isinstance(result, Result)
+    files = {path.name: path.read_bytes() for path in sorted(result.folder.iterdir())}
+    (task,) = tasks(small_yaml, 1)
+    write_run(task, files)
+    assert {path.name: path.read_bytes() for path in task.folder.iterdir()} == files
+    (task.folder / "params.safetensors").unlink()
+    (task.folder / "params.safetensors" / "taken").mkdir(parents=True)
+    with pytest.raises(OutputError, match="out/seed=0: cannot be written"):
+        write_run(task, dict(reversed(files.items())))
+    assert not (task.folder / "summary.json").exists()
+
+
 def test_runs_that_fail_stop_no_others(
     small_yaml: Path, own_server: OwnServer, cluster: Cluster, command: Command
 ) -> None:
     cluster.work()  # its nanny starts another when it is killed
-    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
+    Path("elsewhere").mkdir()  # where the workers are not; they are told
+    small_yaml = small_yaml.rename("elsewhere/small.yaml")
+    small_yaml.with_name("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
     words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
     code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
     assert code == 2
@@ -160,6 +222,22 @@ def test_runs_that_fail_stop_no_others(
     assert "ValueError: too much (own_failing.py:" in rows(Path("out"))[1]["error"]
     assert rows(Path("out"))[2]["error"] == "3 workers were lost while they did this run"
     assert messages.count("was lost; lr=0.4 is done again") == 2
+
+
+def test_a_worker_that_has_imported_an_older_file(
+    small_yaml: Path, own_server: OwnServer, cluster: Cluster, command: Command
+) -> None:
+    """Workers outlive sweeps, and import a module once."""
+    cluster.work()
+    Path("own_older.py").write_text(own_server(), encoding="utf-8")
+    changes = ("server.name=own_older:Plain", "sweep={seed: [0]}")
+    words = ("run", small_yaml, *changes, "--dask", cluster.address, "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    Path("own_older.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
+    del sys.modules["own_older"]
+    code, _, messages = command(*words, "--resume")
+    assert code == 2
+    assert "has another version of own_older than the one that started the sweep" in messages
 
 
 def test_a_worker_of_another_version(small_yaml: Path, cluster: Cluster, command: Command, refused: Refused) -> None:

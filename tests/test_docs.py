@@ -1,5 +1,6 @@
 """What the documents show works as it stands there."""
 
+import math
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 import fredsim
 from fredsim.document import dump_yaml
 from fredsim.experiment import Experiment, Plugin
+from fredsim.results import Result, Results
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +48,63 @@ def test_a_server_in_twenty_lines(tmp_path: Path) -> None:
     run(tmp_path, "run", "root.yaml", *smoothed, "--out", "one")
     run(tmp_path, "run", "root.yaml", *smoothed, "backend=numpy", "--out", "other")
     assert "same bits" in run(tmp_path, "compare", "one", "other")
+
+
+@pytest.mark.parametrize("what", ["dispatcher", "gate", "compressor", "schedule"])
+def test_one_of_ones_own(what: str, small_yaml: Path) -> None:
+    (code,), (experiment,) = (blocks(f"docs/own_{what}.md", language) for language in ("python", "yaml"))
+    Path(f"my_{what}s.py").write_text(code, encoding="utf-8")
+    small_yaml.write_text(experiment, encoding="utf-8")
+    one, other = (
+        fredsim.run(small_yaml, ["iterations=200", f"backend={backend}"], out=backend) for backend in ("numba", "numpy")
+    )
+    assert isinstance(one, Result)
+    assert isinstance(other, Result)
+    assert one.summary["digest"] == other.summary["digest"]
+    usual = {
+        "dispatcher": "dispatcher={name: uniform}",
+        "gate": "dispatcher.fetch=always",
+        "compressor": "compress=null",
+        "schedule": "server.lr=0.05",
+    }
+    plain = fredsim.run(small_yaml, ["iterations=200", usual[what]], out="plain")
+    assert isinstance(plain, Result)
+    assert plain.summary["digest"] != one.summary["digest"]
+    if what == "dispatcher":  # nobody comes again within eight arrivals
+        assert one.metrics["staleness_mean"].iloc[-1] > 8
+        held = fredsim.run(small_yaml, ["iterations=64", "server={name: sync, lr: 0.1}"], out="held")
+        assert isinstance(held, Result)
+        assert held.summary["updates"] == 4
+    if what == "gate":
+        assert 0 < one.summary["bytes_fetched"] < plain.summary["bytes_fetched"]
+    if what == "compressor":
+        sizes = [64 * 32, 32, 32 * 10, 10]
+        assert one.summary["bytes_pushed"] == 200 * sum(4 + math.ceil(size * math.log2(7) / 8) for size in sizes)
+
+
+def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## ")}
+    changes = ["probe={every: 5}", "average={name: window}", "server={name: fasgd, lr: 0.01}", "evaluation.test=true"]
+    grid = ["sweep={server.lr: [0.01, 0.02], seed: [0, 1]}", "select={over: server.lr}", "figures=[]"]
+    results = fredsim.run(small_yaml, [*changes, *grid], out="out")
+    assert isinstance(results, Results)
+    one = next(iter(results))
+    found = {
+        "metrics.csv": [*one.metrics],
+        "staleness.csv": [*one.staleness],
+        "probe.csv": [*one.probe],
+        "summary.json": [*one.summary],
+        "runs.csv": [column for column in results.runs if column not in {"server.lr", "seed"}],
+        "best.csv": [column for column in results.best if column != "server.lr"],
+    }
+    missing = [(file, name) for file, names in found.items() for name in names if f"`{name}`" not in sections[file]]
+    files = {path.name for folder in (one.folder, results.folder) for path in folder.iterdir() if path.is_file()}
+    assert (missing, [name for name in files if f"| `{name}` |" not in text]) == ([], [])
+    for file, names in found.items():  # and nothing else is
+        rows = re.findall(r"^\| (`.*?) \| ", sections[file], re.MULTILINE)
+        explained = [name for row in rows for name in re.findall(r"`(.*?)`", row)]
+        assert set(explained) - set(names) <= {"mean_validation_loss", "vmap"}, file  # of other experiments
 
 
 def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Copies that the gates drop: a whole simulation, row by row, against the plain loop."""
 
+import tracemalloc
 from collections.abc import Callable
-from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim import shelf
+from fredsim.outbox import Outbox
 from fredsim.results import Result
 
 Simulate = Callable[..., Result]
@@ -111,6 +111,46 @@ def test_tensor_by_tensor(simulate: Simulate, plain: ModuleType, own: Any, dropp
     assert (rows["bytes_fetched"] % 4840 != 0).any()
 
 
+def test_a_replica_steps_by_its_whole_gradient(simulate: Simulate, plain: ModuleType, own: Any) -> None:
+    """Whatever parts of it were pushed."""
+    world = plain.World()
+    server = plain.PlainServer(world.start, 0.05)
+    rows = world.run(60, server, push=parts(3), fetch=whole(2, 1), dropped="skip", replica=True)
+    gates = {"push": own("Parts", of=3), "fetch": own("Pattern", of=2, plus=1)}
+    asgd = {"server": {"name": "asgd", "lr": 0.05}, "dispatcher": {**gates, "dropped_push": "skip", "replica": True}}
+    plain.check(simulate({"iterations": 60, **asgd, **EACH}), rows)
+
+
+def test_what_was_sent_takes_no_memory() -> None:
+    outbox, push = Outbox("accumulate", [10_000]), np.ones(10_000, np.float32)
+    tracemalloc.start()
+    try:
+        for passes in (False, True):
+            for client in range(50):
+                outbox.offer(client, push, 0, passes, lambda push: (push, push.nbytes))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * push.nbytes
+
+
+def test_a_sum_that_overflows_is_for_the_server_to_notice() -> None:
+    outbox, push = Outbox("accumulate", [2]), np.array([3e38, 1], np.float32)
+    assert outbox.offer(0, push, 0, False, lambda push: (push, 8)) is None
+    message = outbox.offer(0, push, 0, True, lambda push: (push, 8))
+    assert message is not None
+    assert message.push.tolist() == [np.inf, 2]
+
+
+def test_a_version_that_nobody_holds_is_not_handed_out(simulate: Simulate, plain: ModuleType, own: Any) -> None:
+    """While pushes are dropped the timestamp stays; clients mix what they fetched with their own and let go of it."""
+    world = plain.World(clients=3)
+    rows = world.run(120, plain.PlainSASGD(world.start, 0.3), push=whole(5), fetch=parts(3), dropped="skip")
+    gates = {"push": own("Pattern", of=5), "fetch": own("Parts", of=3), "dropped_push": "skip"}
+    few = {"clients": {"count": 3, "batch_size": 3}, "server": {"name": "sasgd", "lr": 0.3}, "dispatcher": gates}
+    plain.check(simulate({"iterations": 120, **few, **EACH}), rows)
+
+
 def test_freds_timestamps_tensor_by_tensor(simulate: Simulate, plain: ModuleType, own: Any) -> None:
     """A fetch that drops every tensor refreshes the timestamps of all of them."""
     world = plain.World()
@@ -151,15 +191,18 @@ def test_a_server_that_holds(simulate: Simulate, plain: ModuleType, own: Any, na
 
 
 @pytest.mark.parametrize("dropped", ["skip", "average"])
-def test_a_server_that_holds_and_drops_fetches(simulate: Simulate, plain: ModuleType, own: Any, dropped: str) -> None:
-    """n-softsync takes what stale clients push; nothing is computed together that a dropped fetch would change."""
+@pytest.mark.parametrize("needed", [4, 8])
+def test_a_server_that_holds_and_drops_fetches(
+    simulate: Simulate, plain: ModuleType, own: Any, needed: int, dropped: str
+) -> None:
+    """It takes what stale clients push, also for a round of all; nothing is computed together that a fetch changes."""
     world = plain.World()
-    batches = plain.PlainBatches(world.start, 0.3, needed=4)
-    rows = world.run(80, batches, push=whole(2), fetch=whole(3, 1), dropped=dropped)
+    batches = plain.PlainBatches(world.start, 0.3, needed=needed)
+    rows = world.run(120, batches, push=whole(2), fetch=whole(3, 1), dropped=dropped)
     gates = {"push": own("Pattern", of=2), "fetch": own("Pattern", of=3, plus=1), "dropped_push": dropped}
-    server = {"server": {"name": "soft_sync", "lr": 0.3, "n": 2}, "dispatcher": gates}
+    choice = {"name": "sync", "lr": 0.3} if needed == 8 else {"name": "soft_sync", "lr": 0.3, "n": 2}
     for window in WINDOWS:
-        plain.check(simulate({"iterations": 80, **server, **window, **EACH}), rows)
+        plain.check(simulate({"iterations": 120, "server": choice, "dispatcher": gates, **window, **EACH}), rows)
     assert rows["staleness_mean"].max() > 2
 
 
@@ -187,22 +230,3 @@ def test_downpour(simulate: Simulate, plain: ModuleType, n_push: int, n_fetch: i
         asgd = simulate({"iterations": 100, "server": {"name": "asgd", "lr": 0.05}})
         assert asgd.summary["digest"] == rows["digest"].iloc[-1]
     assert np.isfinite(server.theta).all()
-
-
-@pytest.mark.parametrize("path", ["fused", "snapshots"])
-def test_what_a_client_keeps_leaves_the_memory_again(
-    path: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond the limit all parameters lie in a file; what is read of it would stay resident if nobody let go."""
-    rests: list[int] = []
-    rest = shelf.rest
-
-    def noted(memory: mmap, begin: int, size: int) -> None:
-        rests.append(begin)
-        rest(memory, begin, size)
-
-    monkeypatch.setattr(shelf, "rest", noted)
-    changes = {"memory": 1, "path": path, "clients": {"count": 8, "batch_size": 2}, "iterations": 100}
-    run = simulate({**changes, "dispatcher": {"fetch": {"every": 4}}})
-    assert run.summary["fetches"] < 30
-    assert len(rests) == 1 + 100  # the initial parameters, then a copy or what is kept for each arrival

@@ -71,6 +71,13 @@ def test_soft_sync_meets_its_limits(simulate: Simulate, clients: int, sampling: 
         assert (sasgd == asgd) == (clients == 1)
 
 
+def test_soft_sync_of_single_gradients_holds_nobody(simulate: Simulate) -> None:
+    """So that its clients need not wait either."""
+    servers: list[dict[str, Any]] = [{"name": "soft_sync", "lr": 0.1, "n": 8}, {"name": "asgd", "lr": 0.1}]
+    runs = [simulate({"dispatcher": {"name": "uniform", "wait": False}, "server": server}) for server in servers]
+    assert runs[0].summary["digest"] == runs[1].summary["digest"]
+
+
 def test_scripted_in_turn_is_round_robin(simulate: Simulate) -> None:
     digests = {
         simulate({"iterations": 100, "dispatcher": dispatcher}).summary["digest"]

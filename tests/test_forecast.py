@@ -44,6 +44,21 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
     assert run.seconds > 0
 
 
+@pytest.mark.parametrize(("overrides", "rows"), [
+    (("iterations=30000", "evaluation.every=2500"), 13),
+    (("iterations=30001", "evaluation.every=2500"), 14),
+    (("iterations=null", "epochs=100", "data.train=60", "evaluation={every: 30, unit: epochs}"), 5),
+    (("iterations=24000", "server={name: sync, lr: 0.1}", "evaluation={every: 50, unit: updates}"), 61),
+], ids=str)  # fmt: skip
+def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
+    """In the proportion of a stretch, whose measurement is kept."""
+    measured: dict[str, dict[str, Any]] = {}
+    (run,) = forecast(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
+    (stretch,) = measured.values()
+    iterations = run.iterations * stretch["seconds"] / stretch["iterations"]
+    assert run.seconds == pytest.approx(iterations + rows * stretch["seconds_evaluation"] / stretch["rows"], rel=1e-9)
+
+
 def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     snapshots = ("path=snapshots", "iterations=100000")
     few, many = (of(small_yaml, *snapshots, f"clients.count={count}")[0] for count in (8, 1008))

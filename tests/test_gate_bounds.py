@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -49,6 +49,7 @@ def started(gate: Gate, seed: int) -> Gate:
     seed=st.integers(0, 2**32 - 1),
     beyond=st.floats(0, 1e6),
 )
+@example(c=1e-320, eps=5e-324, seed=0, beyond=0.0)  # where a millionth is less than the rounding
 def test_beyond_the_bounds_the_gate_itself_decides_so(c: float, eps: float, seed: int, beyond: float) -> None:
     gate = started(BandwidthAware(c=c, eps=eps), seed)
     bounds = gate.bounds(10, CLIENTS)

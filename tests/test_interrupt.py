@@ -78,11 +78,31 @@ def test_a_run(server: str, path: str, small_yaml: Path, command: Command, inter
 
 def test_a_second_interrupt_ends_at_once(small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
     before = signal.getsignal(signal.SIGINT)
+    assert command("run", small_yaml, *SHORT, "--quiet", "--out", "out") == (0, "", "")
     interrupt(times=2)
     code, output, _ = command("run", small_yaml, *SHORT, "--out", "out")
     assert (code, output) == (130, "")
     assert signal.getsignal(signal.SIGINT) is before
-    assert not Path("out/summary.json").exists()
+    assert not Path("out/summary.json").exists()  # that of the run before would belie the rows
+
+
+def test_a_second_interrupt_ends_processes_at_once(
+    sweep_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are killed, which is no failure of their runs."""
+
+    def row(self: LineRun, row: Row) -> None:
+        del self
+        if row.iteration == 20:
+            signal.raise_signal(signal.SIGINT)
+            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+                time.sleep(0.001)  # the main thread takes it up
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(LineRun, "row", row)
+    words = ("iterations=100000000", "evaluation.every=20", "--jobs", 2, "--out", "swept")
+    assert command("run", sweep_yaml, *words)[0] == 130
+    assert statuses(Path("swept")) == []
 
 
 def test_a_sweep_goes_on_where_it_was_interrupted(
@@ -95,6 +115,7 @@ def test_a_sweep_goes_on_where_it_was_interrupted(
     assert code == 130
     assert messages.endswith("interrupted: 2 of 3 runs are left; --resume goes on\n")
     assert statuses(Path("swept")) == ["finished"]
+    assert len(list(Path("swept").glob("*/config.yaml"))) == 2  # the third was not begun
     assert command(*words, "swept", "--resume")[0] == 0
     assert statuses(Path("swept")) == ["finished"] * 3
     assert Path("swept/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
@@ -104,9 +125,13 @@ def test_a_sweep_goes_on_where_it_was_interrupted(
 def test_an_interrupt_in_the_last_run_of_a_sweep(
     sweep_yaml: Path, command: Command, interrupt: Callable[..., None]
 ) -> None:
+    words = ("run", sweep_yaml, *SHORT, "sweep={server.lr: [0.1, 0.2, 0.3]}", "select={over: server.lr}")
+    assert command(*words, "--quiet", "--out", "swept") == (0, "", "")
+    assert Path("swept/best.csv").exists()
     interrupt(run=3)
-    assert command("run", sweep_yaml, *SHORT, "--out", "swept")[0] == 130
+    assert command(*words, "--out", "swept")[0] == 130
     assert statuses(Path("swept")) == ["finished", "finished"]
+    assert not Path("swept/best.csv").exists()  # of all runs or of none
 
 
 def test_a_process_of_its_own(small_yaml: Path, command: Command) -> None:

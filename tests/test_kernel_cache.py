@@ -3,7 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from fredsim.kernels.cache import generated
+from fredsim.progress import LineRun
 
 PROGRAM = """
 import sys
@@ -59,3 +65,30 @@ def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) 
 def test_without_a_cache_folder_every_process_compiles(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert compiled_number(NUMBER, tmp_path / "number.py", tmp_path / "file") == "41"
+
+
+def test_who_watches_a_run_hears_of_what_it_compiles(
+    small_yaml: Path,
+    own_server: Callable[..., str],
+    command: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And of nothing that is compiled after it."""
+    heard: list[LineRun] = []
+    Path("own_still.py").write_text(own_server(), encoding="utf-8")
+    assert (
+        command("run", small_yaml, "server.name=own_still:Plain", "--out", "before")[0] == 0
+    )  # all other kernels are there now
+    monkeypatch.setattr(LineRun, "compiling", lambda self: heard.append(self))
+    monkeypatch.setenv("FREDSIM_CACHE", str(small_yaml.parent / "cache"))
+    lines = (
+        "from pathlib import Path\n"
+        "from fredsim.kernels.cache import generated\n"
+        "generated(Path('number.py').read_text(), 'a test').number.address\n"
+    )
+    Path("own_compiling.py").write_text(own_server(lines), encoding="utf-8")
+    Path("number.py").write_text(NUMBER.replace("41", "51"), encoding="utf-8")
+    assert command("run", small_yaml, "server.name=own_compiling:Plain", "--out", "after")[0] == 0
+    assert len(heard) == 1
+    assert generated(NUMBER.replace("41", "52"), "a test").number.address
+    assert len(heard) == 1

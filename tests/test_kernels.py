@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.backends import MARGIN, NumpyEngine
+from fredsim.backends import NumpyEngine
 from fredsim.datasets import Dataset, Split
 from fredsim.kernels.cache import generated
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.kernels.team import Team, pack
 from fredsim.models import Mlp
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
 
 

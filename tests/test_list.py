@@ -1,13 +1,23 @@
 """`fredsim list` names what there is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.datasets import DATASETS
+from fredsim.described import meanings
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
+from fredsim.dispatchers.scripted import Column
+from fredsim.dispatchers.weighted import OnChosen
+from fredsim.experiment import Data, MlpChoice, Normal, TorchChoice
+from fredsim.plan import expand, open_source
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
+from fredsim.servers.window_average import WindowAverage
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -39,3 +49,86 @@ def test_list(command: Command) -> None:
         assert server.citation in output
         assert all(name in output for name in server.Hyper.model_fields)
     assert command("list", "everything")[0] == 2
+
+
+def classes() -> Iterator[tuple[str, Any]]:
+    """Every set of hyper-parameters that is shipped, by the name that it is listed by."""
+    known: list[Mapping[str, Any]] = [SERVERS, DISPATCHERS, GATES, COMPRESSORS, {"window": WindowAverage}]
+    for name, found in ((name, found) for kind in known for name, found in kind.items()):
+        yield name, found.Hyper
+    yield from SCHEDULES.items()
+    yield from {"mlp": MlpChoice, "torch:fredsim.zoo:lenet": TorchChoice, "digits": Data}.items()
+    yield from {"weighted": OnChosen, "scripted": Column, "mlp": Normal}.items()
+
+
+def test_every_hyper_parameter_is_described(command: Command) -> None:
+    for name, model in classes():
+        code, output, messages = command("list", name)
+        assert (code, messages) == (0, "")
+        said = meanings(model)
+        for key, field in model.model_fields.items():
+            if key == "name":
+                continue
+            default = field.get_default(call_default_factory=True)
+            spelled = {"None": "null", "True": "true", "False": "false"}.get(str(default), str(default))
+            expected = "required" if field.is_required() else spelled.split()[0]
+            rows = [line.split() for line in output.splitlines() if line.endswith(f"  {said[key]}")]
+            assert (key, expected) in [(row[0].rpartition(".")[2], row[1]) for row in rows], (name, key)
+            assert said[key].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fasgd", "  gamma         0.9       number ≥ 0, < 1            γ, the decay rate of"),
+        ("fasgd", "  lr            required  number > 0, or a schedule  The learning rate α"),
+        ("dcasgd", "  lambda0         null      number ≥ 0 or null "),
+        ("top_k", "  k  required  integer > 0 or number > 0, < 1  How many values"),
+        ("weighted", "  on_chosen.factor         required  number ≥ 0 "),
+        ("mlp", "  init      he     he, glorot, zeros, normal or {name, std} "),
+        ("quickstart", "quickstart: experiment\n  ASGD, staleness-aware"),
+    ],
+)
+def test_a_name(name: str, says: str, command: Command) -> None:
+    assert says in command("list", name)[1]
+
+
+def test_a_name_of_two_kinds_and_of_none(command: Command, refused: Callable[..., None]) -> None:
+    output = command("list", "exponential")[1]
+    assert [line for line in output.splitlines() if not line.startswith(" ")] == [
+        "exponential: server", "exponential: schedule",
+    ]  # fmt: skip
+    refused("list", "fasdg", says=("there is no 'fasdg'; did you mean 'fasgd'? (kinds: servers, ",))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "comments"),
+    [
+        (["server={name: dcasgd, lr: 0.1}"], {"lambda0": 2.0}),
+        (["server={name: dcasgd, lr: 0.1, adaptive: false}"], {"lambda0": 0.04}),
+        (["server={name: dcasgd, lr: 0.1, lambda0: 3.0}"], {}),
+        (["server={name: fasgd, lr: 0.1}"], {"divisor": "max1"}),
+        (["server={name: bfasgd, lr: 0.1, variant: released}"], {"divisor": "plus1"}),
+        (["server={name: delay_adaptive, lr: 0.1}"], {"n": 8}),
+        (["server={name: sync, lr: 0.1}"], {"aggregate": 8, "inner": "none"}),
+        (["compress={name: ternary}"], {"clip_sigma": "no clipping"}),
+        (["average={name: window}"], {"device": "where the parameters are"}),
+        (["dispatcher={name: weighted, weights: [1.0]}"], {"on_chosen": "weights stay"}),
+    ],
+)
+def test_show_says_what_null_stands_for(
+    overrides: list[str], comments: dict[str, Any], small_yaml: Path, command: Command
+) -> None:
+    output = command("show", small_yaml, *overrides)[1]
+    found: dict[str, str] = {}
+    for line in output.splitlines():
+        before, _, comment = line.partition("  # ")
+        named = [part.partition(": ") for part in comment.split("; ")] if comment else []
+        for name, colon, value in named:
+            found |= {name: value} if colon else {before.split(":")[0].strip(): name}
+    assert found == {name: str(value) for name, value in comments.items()}
+    small_yaml.with_name("shown.yaml").write_text(output, encoding="utf-8")
+    shown, given = (expand(open_source(path), words).runs[0].experiment for path, words in (
+        (small_yaml.with_name("shown.yaml"), []), (small_yaml, overrides)
+    ))  # fmt: skip
+    assert (shown.digest, shown.plain()) == (given.digest, given.plain())

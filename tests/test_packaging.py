@@ -82,7 +82,7 @@ def test_no_kernel_uses_fast_math_or_numbas_own_threads() -> None:
 
 
 def test_servers_and_dispatchers_keep_to_their_rooms() -> None:
-    """A server knows neither the loop nor files nor clocks; a dispatcher neither servers nor the loop, though one reads a file."""
+    """A server knows neither the loop nor files nor clocks; a dispatcher neither servers nor the loop."""
     allowed = {
         "servers": {"errors", "hyper", "layout", "numerics", "servers", "streams"},
         "dispatchers": {"dispatchers", "errors", "files", "hyper", "streams"},

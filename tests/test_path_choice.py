@@ -54,6 +54,12 @@ def test_auto_takes_the_quickest(simulate: Simulate) -> None:
         assert simulate({"iterations": 5, **changes}).summary["path"] == path
 
 
+def test_no_more_than_ten_million_iterations_are_drawn_ahead(small_yaml: Path, command: Command) -> None:
+    code, output, _ = command("plan", small_yaml, "iterations=10000001")
+    assert code == 0
+    assert "fused: the order of more than 10,000,000 iterations is not kept in memory" in output
+
+
 CANNOT: dict[str, tuple[tuple[str, ...], Sequence[str], str]] = {
     # overrides, the paths that they rule out, and why
     "a server of one's own": (("server.name=own_choice:Plain",), QUICK, "whole gradients"),

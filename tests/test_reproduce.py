@@ -1,14 +1,15 @@
 """`figures` of an experiment, drawn by `run` and `plot`; `reproduce`: a paper's experiments, one after another."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fredsim
-from fredsim.plan import expand, open_source
+from fredsim.plan import PlannedRun, expand, open_source
 from fredsim.progress import LineRun
 from fredsim.recorder import Row
 
@@ -136,9 +137,48 @@ def test_reproduce(paper: Path, command: Command) -> None:
     assert "figure:  results/paper/one/rates.png" in lines
     assert "figure:  results/paper/two/error.png" in lines
     assert lines[-1].startswith("took: one ")
+    written = [path.stat().st_mtime_ns for path in sorted(Path("results").rglob("summary.json"))]
     again = command("reproduce", paper, "--jobs", 2)[1].splitlines()
+    assert [path.stat().st_mtime_ns for path in sorted(Path("results").rglob("summary.json"))] == written
     assert [line.split()[2] for line in again[1:3]] == ["0", "0"]
     assert again[3] == "about 0 s, 2 runs at a time"
+
+
+def test_reproduce_fails_as_one_of_its_experiments(
+    paper: Path, own_server: Callable[..., str], command: Command
+) -> None:
+    """Though the last one does not, nor the run whose time is measured."""
+    Path("own_lost.py").write_text(own_server("if self.lr == 0.2:\n    raise ValueError('lost')\n"), encoding="utf-8")
+    one = paper / "one.yaml"
+    one.write_text(one.read_text(encoding="utf-8").replace("name: asgd", "name: own_lost:Plain"), encoding="utf-8")
+    two = paper / "two.yaml"
+    two.write_text(two.read_text(encoding="utf-8").partition("sweep:")[0], encoding="utf-8")
+    assert "results: results/paper/two" in (ended := command("reproduce", paper))[1]
+    assert ended[0] == 2
+
+
+@pytest.mark.parametrize(("jobs", "expected"), [(1, "12 s, 1 run at"), (2, "6 s, 2 runs at"), (3, "5 s, 3 runs at")])
+def test_the_estimate_is_of_runs_side_by_side(
+    jobs: int, expected: str, paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of runs of 3, 4 and 5 s: their sum, half of it, and the longest."""
+
+    def forecast(runs: Sequence[PlannedRun], *others: object, **more: object) -> Iterator[SimpleNamespace]:
+        del others, more
+        yield from (SimpleNamespace(seconds=3.0 + number) for number, _ in enumerate(runs))
+
+    monkeypatch.setattr("fredsim.reproduce.forecast", forecast)
+
+    def interrupted(*plan: object, **how: object) -> None:
+        del plan, how
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fredsim.reproduce.default_threads", lambda: 4)
+    monkeypatch.setattr("fredsim.reproduce.run_plan", interrupted)
+    one = paper / "one.yaml"
+    one.write_text(one.read_text(encoding="utf-8").replace("[0.1, 0.2]", "[0.1, 0.2, 0.3]"), encoding="utf-8")
+    output = command("reproduce", paper, "--only", "one", "--jobs", jobs)[1]
+    assert f"about {expected} a time" in output
 
 
 def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,13 @@ def rooted(theta: Any, s: Any, g: Any, alpha: Any) -> Any:
     return theta - alpha * (g / sqrt(s)), s
 
 
+def passed_on(theta: Any, one: Any, other: Any, before: Any, g: Any, alpha: Any) -> Any:  # noqa: ARG001
+    """What becomes of a state may be what another was, or the parameters were, before this push."""
+    return theta - alpha * g, other, one, theta
+
+
 OWN = {
+    "passed on": Rule(passed_on, state=("one", "other", "before")),
     "other names": Rule(under_other_names, state=("i", "at")),
     "the loop's name": Rule(update),
     "a name of the loop's": Rule(numbers, state=("e", "here", "size")),

@@ -1,5 +1,6 @@
 """A seed reaches every draw, and nothing else does."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from fredsim.results import Result
 from fredsim.sampling import make_sampler
 from fredsim.simulation import Length
 from fredsim.snapshots import Snapshots
-from fredsim.streams import Streams
+from fredsim.streams import Stream, Streams
 
 Simulate = Callable[..., Result]
 
@@ -63,6 +64,28 @@ def test_shuffled_passes_are_permutations() -> None:
         one_pass = drawn[14 * number : 14 * number + 14].reshape(-1)
         assert len(set(one_pass.tolist())) == 98
     assert (drawn[:14] != drawn[14:28]).any()
+
+
+def test_a_permutation_is_the_order_of_keys_of_two_words() -> None:
+    """In pass 260 of 6,000 samples two keys have the same high word; their low words say which comes first."""
+    words = Streams(0).words(Stream.SHUFFLE, np.arange(12_000), 260).tolist()
+    assert words[2 * 823] == words[2 * 1254]
+    assert words[2 * 823 + 1] > words[2 * 1254 + 1]
+    order = sorted(range(6000), key=lambda sample: words[2 * sample] << 32 | words[2 * sample + 1])
+    one_pass, none = 260 * 6000 + np.arange(6000), np.zeros(6000, np.int64)
+    assert make_sampler("shuffled", 6000, 1, Streams(0)).rows(one_pass, none, none)[:, 0].tolist() == order
+
+
+def test_passes_that_are_over_take_no_memory() -> None:
+    sampler, none = make_sampler("shuffled", 10_000, 100, Streams(0)), np.zeros(100, np.int64)
+    tracemalloc.start()
+    try:
+        for number in range(12):
+            sampler.rows(number * 100 + np.arange(100), none, none)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4 * 8 * 10_000  # this pass and the one before
 
 
 def test_iid_depends_on_the_client_and_its_own_count_alone() -> None:

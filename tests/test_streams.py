@@ -57,6 +57,48 @@ def test_integers_are_unbiased_and_redrawn() -> None:
     assert abs(sum(x < 2**62 for x in small) / 2000 - 1 / 3) < 0.04
 
 
+def plain_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Philox4x32-10 in plain integers."""
+    (c0, c1, c2, c3), (k0, k1) = counter, key
+    for number in range(10):
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        w0, w1 = (k0 + number * 0x9E3779B9) % 2**32, (k1 + number * 0xBB67AE85) % 2**32
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ w0, p1 % 2**32, (p0 >> 32) ^ c3 ^ w1, p0 % 2**32
+    return c0, c1, c2, c3
+
+
+def plain_below(n: int, seed: int, stream: int, element: int, step: int, client: int, bits: int = 32) -> list[int]:
+    """The integers of attempts 0, 1, … up to the first whose product is not biased: that one is the draw."""
+    found: list[int] = []
+    while True:
+        block = plain_block((element // 4, step, client, len(found)), (seed, stream))
+        product = (block[element % 4] if bits == 32 else block[0] << 32 | block[1]) * n
+        found.append(product >> bits)
+        if product % 2**bits >= 2**bits % n:
+            return found
+
+
+def test_a_biased_word_is_redrawn_and_nothing_else() -> None:
+    """Counters found by search: of a thousand, one word in 14 million is biased."""
+    for n, seed, stream, element, step, client, attempts in (
+        (1000, 0, Stream.IID, 1_101_591, 7, 3, 2),
+        (1000, 6, Stream.DISPATCH, 0, 978_623, 0, 2),
+        (1000, 6, Stream.DISPATCH, 0, 978_622, 0, 1),
+        (2**31 + 1, 1, Stream.IID, 8, 0, 0, 7),
+    ):
+        found = plain_below(n, seed, stream, element, step, client)
+        assert len(found) == attempts
+        assert len(set(found)) == attempts  # so that each attempt can be told from the others
+        drawn = Streams(seed).below(n, stream, element, step, client)
+        assert (drawn.shape, int(drawn)) == ((), found[-1])
+        beside = Streams(seed).below(n, stream, [element, element + 1], step, client)
+        assert beside.tolist() == [found[-1], plain_below(n, seed, stream, element + 1, step, client)[-1]]
+    n = 3 * 2**62
+    found64 = [plain_below(n, 1, Stream.DISPATCH, 0, step, 0, bits=64) for step in range(40)]
+    assert max(map(len, found64)) > 2
+    assert [Streams(1).below64(n, Stream.DISPATCH, step) for step in range(40)] == [found[-1] for found in found64]
+
+
 def test_uniform_is_a_multiple_of_two_to_the_minus_24() -> None:
     u = Streams(0).uniform(Stream.PUSH_GATE, 0, np.arange(10_000))
     assert ((u >= 0) & (u < 1)).all()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
-from fredsim.results import Results
+from fredsim.results import Result, Results
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -95,20 +95,21 @@ def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: 
 def test_a_run_that_fails_does_not_stop_the_rest(
     jobs: int, small_yaml: Path, own_server: OwnServer, command: Command
 ) -> None:
-    Path("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
-    words = ("run", small_yaml, "server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
+    module = f"own_failing_{jobs}"  # a process imports a name once
+    Path(f"{module}.py").write_text(own_server(FAILING), encoding="utf-8")
+    words = ("run", small_yaml, f"server.name={module}:Plain", "sweep={server.lr: [0.1, 0.3, 0.2]}", "--out", "out")
     code, output, messages = command(*words, "--jobs", jobs)
     assert code == 2
     assert output.count("finished") == 2
     assert messages.splitlines()[-1].startswith("error: lr=0.3-")
-    assert "ValueError: too much (own_failing.py:16)" in messages.splitlines()[-1]
+    assert f"ValueError: too much ({module}.py:16)" in messages.splitlines()[-1]
     assert [row["status"] for row in rows(Path("out"))] == ["finished", "failed", "finished"]
     assert "too much" in rows(Path("out"))[1]["error"]
     results = fredsim.load("out")
     assert isinstance(results, Results)
     assert [result.config["server"]["lr"] for result in results] == [0.1, 0.2]
-    Path("own_failing.py").write_text(own_server(FAILING).replace("== 0.3", "== 0.35"), encoding="utf-8")
-    del sys.modules["own_failing"]
+    Path(f"{module}.py").write_text(own_server(FAILING).replace("== 0.3", "== 0.35"), encoding="utf-8")
+    del sys.modules[module]
     assert command(*words, "--jobs", jobs, "--resume")[0] == 0
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
 
@@ -130,6 +131,34 @@ def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, own_server: O
     assert code == 2
     assert [row["status"] for row in rows(Path("out"))] == ["failed", "finished", "finished", "finished"]
     assert messages.endswith("failed: the process of the run ended with exit code 7\n")
+
+
+def test_processes_hear_no_signal_of_the_terminal(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    """Which goes to a whole group of processes: it is for the one that started them to say when they stop."""
+    note = "with open(f'{os.getpid()}.group', 'w') as file:\n    file.write(str(os.getpgrp()))\n"
+    Path("own_group.py").write_text(own_server(note), encoding="utf-8")
+    words = ("server.name=own_group:Plain", "sweep={seed: [0, 1]}", "--jobs", 2, "--quiet", "--out", "out")
+    assert command("run", small_yaml, *words) == (0, "", "")
+    groups = {int(path.stem): int(path.read_text()) for path in Path().glob("*.group")}
+    assert groups
+    assert all(process == group for process, group in groups.items())
+
+
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    program = [sys.executable, "-c", "from fredsim.worker import main; main(1)"]
+    assert subprocess.run(program, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be bound to a processor")
+def test_a_run_takes_the_processors_that_its_process_may_use(small_yaml: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        result = fredsim.run(small_yaml, out="out")
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert isinstance(result, Result)
+    assert result.summary["threads"] == 1
 
 
 def test_what_the_data_refuses_is_refused_before_the_first_run(small_yaml: Path, refused: Refused) -> None:

@@ -96,6 +96,18 @@ def test_a_gradient_does_not_depend_on_who_is_computed_beside(digits: Dataset, n
         assert its_losses.tobytes() == losses[chosen].tobytes()
 
 
+def test_clients_that_vmap_would_tell_apart_are_computed_alone(simulate: Simulate) -> None:
+    summary = simulate({"model": own("Placed"), "threads": 1, "iterations": 4}).summary
+    assert summary["vmap"] == "one client after the other: under vmap a gradient depends on its place among the others"
+
+
+def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulate) -> None:
+    changes = {"model": own("Trains"), "threads": 1, "iterations": 150}
+    often, once = (simulate({**changes, "evaluation": {"every": every}}) for every in (50, 150))
+    assert often.summary["digest"] == once.summary["digest"]
+    assert once.metrics["train_loss"].iloc[-1] < 2 < once.metrics["validation_loss"].iloc[-1]  # it does so
+
+
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     _, engine = engine_of(digits, "dense")
     assert [engine.settle(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 2, 2, 4, 4, 8, 8]

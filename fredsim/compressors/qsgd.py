@@ -31,6 +31,7 @@ class QSGD(PerTensor):
         """`levels` is s."""
 
         levels: PositiveInt = 4
+        """s, the levels between 0 and the norm."""
 
     def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
         """Round each value to a level next to it."""

@@ -6,6 +6,8 @@ Wen et al. 2017, "TernGrad", arXiv:1705.07878. Two bits a value and four bytes a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fredsim.compressors.base import Array, Compressor
@@ -27,6 +29,12 @@ class Ternary(Compressor):
         """`clip_sigma` null does not clip."""
 
         clip_sigma: Positive | None = None
+        """Gradients are clipped at so many standard deviations; null does not clip."""
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            """Say that nothing is clipped."""
+            del clients
+            return {"clip_sigma": "no clipping"}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Quantise, pack and decode, tensor by tensor."""

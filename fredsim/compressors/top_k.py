@@ -33,6 +33,7 @@ class TopK(Compressor):
         """`k`: how many values, or which fraction of them, as a number below 1."""
 
         k: PositiveInt | Annotated[float, Field(gt=0, lt=1)]
+        """How many values are sent, or which fraction of them."""
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Forget what clients left out. Raises ConfigError where there are fewer parameters than k."""

@@ -101,6 +101,15 @@ class CudaOperations:
         values = self.taken(array).reshape(-1)
         return float(self.total(values) / np.float64(len(values)))
 
+    def shelf(self, size: int, limits: Limits) -> Any:
+        """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
+        if limits.memory is not None:
+            raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
+        return DeviceShelf(self, size)
+
+    def close(self) -> None:
+        """Do nothing: memory goes with the engine."""
+
     def total(self, values: torch.Tensor) -> float:
         """Return the sum in float64 by the contract's tree."""
         while len(values) > 1:
@@ -238,15 +247,6 @@ class CudaEngine(CudaOperations):
     def machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> Queue:
         """Return a machine for events that are all known ahead."""
         return Queue(self, rule, params, arrays, places)
-
-    def shelf(self, size: int, limits: Limits) -> Any:
-        """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
-        if limits.memory is not None:
-            raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DeviceShelf(self, size)
-
-    def close(self) -> None:
-        """Do nothing: memory goes with the engine."""
 
 
 class DeviceShelf:

@@ -7,12 +7,11 @@ import functools
 import hashlib
 import inspect
 import linecache
-import textwrap
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from fredsim.numerics import rules
+from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import FLUSH, Rule
 
 __all__ = ["BLOCK", "compile_rule"]
@@ -27,7 +26,7 @@ FLUSH = tl.constexpr({flush})
 
 
 @triton.jit
-def quotient(x, y):
+def exact_quotient(x, y):
     return tl.div_rn(x, y)
 
 
@@ -94,17 +93,9 @@ class Exact(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """Replace x / y."""
         self.generic_visit(node)
-        numbers = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
-        if not isinstance(node.op, ast.Div) or numbers:
+        if not isinstance(node.op, ast.Div):
             return node
-        return ast.Call(ast.Name("quotient", ast.Load()), [node.left, node.right], [])
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        """Replace x /= y."""
-        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
-            return node
-        whole = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        return ast.Assign([node.target], self.visit_BinOp(whole))
+        return ast.Call(ast.Name("exact_quotient", ast.Load()), [node.left, node.right], [])
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """Leave out annotations, and compile."""
@@ -116,9 +107,9 @@ class Exact(ast.NodeTransformer):
         return node
 
 
-def _triton(name: str, function: Callable[..., Any]) -> str:
-    """Return a rule's function as one of Triton's."""
-    tree = Exact(name).visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
+def _triton(name: str, text: str) -> str:
+    """Return the source text of a rule's function as one of Triton's."""
+    tree = Exact(name).visit(ast.parse(text))
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -126,11 +117,14 @@ def _triton(name: str, function: Callable[..., Any]) -> str:
 def compile_rule(rule: Rule) -> Any:
     """Return the kernel of a rule. Of a name x of the rule's, p_x is the pointer, v_x the value, c_x a coefficient."""
     arrays = "theta", *rule.state
-    functions = {"flush": rules.flush, "positive_part": rules.positive_part, "sign": rules.sign, "rule": rule.function}
+    functions = {
+        **{x.__name__: inspect.getsource(x) for x in (rules.flush, rules.positive_part, rules.sign)},
+        "rule": plain_source(rule, "rule"),
+    }
     separator, deeper = "\n    ", "\n        "
     source = TEMPLATE.format(
         flush=repr(FLUSH),
-        functions="\n\n\n".join(_triton(name, function) for name, function in functions.items()),
+        functions="\n\n\n".join(_triton(name, text) for name, text in functions.items()),
         pointers=", ".join(f"p_{x}" for x in arrays),
         count=len(rule.coefficients),
         loads=separator.join(f"v_{x} = tl.load(p_{x} + i, mask=here, other=0.0)" for x in arrays),

@@ -84,7 +84,8 @@ class KernelCache(caching.Cache):
 
     def __init__(self, function):
         super().__init__(function)
-        self._cache_file.__class__ = _Files
+        impl = self._impl
+        self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
 
     def load_overload(self, sig, target_context):
         """Return what was compiled before; else say that something will be compiled now."""

@@ -11,19 +11,16 @@ from fredsim.datasets import Dataset, Split
 from fredsim.kernels.cache import Compiled
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
-from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
-from fredsim.kernels.shape import MARGIN, Shape
-from fredsim.kernels.team import Team, address, pack
-from fredsim.kernels.ternary import NumbaTernary
+from fredsim.kernels.operations import NumbaOperations
+from fredsim.kernels.shape import Shape
+from fredsim.kernels.team import address, pack
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import TeamRule, compile_rule
+from fredsim.kernels.update import compile_rule
 from fredsim.models import Mlp
 from fredsim.numerics import oracle
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.ternary import Ternary
-from fredsim.processors import default_threads
-from fredsim.shelf import Limits, Shelf
+from fredsim.shelf import Limits
 
 __all__ = ["NumbaEngine"]
 
@@ -33,21 +30,17 @@ Array = NDArray[np.float32]
 CHUNK_BYTES = 24 * 2**10
 
 
-class NumbaEngine:
+class NumbaEngine(NumbaOperations):
     """Gradients of many minibatches at once, on a team of threads."""
 
-    device_name: str | None = None
-
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
+        super().__init__(threads)
         self.model = model
         self._size = model.layout.size
         self._mu = mu
         self._evaluation = specialised("evaluation", mu)
         together = self._evaluation.TOGETHER
         self._dataset = dataset
-        self._team = Team(threads or default_threads())
-        self.threads = self._team.size
-        self.ternary: Ternary = NumbaTernary(self._team)
         self._evaluated = shape = Shape(model.sizes, together, self._evaluation, 1)
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(shape.widths[0]))))
         self._scratch = (
@@ -55,14 +48,8 @@ class NumbaEngine:
             aligned(self.threads, (together + 1) * shape.floats + MARGIN),
         )
         self._make_room(0)
-        self._measure: _Measure | None = None  # of the array that was measured last
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
-
-    @property
-    def seconds(self) -> float:
-        """The seconds spent in kernels so far."""
-        return self._team.seconds
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
@@ -92,7 +79,6 @@ class NumbaEngine:
         """Make work space for so many minibatches."""
         self._batches, mu = batches, self._mu
         self._kernels = module = specialised("gradient", mu)
-        self._finite = np.ones(self.threads, np.int64)
         self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
         self._flat = shape.offsets(shape.sizes[1:])
         self._grads = aligned(batches, self._size)
@@ -152,52 +138,6 @@ class NumbaEngine:
             ),
         )  # fmt: skip
         return losses, wrong
-
-    def zeros(self, size: int) -> Array:
-        """Return zeros."""
-        return aligned(size)
-
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for what clients hold."""
-        return Shelf(size, MARGIN, limits)
-
-    def compile_rule(self, rule: Rule) -> TeamRule:
-        """Compile the rule's fused loop."""
-        return TeamRule(self._team, rule)
-
-    def mean(self, array: Array) -> float:
-        """Return the mean over the flat index."""
-        if self._measure is None or self._measure.array is not array:
-            self._measure = _Measure(array, self.threads)
-        self._team.run(mean64, self._measure.arguments, len(array))
-        return float(self._measure.result[0])
-
-    def finite(self, array: Array) -> bool:
-        """Return whether every element is finite."""
-        array = np.ascontiguousarray(array)
-        self._team.run(all_finite, pack(array, len(array), self._finite))
-        return bool(self._finite.all())
-
-    def duplicate(self, array: Array, out: Array) -> None:
-        """Copy an array (P,)."""
-        if array.flags.c_contiguous:
-            self._team.run(duplicate, pack(array, len(array), out))
-        else:
-            np.copyto(out, array)
-
-    def close(self) -> None:
-        """End the threads."""
-        self._team.close()
-
-
-class _Measure:
-    """What `mean64` takes for an array, float32 (n,), and where it writes the mean."""
-
-    def __init__(self, array: Array, threads: int) -> None:
-        self.array = array
-        self.result = np.empty(1)
-        self._room = np.empty(-(-len(array) // BLOCK) + 1), np.empty((threads, 2 * BLOCK))
-        self.arguments = pack(array, len(array), *self._room, self.result)
 
 
 class _Applier:

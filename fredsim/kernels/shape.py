@@ -9,12 +9,9 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MARGIN", "Shape"]
+__all__ = ["Shape"]
 
 Integers = NDArray[np.int64]
-
-#: Floats that must be readable and writable behind everything that a kernel loads and stores whole vectors from.
-MARGIN = 64
 
 
 def _ends(lengths: Integers) -> Integers:

@@ -20,6 +20,7 @@ from fredsim.kernels.cache import Compiled, generated, kernel
 from fredsim.kernels.pointers import integers, item, put
 from fredsim.kernels.team import Team, address, meet, share
 from fredsim.numerics import rules
+from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
 
 __all__ = ["TeamRule", "call_rule", "compile_rule"]
@@ -28,7 +29,7 @@ TEMPLATE = '''
 from numba import njit
 
 from fredsim.kernels.pointers import floats, integers, item
-from fredsim.kernels.vector import all_equal_itself, load, load_part, store, store_part, zeros
+from fredsim.kernels.vector import all_equal_itself, load, load_part, repeated, store, store_part, zeros
 from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 
 
@@ -176,11 +177,13 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         flush=inspect.getsource(rules.flush),
         positive_part=inspect.getsource(rules.positive_part),
         sign=inspect.getsource(rules.sign),
-        rule=textwrap.dedent(inspect.getsource(function)).replace(f"def {function.__name__}(", "def rule(", 1),
+        rule=plain_source(rule, "rule"),
         pointers="\n    ".join(
             f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))
         ),
-        numbers="\n    ".join(f"c_{name} = item(numbers, {i})" for i, name in enumerate(rule.coefficients)) or "pass",
+        # Vectors too: of a float32 and a number in the rule numba would make a float64.
+        numbers="\n    ".join(f"c_{x} = repeated(16, item(numbers, {i}))" for i, x in enumerate(rule.coefficients))
+        or "pass",
         begin=BEGIN if watched else "pass",
         end=END if watched else "pass",
         nothing="v_theta = zeros(16)" if rule.zero_keeps else "pass",

@@ -28,6 +28,7 @@ __all__ = [
     "all_equal_itself",
     "load",
     "load_part",
+    "repeated",
     "store",
     "store_part",
     "transpose16",
@@ -159,6 +160,13 @@ def zeros(typingctx, lanes):
     """Return so many +0; `lanes` is a constant."""
     vector = VectorType(lanes.literal_value)
     return vector(lanes), lambda context, builder, sig, args: ir.Constant(vector.llvm, [0.0] * vector.lanes)
+
+
+@intrinsic(prefer_literal=True)
+def repeated(typingctx, lanes, number):
+    """Return a number, rounded to float32, in so many lanes; `lanes` is a constant."""
+    vector = VectorType(lanes.literal_value)
+    return vector(lanes, vector), lambda context, builder, sig, args: args[1]
 
 
 @intrinsic

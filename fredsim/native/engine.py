@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
-from fredsim.backends import Engine, Part
+from fredsim.backends import Part, RoomyOperations
 from fredsim.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.model import TorchModel
@@ -44,7 +44,9 @@ EVALUATED = 500
 class TorchEngine:
     """Gradients and evaluation of a module; the servers' operations are those of a portable engine."""
 
-    def __init__(self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: Engine) -> None:
+    def __init__(
+        self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: RoomyOperations
+    ) -> None:
         """Try the module on the first minibatch.
 
         Raises ConfigError where it cannot be trained, or not with the same bits twice.

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["LINE", "aligned"]
+__all__ = ["LINE", "MARGIN", "aligned"]
 
 LINE = 64  # bytes of a cache line
+#: Floats that must be readable and writable behind arrays which kernels load and store whole vectors from.
+MARGIN = 64
 
 
 def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.allowed import check_rule
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import Rule
@@ -56,7 +57,8 @@ class NumpyOperations:
         return aligned(size)
 
     def compile_rule(self, rule: Rule) -> Kernel:
-        """Return a function that runs the rule on NumPy arrays."""
+        """Return a function that runs the rule on NumPy arrays. Raises SimulationError for a rule that none may be."""
+        check_rule(rule)
 
         def update(*arguments: Any) -> bool:
             arrays = arguments[: 2 + len(rule.state)]

@@ -1,5 +1,6 @@
 """Gates: what passes, by the contract's draws; how they are written in YAML, and what is refused."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,27 @@ def test_bandwidth_aware(stream: Stream, c: float, eps: float, v: float) -> None
     assert np.mean(expected) == pytest.approx(1 / (1 + c / (v + eps)), abs=0.06)
 
 
+def test_a_gate_that_starts_over_draws_anew() -> None:
+    gate = started(BandwidthAware(c=1.0))
+    gate.look_ahead(0, [0] * 100)
+    gate.init(8, TENSORS, Streams(6), Stream.PUSH_GATE)
+    assert [gate.passes(step, 0, Deviation(1.0)) for step in range(100)] == [
+        draw(4, 0, step, 0, seed=6) < 1 / (1 + 1 / 1.0001) for step in range(100)
+    ]
+
+
+def test_draws_that_are_over_take_no_memory() -> None:
+    gate = started(BandwidthAware(c=1.0))
+    tracemalloc.start()
+    try:
+        for begin in range(0, 40_000, 1000):
+            gate.look_ahead(begin, [begin % 8] * 1000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1e6  # two thousand draws; all would take ten times as much
+
+
 def test_bandwidth_aware_of_each_tensor() -> None:
     means = [0.5, 0.05, 0.005, 0.0]
     gate = started(BandwidthAware(c=0.05, per="tensor"), Stream.FETCH_GATE)
@@ -109,6 +131,35 @@ def test_a_budget_is_kept_where_the_deviation_is_steady(means: list[float]) -> N
     np.testing.assert_allclose(passed / steps, shares, atol=0.03)
     spent = float(passed @ np.array(TENSORS)) / steps
     assert spent == pytest.approx(budget, rel=0.08)
+
+
+INFINITE: list[tuple[float, list[float], list[float]]] = [
+    # budget, v̄ of each tensor, the bytes that each gets
+    (1000.0, [np.inf, 0.1, np.inf, 0.1], [500, 0, 500, 0]),  # however large they are: the same for each
+    (2000.0, [np.inf, 0.1, np.inf, 0.1], [1360, 0, 640, 0]),  # one has more than it takes
+    (4786.0, [np.inf, 0.1, np.inf, 0.1], [4096, 25, 640, 25]),  # all of these have: the others share the rest
+    (4736.0, [np.inf, 0.1, np.inf, 0.1], [4096, 0, 640, 0]),
+    (90.0, [np.inf] * 4, [22.5] * 4),
+    (90.0, [np.nan, 0.1, 0.1, 0.0], [0, 45 - 0.045 / 2, 45 - 0.045 / 2, 0.045]),
+    (9000.0, [np.nan, np.inf, 0.1, -1.0], [0, 64, 640, 0]),
+]
+
+
+@pytest.mark.parametrize(("budget", "means", "spent"), INFINITE)
+def test_a_budget_where_a_deviation_is_not_finite(budget: float, means: list[float], spent: list[float]) -> None:
+    gate = started(Budget(bytes=budget))
+    for step in range(300):
+        drawn = [draw(4, i, step, step % 8) for i in range(4)]
+        expected = [r < share / size for r, share, size in zip(drawn, spent, TENSORS, strict=True)]
+        assert gate.passes(step, step % 8, Deviation(1.0, means)) == expected
+
+
+@pytest.mark.parametrize("per", ["model", "tensor"])
+def test_bandwidth_aware_where_a_deviation_is_not_finite(per: str) -> None:
+    gate = started(BandwidthAware(c=0.5, per=per))
+    for v, passes in ((np.inf, True), (np.nan, False)):
+        for step in range(50):
+            assert np.all(gate.passes(step, 0, Deviation(v, [v] * 4))) == passes
 
 
 def test_a_budget_for_everything_lets_everything_pass() -> None:

@@ -94,6 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ringmaster stop": {"name": "ringmaster", "lr": 0.01, "threshold": 5, "stop": True},
     "sign_majority": {"name": "sign_majority", "lr": 0.01},
     "window asgd": {"name": "asgd", "lr": 0.01, "average": {"rate": 0.5, "min_window": 3, "max_window": 120}},
+    "window sync": {"name": "sync", "lr": 0.05, "average": {"rate": 0.5, "min_window": 3, "max_window": 120}},
     "window rmsprop": {"name": "rmsprop", "lr": 0.01, "average": {"rate": 0.2, "min_window": 10, "max_window": 10000}},
 }  # fmt: skip
 

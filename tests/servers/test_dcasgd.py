@@ -79,6 +79,22 @@ def test_sparse_pushes_of_all_rows_are_dense_pushes(adaptive: bool, backup: str,
     assert (dense.params[begin:] != start[begin:]).all()
 
 
+def test_the_given_rows_decay_and_no_others() -> None:
+    layout, start = Layout((("E", (4, 3)),)), np.arange(1, 13, dtype=np.float32)
+    falling = {"name": "step", "base": 0.5, "every": 1, "factor": 0.5}
+    dense, all_rows, some = (started(start, 1, layout, lr=falling, weight_decay=0.25) for _ in range(3))
+    zeros = np.zeros((4, 3), np.float32)
+    for step in range(3):
+        dense.apply_update(zeros.reshape(-1), 0, step)
+        all_rows.apply_update(SparseRows(np.arange(4), zeros, "E"), 0, step)
+        some.apply_update(SparseRows(np.array([2, 0]), zeros[:2], "E"), 0, step)
+    decayed = start.reshape(4, 3) * (1 - 0.5 / 4) * (1 - 0.25 / 4) * (1 - 0.125 / 4)
+    np.testing.assert_allclose(dense.params.reshape(4, 3), decayed, rtol=1e-6)
+    assert all_rows.params.tobytes() == dense.params.tobytes()
+    np.testing.assert_allclose(some.params.reshape(4, 3)[[0, 2]], decayed[[0, 2]], rtol=1e-6)
+    np.testing.assert_array_equal(some.params.reshape(4, 3)[[1, 3]], start.reshape(4, 3)[[1, 3]])
+
+
 def test_only_the_given_rows_of_parameters_and_backup_change() -> None:
     """Row 1 of three by client 0, then a dense push of client 1, then one of client 0, by hand in float32."""
     f = np.float32

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 Wide = NDArray[np.float64]
@@ -69,7 +70,7 @@ def dcasgd(spec: Spec) -> Formula:
 def averaged(spec: Spec) -> Formula:
     t0, l1, l2 = spec.get("t0", 0.0), spec.get("l1", 0.0), spec.get("l2", 0.0)
     torch = spec.get("mode") == "torch"
-    first = t0 + 2 if torch else t0 + 1  # torch's μ lags a step
+    first = t0 + 2 if torch else np.floor(t0) + 1  # torch's μ lags a step
 
     def step(theta: Wide, s: State, p: Push) -> Wide:
         if torch:
@@ -205,3 +206,22 @@ def test_a_thousand_pushes_follow_the_formula(spec: Spec, follow: Callable[..., 
 
 def test_a_hundred_pushes_of_one_client_follow_the_formula(spec: Spec, follow: Callable[..., Any]) -> None:
     assert follow(spec, *start(spec), pushes=100, clients=1).server.timestamp > 10
+
+
+@pytest.mark.parametrize("c", [None, 0.02])
+def test_the_gap_for_a_probe_follows_the_formula(c: float | None, make: Callable[[Spec], Any]) -> None:
+    """C of the pushes so far: t of them, and the largest learning rate among these."""
+    lr, rho, rng = {"name": "step", "base": 0.5, "every": 2, "factor": 0.5}, 0.9, np.random.default_rng(0)
+    server = make({"name": "gap_aware", "lr": lr, "decay": rho, "c": c})
+    server.init(np.ones(50, np.float32), 3)
+    held, s = [np.ones(50)] * 3, np.zeros(50)
+    for t in range(12):
+        usual = c if c is not None else 0.5 * np.sqrt(s / (1 - rho**t)) + 1e-8 if t else 1.0
+        gap = np.mean(np.abs(server.params - held[t % 3]) / usual)
+        assert server.proxies(t % 3, 0) == {"gap": pytest.approx(gap, rel=1e-5)}, t
+        g = rng.standard_normal(50).astype(np.float32)
+        g[:5] = 0  # an input that is never lit
+        server.apply_update(g, t % 3, t)
+        s = rho * s + (1 - rho) * g.astype(np.float64) ** 2
+        held[t % 3] = server.fetch(t % 3).astype(np.float64)
+    assert gap > 0

@@ -190,3 +190,14 @@ def test_the_inner_servers_one_client_fetches_after_every_round(make: Callable[[
             server.apply_update(g, push % 2, server.timestamp)
         assert servers[0].params.tobytes() == servers[1].params.tobytes()
     assert servers[0].timestamp == 10
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_a_sum_of_zeros_is_plus_zero(clients: int, make: Callable[[Spec], Any]) -> None:
+    """−0 − α (+0) is −0 still; by a sum of −0 it would be +0, which no digest forgives."""
+    server = make({"name": "sync", "lr": 1.0})
+    server.init(np.array([-0.0, 0.0], np.float32), clients)
+    for client in range(clients):
+        server.apply_update(np.array([-0.0, -0.0], np.float32), client, 0)
+    assert server.timestamp == 1
+    assert np.signbit(server.params).tolist() == [True, False]

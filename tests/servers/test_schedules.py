@@ -33,6 +33,9 @@ OWN = """
 def warm_up(t, base, steps):
     return base * min(1.0, (t + 1) / steps)
 
+def late(t):
+    return 0.0 if t < 5 else 0.1
+
 def breaks_down(t):
     if t == 5:
         raise ArithmeticError("no more")
@@ -144,6 +147,12 @@ def test_a_function_of_ones_own(tmp_path: Path) -> None:
     again = fredsim.run(result.folder / "config.yaml", out=tmp_path / "again")
     assert isinstance(again, fredsim.Result)
     assert again.summary["digest"] == result.summary["digest"]
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_rate_of_zero_is_one(tmp_path: Path) -> None:
+    result = from_yaml(tmp_path, 'name: "own_schedules:late"')
+    assert result.summary["digest"] == by_hand(lambda t: 0.0 if t < 5 else 0.1, 60)
 
 
 @pytest.mark.usefixtures("own_module")

@@ -161,11 +161,13 @@ def equal_states(one: Mapping[str, Any], two: Mapping[str, Any]) -> None:
             assert value == two[name], name
 
 
-@pytest.mark.parametrize("before", [0, 1, 30, 31])
+@pytest.mark.parametrize("before", [0, 1, 30, 33])
 def test_a_state_taken_is_taken_up(spec: Spec, exchange: Begin, before: int) -> None:
     one, two = exchange(spec, drops=0.1), exchange(spec, drops=0.1)
     for _ in range(before):
         one.push_any()
+    for _ in range(7 * (before % 2)):  # what the other has seen before is forgotten
+        two.push_any()
     state = one.server.take_state()
     assert all(type(name) is str for name in state)
     assert all(isinstance(value, np.ndarray | int | float) for value in state.values())
@@ -177,17 +179,58 @@ def test_a_state_taken_is_taken_up(spec: Spec, exchange: Begin, before: int) -> 
     for _ in range(30):
         assert one.push_any() == two.push_any()
         assert one.released == two.released
-        assert one.server.params.tobytes() == two.server.params.tobytes()
+        for name in ("params", "averaged_params"):
+            if hasattr(one.server, name):
+                assert getattr(one.server, name).tobytes() == getattr(two.server, name).tobytes()
     equal_states(one.server.take_state(), two.server.take_state())
     equal_states(kept, state)  # what was taken is a copy, and what was put stays the caller's
     for mine, other in zip(one.held, two.held, strict=True):
         np.testing.assert_array_equal(mine, other)
-    if hasattr(one.server, "averaged_params"):
-        assert one.server.averaged_params.tobytes() == two.server.averaged_params.tobytes()
     fresh = exchange(spec).server
-    fresh.put_state(one.server.take_state())
     for client in range(CLIENTS):
-        np.testing.assert_array_equal(fresh.fetch(client), one.server.fetch(client))
+        if client in one.eligible:
+            one.push(client, one.gradients())
+        fresh.put_state(one.server.take_state())
+        for other in (client, (client + 1) % CLIENTS):
+            np.testing.assert_array_equal(fresh.fetch(other), one.server.fetch(other))
+
+
+@pytest.mark.parametrize("before", [1, 17])
+def test_a_server_that_starts_over_has_forgotten_everything(spec: Spec, exchange: Begin, before: int) -> None:
+    used, fresh = exchange(spec, drops=0.1), exchange(spec, drops=0.1)
+    for _ in range(before):
+        used.push_any()
+    client = min(used.eligible)
+    used.push(client, [np.full_like(g, np.nan) for g in used.gradients()])
+    used.server.init(fresh.server.params, CLIENTS, getattr(fresh.server, "layout", None))
+    assert used.server.finite
+    equal_states(used.server.take_state(), fresh.server.take_state())
+    for other in range(CLIENTS):
+        np.testing.assert_array_equal(used.server.fetch(other), fresh.server.fetch(other))
+    used.held, used.stamps = [x.copy() for x in fresh.held], list(fresh.stamps)
+    used.eligible, used.rng = set(fresh.eligible), np.random.default_rng(9)
+    fresh.rng = np.random.default_rng(9)
+    for _ in range(30):
+        assert used.push_any() == fresh.push_any()
+        assert used.released == fresh.released
+        assert used.server.params.tobytes() == fresh.server.params.tobytes()
+    equal_states(used.server.take_state(), fresh.server.take_state())
+
+
+def test_what_is_averaged_is_stored_flushed(spec: Spec, exchange: Begin) -> None:
+    """Below 2⁻⁶² it is +0; what a server keeps of parameters stays as it is."""
+    ex = exchange(spec)
+    flushed: dict[str, bool] = {}
+    for exponent in range(-75, -15):
+        client = int(ex.rng.choice(sorted(ex.eligible)))
+        ex.push(client, [np.float32(2.0**exponent) * np.sign(g) for g in ex.gradients()])
+        for name, value in ex.server.take_state().items():
+            kind = name.removeprefix("inner.").split(".")
+            if kind[0] == "rule" and kind[1] not in {"backup", "held", "mean", "answer"}:
+                assert not ((value != 0) & (np.abs(value) < 2.0**-62)).any(), (name, exponent)
+                assert not np.signbit(value[value == 0]).any()
+                flushed[name] = flushed.get(name, False) or bool((value == 0).any())
+    assert all(flushed.values()) or spec["name"] in {"fasgd", "bfasgd", "sync"}  # whose v starts at 1
 
 
 @pytest.mark.parametrize("clients", [0, -3])

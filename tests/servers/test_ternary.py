@@ -108,6 +108,7 @@ def test_clipping_is_at_the_population_deviation() -> None:
     assert ternary.clip(g, 2.5)[3] == pytest.approx(bound, rel=1e-6)
     assert ternary.scaler(ternary.clip(g, 2.5)) < ternary.scaler(g)
     assert ternary.clip(np.zeros(5, np.float32), 2.5).tolist() == [0] * 5
+    assert ternary.scaler(np.zeros(0, np.float32)) == 0
 
 
 LAYOUT = Layout((("W", (40,)), ("zero", (6,)), ("one", (1,)), ("outlier", (9,))))
@@ -174,6 +175,12 @@ def test_the_bytes_of_a_run(simulate: Callable[..., Any]) -> None:
     own = {"name": "ternary_sync", "lr": 0.1, "share_scaler": False}
     last = simulate({"server": own, "iterations": 80}).metrics.iloc[-1]
     assert last["bytes_fetched"] == 80 * 4 * 1210
+
+
+def test_a_round_in_windows_is_the_same_round(simulate: Callable[..., Any]) -> None:
+    """No more of it is computed together than it lacks."""
+    server = {"server": {"name": "ternary_sync", "lr": 0.1}}
+    assert simulate({**server, "window": 5}).summary["digest"] == simulate(server).summary["digest"]
 
 
 def test_the_issues_first_snippet_the_largest_gradient() -> None:

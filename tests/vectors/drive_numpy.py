@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.backends import MARGIN, NumpyEngine
+from fredsim.backends import NumpyEngine
 from fredsim.datasets import Dataset, Split
 from fredsim.models import Mlp
 from fredsim.numerics import elementary, oracle
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.ternary import Draws
 from fredsim.streams import Stream, Streams, philox4x32

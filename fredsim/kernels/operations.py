@@ -1,0 +1,84 @@
+"""What the numba backend computes for servers, gates, compressors and clients, whatever the model is."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
+from fredsim.kernels.team import Team, pack
+from fredsim.kernels.ternary import NumbaTernary
+from fredsim.kernels.update import TeamRule
+from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.rules import Rule
+from fredsim.numerics.ternary import Ternary
+from fredsim.processors import default_threads
+from fredsim.shelf import Limits, Shelf
+
+__all__ = ["NumbaOperations"]
+
+Array = NDArray[np.float32]
+
+
+class NumbaOperations:
+    """Operations on whole arrays, on a team of threads; `threads` None means one a processor."""
+
+    device_name: str | None = None
+
+    def __init__(self, threads: int | None) -> None:
+        self._team = Team(threads or default_threads())
+        self.threads = self._team.size
+        self.ternary: Ternary = NumbaTernary(self._team)
+        self._finite = np.ones(self.threads, np.int64)
+        self._measure: _Measure | None = None  # of the array that was measured last
+
+    @property
+    def seconds(self) -> float:
+        """The seconds spent in kernels so far."""
+        return self._team.seconds
+
+    def zeros(self, size: int) -> Array:
+        """Return zeros."""
+        return aligned(size)
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(size, MARGIN, limits)
+
+    def compile_rule(self, rule: Rule) -> TeamRule:
+        """Compile the rule's fused loop."""
+        return TeamRule(self._team, rule)
+
+    def mean(self, array: Array) -> float:
+        """Return the mean over the flat index."""
+        if self._measure is None or self._measure.array is not array:
+            self._measure = _Measure(array, self.threads)
+        self._team.run(mean64, self._measure.arguments, len(array))
+        return float(self._measure.result[0])
+
+    def finite(self, array: Array) -> bool:
+        """Return whether every element is finite."""
+        array = np.ascontiguousarray(array)
+        self._team.run(all_finite, pack(array, len(array), self._finite))
+        return bool(self._finite.all())
+
+    def duplicate(self, array: Array, out: Array) -> None:
+        """Copy an array (P,)."""
+        if array.flags.c_contiguous:
+            self._team.run(duplicate, pack(array, len(array), out))
+        else:
+            np.copyto(out, array)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._team.close()
+
+
+class _Measure:
+    """What `mean64` takes for an array, float32 (n,), and where it writes the mean."""
+
+    def __init__(self, array: Array, threads: int) -> None:
+        self.array = array
+        self.result = np.empty(1)
+        self._room = np.empty(-(-len(array) // BLOCK) + 1), np.empty((threads, 2 * BLOCK))
+        self.arguments = pack(array, len(array), *self._room, self.result)

@@ -1,0 +1,90 @@
+"""Which of a user's own code a run is of: the SHA-256 of the files of the modules that its experiment names.
+
+Of a `package.module:Class` it is the file of the module named, not of what that imports in turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fredsim.errors import SimulationError
+
+__all__ = ["another_version", "changed", "own_code"]
+
+PARTS = ("server", "dispatcher", "compress", "average", "model")
+NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
+
+#: Of modules by name: what they were imported by, and the digest of their file then. An import of its own has its own.
+_digests: dict[str, tuple[object, str | None]] = {}
+
+
+def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the files of the user's modules that a resolved experiment names, by module.
+
+    They are those of the modules as this process has imported them. fredsim's own modules are not among them, nor one
+    that is of no file, such as a notebook.
+    """
+    digests = {}
+    for text in _texts([experiment.get(part) for part in PARTS]):
+        name = NAME.fullmatch(text)
+        module = sys.modules.get(name[1]) if name else None
+        if module is not None and module.__name__.partition(".")[0] != "fredsim":
+            digest = _digest(module)
+            if digest is not None:
+                digests[module.__name__] = digest
+    return dict(sorted(digests.items()))
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Say of each module how what a run was of differs from what is here now."""
+    found = []
+    for module in sorted({*before, *now}):
+        then, here = before.get(module), now.get(module)
+        if then is None:
+            found.append(f"it is not recorded which {module} it was of")
+        elif here is None:
+            found.append(f"the module {module} is of no file here")
+        elif then != here:
+            found.append(f"the module {module} has changed (SHA-256 {then[:8]}… then, {here[:8]}… now)")
+    return found
+
+
+def another_version(wanted: Mapping[str, str], found: Mapping[str, str]) -> SimulationError:
+    """Return the error of a process that has imported other files than the sweep: two versions would pass for one."""
+    names = ", ".join(module for module in sorted({*wanted, *found}) if wanted.get(module) != found.get(module))
+    return SimulationError(
+        f"the process that does this run has another version of {names} than the one that started the sweep; "
+        "start them all anew with the same files"
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every string in plain data, keys too: a gate's name is one."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def _digest(module: ModuleType) -> str | None:
+    """Return the digest of a module's file as it was when this was first asked, which is soon after the import."""
+    spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    known = _digests.get(module.__name__)
+    if known is None or known[0] is not spec:
+        try:
+            digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+        except OSError:
+            digest = None
+        known = _digests[module.__name__] = spec, digest
+    return known[1]

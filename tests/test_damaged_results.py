@@ -1,0 +1,149 @@
+"""Results that are damaged, or were edited: a message that names file, line and value; never a number of theirs."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import fredsim
+from fredsim.errors import OutputError
+from fredsim.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+
+@pytest.fixture
+def done(small_yaml: Path) -> Path:
+    """A finished run in the current folder."""
+    fredsim.run(small_yaml, out="done")
+    return Path("done")
+
+
+Change = Callable[[str], str]
+
+
+def lines(text: str, *numbers: int) -> str:
+    return "".join(text.splitlines(keepends=True)[number] for number in numbers)
+
+
+def without_second_column(text: str) -> str:
+    cells = [line.split(",") for line in text.splitlines()]
+    return "".join(",".join([*row[:1], *row[2:]]) + "\n" for row in cells)
+
+
+EDITS: dict[str, tuple[str, Change, str]] = {
+    "a line cut off": ("metrics.csv", lambda text: text[:-1], "line 5 is cut off"),
+    "a digest cut off": ("metrics.csv", lambda text: text[:-9] + "\n", "line 5: digest is '"),
+    "cells cut off": (
+        "metrics.csv",
+        lambda text: text[: text.rindex(",")] + "\n",
+        "line 5 has 16 values, the header 17",
+    ),
+    "a word": ("metrics.csv", lambda text: text.replace("\n40,40,40.0,", "\n40,40,none,"), "line 4: time is 'none'"),
+    "no count": ("metrics.csv", lambda text: text.replace("\n40,40,", "\n40,4.5,"), "line 4: timestamp is '4.5'"),
+    "an empty cell": ("metrics.csv", lambda text: text.replace("\n40,40,", "\n40,,"), "line 4: timestamp is ''"),
+    "no such column": ("metrics.csv", without_second_column, "it has no column 'timestamp'"),
+    "out of order": ("metrics.csv", lambda text: lines(text, 0, 1, 3, 2, 4), "line 4: iteration is 20 after 40"),
+    "a row twice": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 2, 3, 4), "line 4: iteration is 20 after 20"),
+    "no last row": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 3), "it ends with iterations 40, summary.json"),
+    "another end": (
+        "metrics.csv",
+        lambda text: text[:-65] + "0" * 64 + "\n",
+        f"it ends with digest {'0' * 64}, summary",
+    ),
+    "another experiment": ("config.yaml", lambda text: text.replace("lr: 0.1", "lr: 0.2"), "was edited after the run"),
+}
+
+
+@pytest.mark.parametrize(("file", "change", "says"), EDITS.values(), ids=EDITS)
+def test_what_was_changed_is_no_result(
+    file: str, change: Change, says: str, small_yaml: Path, refused: Refused
+) -> None:
+    """Not even compared with itself."""
+    fredsim.run(small_yaml, ["evaluation.every=20"], out="done")
+    text = Path("done", file).read_text(encoding="utf-8")
+    assert change(text) != text
+    Path("done", file).write_text(change(text), encoding="utf-8")
+    for words in (("compare", "done", "done"), ("plot", "done")):
+        refused(*words, says=(f"error: done/{file}: ", says))
+    with pytest.raises(OutputError, match="run the"):
+        _ = Result(Path("done")).config, Result(Path("done")).metrics
+    if "it ends" not in says and file == "metrics.csv":  # nor that of a run which goes on still
+        Path("done/summary.json").unlink()
+        with pytest.raises(OutputError, match="run the experiment again"):
+            _ = Result(Path("done")).metrics
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    {
+        "staleness.csv": ("4,1\n4,1\n", "x,1\n", "5,\n", "5"),
+        "probe.csv": ("10\n", "5,5,0,0,1.0,1.0,1.0\n"),
+    }.items(),
+)
+def test_damage_of_other_tables(file: str, changes: tuple[str, ...], small_yaml: Path) -> None:
+    fredsim.run(small_yaml, ["probe={every: 25}"], out="done")
+    text = Path("done", file).read_text(encoding="utf-8")
+    for change in changes:
+        Path("done", file).write_text(text + change, encoding="utf-8")
+        with pytest.raises(OutputError, match=rf"done/{file}: is damaged \(line \d+"):
+            getattr(Result(Path("done")), Path(file).stem)
+
+
+def test_parameters_are_compared_by_their_bits(done: Path, command: Command) -> None:
+    """Zeros of two signs differ, and what is no number is like itself."""
+    shutil.copytree(done, "other")
+    for left, right, different in ((0.0, -0.0, True), (np.nan, np.nan, False)):
+        for folder, value in ((done, left), (Path("other"), right)):
+            params = load_file(folder / "params.safetensors")
+            params["b1"][3] = value
+            save_file(params, folder / "params.safetensors")
+        code, output, _ = command("compare", done, "other")
+        assert (code, "params.safetensors: b1[3] is np.float32(0.0) and np.float32(-0.0)" in output) == (
+            int(different),
+            different,
+        )
+
+
+def test_numbers_of_the_summary_are_compared(done: Path, command: Command) -> None:
+    shutil.copytree(done, "other")
+    summary = json.loads((done / "summary.json").read_text(encoding="utf-8"))
+    for key in ("updates", "test_error", "bytes_fetched"):
+        Path("other/summary.json").write_text(json.dumps(summary | {key: 0.5}), encoding="utf-8")
+        code, output, _ = command("compare", done, "other")
+        assert (code, f"summary.json: {key} is {summary[key]} and 0.5\n" in output) == (1, True)
+
+
+def test_a_probe_is_compared_where_both_have_one(
+    done: Path, small_yaml: Path, command: Command, refused: Refused
+) -> None:
+    fredsim.run(small_yaml, ["probe={every: 5}"], out="probed")
+    assert command("compare", done, "probed")[0] == 0
+    shutil.copytree("probed", "other")
+    text = Path("probed/probe.csv").read_text(encoding="utf-8")
+    Path("other/probe.csv").write_text(text + "55,0,0,0,0.0,0.0,0.0\n", encoding="utf-8")
+    for name in ("compare", "verify"):
+        code, output, _ = command(name, *(["probed"] if name == "compare" else []), "other")
+        assert (code, "different: probe.csv: the bytes differ" in output) == (1, True)
+    Path("other/probe.csv").unlink()
+    for name in ("compare", "verify"):
+        refused(name, *(["probed"] if name == "compare" else []), "other", says=("other/probe.csv: cannot be read",))
+
+
+def test_verify_says_what_was_edited(done: Path, command: Command) -> None:
+    """And runs what stands there."""
+    path = done / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("lr: 0.1", "lr: 0.2"), encoding="utf-8")
+    code, output, messages = command("verify", done)
+    assert (code, "different: metrics.csv, line 3, iteration 50: digest is" in output) == (1, True)
+    assert messages.startswith("warning: done: config.yaml was edited after the run\n")
+
+
+def test_verify_on_a_backend_that_lacks_the_recorded_path(small_yaml: Path, command: Command) -> None:
+    fredsim.run(small_yaml, ["path=hand", "memory=1000"], out="done")
+    assert command("verify", "done", "--backend", "numpy")[:2] == (0, "done: same bits\n")

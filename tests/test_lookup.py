@@ -1,0 +1,84 @@
+"""A user's modules are found in the current folder, beside the experiment's file, and above a recorded run."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import fredsim
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+OwnServer = Callable[..., str]
+
+SCHEDULE = """
+
+
+def halved(t, base):
+    return base / (1 + t)
+"""
+
+
+@pytest.fixture
+def apart(small_yaml: Path, own_server: OwnServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The experiment and a user's module in one folder, `with`; the current folder is another."""
+    (small_yaml.parent / "with").mkdir()
+    (small_yaml.parent / "without").mkdir()
+    path = small_yaml.rename(small_yaml.parent / "with" / "small.yaml")
+    path.with_name("own_beside.py").write_text(own_server() + SCHEDULE, encoding="utf-8")
+    monkeypatch.chdir(small_yaml.parent / "without")
+    return path
+
+
+@pytest.fixture
+def fresh(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Call `fredsim` as a new process would: nothing of a user's was imported before."""
+    path = list(sys.path)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "path", list(path))
+        sys.modules.pop("own_beside", None)
+        return command(*words)
+
+    return call
+
+
+def test_beside_the_file(apart: Path, fresh: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    lr = "{name: 'own_beside:halved', base: 0.1}"
+    sweep = f"sweep={{server: [{{name: 'own_beside:Plain', lr: 0.1}}, {{name: asgd, lr: {lr}}}]}}"
+    results = apart.parent / "results"
+    for jobs in (1, 2):
+        words = ("--quiet", "--jobs", jobs, "--out", results / str(jobs))
+        assert fresh("run", apart, sweep, "iterations=20", *words) == (0, "", "")
+    assert fresh("compare", results / "1", results / "2")[0] == 0
+    monkeypatch.chdir(apart.parent.parent)
+    run = next(path.parent for path in results.glob("1/*Plain*/config.yaml"))
+    assert fresh("verify", run)[0] == 0
+    assert fresh("show", run)[0] == 0
+    far = run.rename(Path("far").absolute())
+    for command in ("verify", "show"):
+        code, _, messages = fresh(command, far)
+        assert code == 2
+        assert "cannot import 'own_beside' (ModuleNotFoundError: No module named 'own_beside')" in messages
+        assert f"it is looked up from {Path.cwd()}, {far}, " in messages
+    Path("own_beside.py").write_text("", encoding="utf-8")  # the current folder comes first
+    assert "module 'own_beside' has no 'Plain'" in fresh("show", apart, "server.name=own_beside:Plain")[2]
+
+
+def test_another_module_of_the_same_name_is_not_taken_for_it(apart: Path, refused: Refused) -> None:
+    other = apart.parent.parent / "other" / "own_beside.py"
+    other.parent.mkdir()
+    other.write_bytes(apart.with_name("own_beside.py").read_bytes())
+    same = apart.rename(other.with_name("same.yaml"))
+    fredsim.run(same, ["server.name=own_beside:Plain", "iterations=20"], out="out")
+    apart.write_bytes(same.read_bytes())
+    assert fredsim.run(apart, ["server.name=own_beside:Plain", "iterations=20"], out="again").summary  # type: ignore[union-attr]
+    other.write_text(other.read_text(encoding="utf-8").replace("-=", "+="), encoding="utf-8")
+    says = (f"{other} was imported before under this name; {apart.with_name('own_beside.py')} is another",)
+    refused("show", apart, "server.name=own_beside:Plain", says=says)
+
+
+def test_the_version(command: Command) -> None:
+    assert command("--version") == (0, f"fredsim {version('fredsim')}\n", "")

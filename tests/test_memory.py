@@ -1,0 +1,81 @@
+"""Beyond `memory` what clients hold lies in mapped files: how many there are, and what of them is let go of."""
+
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fredsim.results import Result
+from fredsim.shelf import Limits, Shelf
+
+Simulate = Callable[..., Result]
+
+if not hasattr(mmap, "MADV_DONTNEED"):
+    pytest.skip("this system has no way to let go of mapped memory", allow_module_level=True)
+
+
+class Noted(mmap.mmap):
+    """A mapped file, and the places of which it was let go."""
+
+    made: list["Noted"]
+    rests: list[int]
+
+    def madvise(self, option: int, *place: int) -> None:
+        """Note it."""
+        assert option == mmap.MADV_DONTNEED
+        self.rests.append(place[0] if place else 0)
+        super().madvise(option, *place)
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
+    """The files that are mapped from now on."""
+    made: list[Noted] = []
+
+    def noting(*arguments: Any) -> Noted:
+        made.append(Noted(*arguments))
+        made[-1].rests = []
+        return made[-1]
+
+    monkeypatch.setattr(mmap, "mmap", noting)
+    return made
+
+
+@pytest.mark.parametrize("path", ["fused", "snapshots"])
+def test_what_a_client_keeps_leaves_the_memory_again(path: str, simulate: Simulate, files: list[Noted]) -> None:
+    """What is read of it would stay resident if nobody let go."""
+    changes = {"memory": 1, "path": path, "clients": {"count": 8, "batch_size": 2}, "iterations": 100}
+    run = simulate({**changes, "dispatcher": {"fetch": {"every": 4}}})
+    assert run.summary["fetches"] < 30
+    assert [len(file.rests) for file in files] == [1 + 100]  # the initial parameters, then a copy or what is kept
+
+
+def test_work_in_hand_leaves_the_memory_after_every_stretch(simulate: Simulate, files: list[Noted]) -> None:
+    run = simulate({"memory": 1, "path": "hand", "iterations": 100, "evaluation": {"every": 10}})
+    assert run.summary["path"] == "hand"
+    assert len(files) == 1
+    assert len(files[0].rests) >= 1 + 10
+    assert set(files[0].rests) == {0}  # all of it
+
+
+def test_refused_fetches_take_no_room(simulate: Simulate, files: list[Noted]) -> None:
+    """A file has 64 MiB, room for 110 versions of these parameters; a dozen are held at once."""
+    changes = {"memory": 1, "model": {"hidden": [2000]}, "server": {"name": "fasgd", "lr": 0.005}}
+    run = simulate({**changes, "iterations": 250, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.1}}}})
+    assert run.summary["path"] == "fused"
+    assert run.summary["fetches"] < 100
+    assert [len(file.rests) for file in files] == [1 + 250]
+
+
+def test_memory_is_used_before_a_file() -> None:
+    """What lies in the file stays there when it is given back, and is taken last."""
+    shelf = Shelf(1000, 16, Limits(memory=1 << 20))
+    room = (1 << 20) // mmap.ALLOCATIONGRANULARITY
+    taken = [shelf.take() for _ in range(room + 1)]
+    first, last = taken[0].ctypes.data, taken[-1].ctypes.data
+    for _ in range(3):
+        shelf.give_back(taken[0])
+        shelf.give_back(taken[-1])
+        taken[0], taken[-1] = shelf.take(), shelf.take()
+        assert (taken[0].ctypes.data, taken[-1].ctypes.data) == (first, last)

@@ -1,0 +1,140 @@
+"""What `--resume` takes for done: whole files of the same experiment, by the same code of one's own."""
+
+import csv
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fredsim.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+OwnServer = Callable[..., str]
+
+
+def runs(folder: Path) -> list[Path]:
+    """The folders of a sweep's runs, in its order."""
+    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
+        return [folder / row["run"] for row in csv.DictReader(file)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "summary.json"}
+
+
+def written(folder: Path) -> int:
+    return (folder / "summary.json").stat().st_mtime_ns
+
+
+GONE = ("params.safetensors", "params_raw.safetensors", "metrics.csv", "staleness.csv", "probe.csv", "config.yaml")
+
+
+def test_a_run_whose_files_are_gone_or_damaged_is_done_again(small_yaml: Path, command: Command) -> None:
+    parts = ("probe={every: 10}", "average={name: window, rate: 0.5, min_window: 2}")
+    words = ("run", small_yaml, *parts, "sweep={seed: [0, 1, 2, 3, 4, 5, 6, 7, 8]}", "--out", "out")
+    assert command(*words, "--quiet") == (0, "", "")
+    folders = runs(Path("out"))
+    before, times = [contents(folder) for folder in folders], [written(folder) for folder in folders]
+    for folder, name in zip(folders, GONE, strict=False):
+        (folder / name).unlink()
+    (folders[6] / "metrics.csv").write_bytes(before[6]["metrics.csv"][:-5])
+    (folders[7] / "params.safetensors").write_bytes(before[7]["params.safetensors"][:-1])
+    code, _, messages = command(*words, "--resume")
+    assert code == 0
+    assert messages.startswith("9 runs, 1 of them finished before\n")
+    for number, name in enumerate((*GONE, "metrics.csv", "params.safetensors")):
+        assert f"seed={number} is done again: {folders[number] / name}" in messages
+    assert [contents(folder) for folder in folders] == before
+    assert [a == b for a, b in zip(times, map(written, folders), strict=True)] == [False] * 8 + [True]
+
+
+def test_a_diverged_run_is_done_and_another_experiments_is_not(small_yaml: Path, command: Command) -> None:
+    words = ("run", small_yaml, "sweep={server.lr: [1.0e+30, 0.1, 0.2]}", "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    folders = runs(Path("out"))
+    assert Result(folders[0]).summary["status"] == "diverged"
+    for name in set(contents(folders[1])) - {"config.yaml"} | {"summary.json"}:  # whole, but another experiment's
+        (folders[2] / name).write_bytes((folders[1] / name).read_bytes())
+    times = [written(folder) for folder in folders]
+    assert command(*words, "--resume") == (0, "", "")
+    assert [a == b for a, b in zip(times, map(written, folders), strict=True)] == [True, True, False]
+    assert Result(folders[2]).summary["digest"] != Result(folders[1]).summary["digest"]
+
+
+PARTS = {
+    "own_order": "from fredsim.dispatchers.round_robin import RoundRobin\n\nclass Order(RoundRobin):\n    pass\n",
+    "own_gates": "class Gate:\n    def init(self, *parts):\n        pass\n\n"
+    "    def passes(self, *asked):\n        return True\n",
+    "own_squeeze": "class Whole:\n    def init(self, layout, streams):\n        pass\n\n"
+    "    def compress(self, push, client, step):\n        return push, push.nbytes\n",
+    "own_rates": "def half(t):\n    return 0.05\n",
+}
+
+
+def sha256(module: str) -> str:
+    return hashlib.sha256(Path(f"{module}.py").read_bytes()).hexdigest()
+
+
+def test_a_summary_says_which_code_of_ones_own_was_run(small_yaml: Path, command: Command) -> None:
+    for module, text in PARTS.items():
+        Path(f"{module}.py").write_text(text, encoding="utf-8")
+    dispatcher = "{name: 'own_order:Order', push: {'own_gates:Gate': {}}}"
+    words = (f"dispatcher={dispatcher}", "compress={name: 'own_squeeze:Whole'}", "server.lr={name: 'own_rates:half'}")
+    assert command("run", small_yaml, *words, "--quiet", "--out", "own") == (0, "", "")
+    assert Result(Path("own")).summary["code"] == {module: sha256(module) for module in sorted(PARTS)}
+    assert command("run", small_yaml, "--quiet", "--out", "plain") == (0, "", "")
+    assert Result(Path("plain")).summary["code"] == {}
+
+
+def test_of_a_torch_model_it_is_the_factorys_module(small_yaml: Path, command: Command) -> None:
+    pytest.importorskip("torch")
+    text = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    Path("own_net.py").write_text(text, encoding="utf-8")
+    assert command("run", small_yaml, "model={name: 'torch:own_net:net'}", "--quiet", "--out", "own") == (0, "", "")
+    assert Result(Path("own")).summary["code"] == {"own_net": sha256("own_net")}
+
+
+def test_a_changed_server_has_its_runs_done_again(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    module = Path("own_changing.py")
+    module.write_text(own_server(), encoding="utf-8")
+    words = ("run", small_yaml, "server.name=own_changing:Plain", "sweep={seed: [0, 1]}", "--out", "out")
+    assert command(*words, "--quiet") == (0, "", "")
+    code, _, messages = command("verify", "out")
+    assert (code, "warning" in messages) == (0, False)
+    assert command(*words, "--resume")[2] == "2 runs, 2 of them finished before\n"
+    before, digests = sha256("own_changing"), [Result(folder).summary["digest"] for folder in runs(Path("out"))]
+
+    module.write_text(own_server("grad = grad * np.float32(0.5)\n"), encoding="utf-8")
+    del sys.modules["own_changing"]
+    now = sha256("own_changing")
+    change = f"the module own_changing has changed (SHA-256 {before[:8]}… then, {now[:8]}… now)"
+    code, output, messages = command("verify", "out")
+    assert (code, output.count("different: metrics.csv, line 3")) == (1, 2)
+    assert messages.count(f": {change}\n") == 2
+    code, _, messages = command(*words, "--resume")
+    assert code == 0
+    assert f"seed=0 is done again: {change}\nseed=1 is done again: {change}\n" in messages
+    after = [Result(folder).summary for folder in runs(Path("out"))]
+    assert [run["code"] for run in after] == [{"own_changing": now}] * 2
+    assert not {run["digest"] for run in after} & set(digests)
+    with Path("out/runs.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["digest"] for row in csv.DictReader(file)] == [run["digest"] for run in after]
+
+    summary = runs(Path("out"))[0] / "summary.json"
+    summary.write_text(json.dumps({k: v for k, v in after[0].items() if k != "code"}), encoding="utf-8")
+    messages = command(*words, "--resume")[2]
+    assert "1 of them finished before\nseed=0 is done again: it is not recorded which own_changing" in messages
+
+
+def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    """What this process has imported is not what is in the file now, which the others would import."""
+    Path("own_edited.py").write_text(own_server(), encoding="utf-8")
+    words = ("server.name=own_edited:Plain", "sweep={seed: [0, 1]}", "--quiet", "--out", "out")
+    assert command("run", small_yaml, *words) == (0, "", "")
+    Path("own_edited.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
+    code, _, messages = command("run", small_yaml, *words, "--jobs", 2)
+    assert code == 2
+    assert messages.count("has another version of own_edited than the one that started the sweep") == 2
