@@ -58,5 +58,6 @@ def shown(value: Any) -> str:
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or nothing where none is near."""
-    found = difflib.get_close_matches(word[:100].lower(), list(choices), n=1, cutoff=0.5)
-    return f"; did you mean '{found[0]}'?" if found else ""
+    known = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=0.5)
+    return f"; did you mean '{known[found[0]]}'?" if found else ""

@@ -106,7 +106,7 @@ def test_a_figure_that_an_override_took_away(swept_yaml: Path, command: Command)
         ),
         "{name: a, kind: ends, x: server.lt}": ("no run has a key 'server.lt'; did you mean 'server.lr'?",),
         "{name: a, by: server.nam}": ("no run has a key 'server.nam'; did you mean 'server.name'?",),
-        "{name: a/b}": ("figures.0.name: is 'a/b'; it should match",),
+        "{name: a/b}": ("figures.0.name: is 'a/b'; it names files",),
         "{name: a}, {name: a}": ("figures.1.name: is 'a', as another figure's; give it its own",),
     }.items(),
 )
