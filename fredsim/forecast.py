@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fredsim.document import flatten
 from fredsim.execution import execute
 from fredsim.models import Mlp
@@ -20,7 +22,7 @@ from fredsim.prepared import Prepared, prepare
 from fredsim.protocol import own_settings
 from fredsim.registry import build
 from fredsim.results import Result
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.base import ElementwiseServer, Server
 
 __all__ = ["Forecast", "forecast"]
 
@@ -105,10 +107,14 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     clients = min(experiment.clients.count, total)  # those that the schedule picks
     begun = clients * (1 if experiment.dispatcher.wait else 2)
     server = build("server", experiment.server.name, experiment.server.hyper)
+    together = False  # whether clients are all held until the last has pushed: they wait for the same version then
+    if isinstance(server, Server):
+        server.init(np.zeros(1, np.float32), experiment.clients.count)  # before it, some do not know what they hold
+        together = server.holds and server.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
         holdings, each = begun, _work_bytes(prepared)
-    else:  # clients that are held wait for the same version
-        holdings, each = 2 if getattr(server, "holds", False) else begun + 1, size
+    else:
+        holdings, each = 2 if together else begun + 1, size
     held = holdings * each
     arrays, own = 1, 0
     if isinstance(server, ElementwiseServer):

@@ -69,6 +69,9 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert waiting.holdings == 17
     (rounds,) = of(small_yaml, "server={name: sync, lr: 0.1}")
     assert rounds.holdings == 2
+    for n, live in ((1, 2), (4, 9)):  # of four batches, each is released by itself
+        assert of(small_yaml, f"server={{name: soft_sync, lr: 0.1, n: {n}}}")[0].holdings == live
+    assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].holdings == 9
     (cached,) = of(small_yaml, *snapshots, "dispatcher.push={every: 2}")
     assert cached.memory - few.memory == 8 * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
