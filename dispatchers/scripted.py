@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
-from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters
+from fredsim.errors import ConfigError, shown
+from fredsim.files import irregular
+from fredsim.hyper import HyperParameters, Printable
 from fredsim.streams import Streams
 
 __all__ = ["Scripted"]
+
+LONGEST = 500_000  # entries of an order, which the run's own experiment holds
 
 
 class Column(HyperParameters):
     """A column of a CSV file with a header line; the path is relative to the current folder."""
 
-    csv: str
+    csv: Printable
     """The CSV file, from the current folder."""
-    column: str = "client"
+    column: Printable = "client"
     """The column that holds client ids."""
 
 
@@ -34,7 +37,7 @@ class Scripted(Dispatcher):
     class Hyper(HyperParameters):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
 
-        order: Annotated[list[int], Field(min_length=1)] | Column
+        order: Annotated[list[int], Field(min_length=1, max_length=LONGEST)] | Column
         """Client ids in the order of arrival, repeated, or a column of a CSV file."""
 
         @field_validator("order")
@@ -78,26 +81,33 @@ class Scripted(Dispatcher):
 
 def read_column(source: Column) -> list[int]:
     """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
+    order: list[int] = []
     try:
+        if found := irregular(source.csv):
+            raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
         with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark
             reader = csv.DictReader(file)
-            if source.column not in (reader.fieldnames or ()):
-                columns = ", ".join(reader.fieldnames or ()) or "none"
+            known = list(reader.fieldnames or ())
+            if source.column not in known:
+                columns = shown(", ".join(known))[1:-1] or "none"
                 missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
-                raise ConfigError(f"dispatcher.order.column: {missing}")
-            order = []
+                raise ConfigError(f"{missing}; give the name of one: {{csv: {source.csv}, column: NAME}}")
             for row in reader:
-                try:
-                    order.append(int(row[source.column]))
-                except (TypeError, ValueError):
-                    raise ConfigError(
-                        f"dispatcher.order.csv: {source.csv}:{reader.line_num}: {source.column} is "
-                        f"{row[source.column]!r}; it must be a client id, an integer"
-                    ) from None
+                if len(order) == LONGEST:
+                    raise ConfigError(f"{source.csv} has more than {LONGEST:,} rows; leave some out")
+                order.append(_client(row[source.column], f"{source.csv}:{reader.line_num}: {source.column}"))
     except OSError as error:
-        raise ConfigError(f"dispatcher.order.csv: cannot read {source.csv}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {source.csv}: {error.strerror}; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"dispatcher.order.csv: {source.csv} is not a CSV file in UTF-8 ({error})") from None
+        raise ConfigError(f"{source.csv} is not a CSV file in UTF-8 ({error}); save it as one") from None
     if not order:
-        raise ConfigError(f"dispatcher.order.csv: {source.csv}: column '{source.column}' is empty; name clients")
+        raise ConfigError(f"{source.csv}: column '{source.column}' is empty; name clients")
     return order
+
+
+def _client(text: Any, where: str) -> int:
+    """Return the client id that a cell holds; a row may be too short, or too long."""
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{where} is {shown(text)}; it must be a client id, an integer") from None

@@ -26,7 +26,7 @@ SCALE = 2**20
 class OnChosen(HyperParameters):
     """After being chosen a client has `factor` times its weight for the next `recover_after` arrivals."""
 
-    factor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    factor: Annotated[float, Field(ge=0, le=2**16, allow_inf_nan=False)]  # of 20 bits and 10⁷ clients sums fit 64 bits
     """What its weight is multiplied by."""
     recover_after: PositiveInt
     """The arrivals after which the weight is as before."""

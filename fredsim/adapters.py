@@ -6,6 +6,7 @@ A user's server needs `init`, `apply_update` and `params` only; what it lacks of
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -230,7 +231,8 @@ class AdaptedServer(Adapted):
             self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
-        reply = self.call("apply_update", where, grad, client, timestamp)
+        with np.errstate(all="ignore") if self._own else nullcontext():  # a run that overflows diverges, as it should
+            reply = self.call("apply_update", where, grad, client, timestamp)
         finite = self._after_update(where)
         released, restarted = self._named_by(reply, client, where)
         return Pushed(released, restarted, finite)

@@ -91,6 +91,9 @@ class Engine(RoomyOperations, Protocol):
 class Machine(Protocol):
     """Events whose clients hold the work they have in hand (fredsim.kernels.inhand)."""
 
+    #: The bytes that one work in hand takes.
+    each: int
+
     def advance(
         self,
         arriving: NDArray[np.int64],

@@ -26,8 +26,29 @@ File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
+
+
+def _folder(text: str) -> Path:
+    """Take a folder's name; an empty one, of a variable that is not set, is not the current folder."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a folder")
+    return Path(text)
+
+
 Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Where data files are kept [FREDSIM_DATA, else the user's cache].")
+    Path | None,
+    typer.Option(
+        "--data-root",
+        parser=_folder,
+        metavar="PATH",
+        help="Where data files are kept [FREDSIM_DATA, else the user's cache].",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", parser=_folder, metavar="PATH", help="The folder of results [results/NAME or results/PAPER]."
+    ),
 ]
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
@@ -55,7 +76,7 @@ def _fredsim(
 def run(
     file: File,
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of results [results/NAME].")] = None,
+    out: Out = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
@@ -96,8 +117,9 @@ def show(file: File, overrides: Overrides = None) -> None:
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
+    from fredsim.memory import in_bytes
     from fredsim.plan import expand, open_source
-    from fredsim.printing import byte_size, duration, print_table
+    from fredsim.printing import duration, print_table
 
     planned = expand(open_source(file), overrides or [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -108,7 +130,7 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for run in forecast(planned.runs, data_root):
             found.append(run)
-            sizes = (byte_size(size) for size in (run.memory, run.pushed, run.fetched))
+            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
     print_table(table)
@@ -262,7 +284,7 @@ def reproduce_(
     paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done side by side, each in a process.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder of results [results/PAPER].")] = None,
+    out: Out = None,
     data_root: Root = None,
 ) -> None:
     """Run a paper's experiments, draw their figures, and set what was published beside what came out.

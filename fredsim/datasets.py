@@ -8,8 +8,6 @@ import hashlib
 import importlib.util
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,9 @@ import platformdirs
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, DataError, nearest
+from fredsim.files import irregular
 from fredsim.idx import read_mnist
+from fredsim.npz import read_npz
 
 __all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "file_digest", "load_dataset"]
 
@@ -59,8 +59,14 @@ Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return where data files are kept: `root`, else FREDSIM_DATA, else the user's cache folder."""
-    return Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
+    """Return where data files are kept: `root`, else FREDSIM_DATA, else the user's cache folder.
+
+    Raises DataError where that is no folder.
+    """
+    chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
+    if os.path.exists(chosen) and not os.path.isdir(chosen):
+        raise DataError(f"{chosen}: is no folder; name the data root's folder by --data-root or FREDSIM_DATA")
+    return chosen
 
 
 def load_dataset(
@@ -93,6 +99,8 @@ def file_digest(name: str) -> str | None:
     kind, _, path = name.partition(":")
     if kind != "npz":
         return None
+    if irregular(path):
+        return None
     try:
         found = os.stat(path)
         return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)
@@ -103,7 +111,8 @@ def file_digest(name: str) -> str | None:
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
     del state  # every run of a sweep asks; a file that has changed is read anew
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.lru_cache(maxsize=4)
@@ -158,7 +167,6 @@ def _torchvision(root: Path, name: str) -> Parts:
     return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_CLASSES = 2**20  # a label beyond is damage or no class number, and would ask for an output layer as wide
 
 
@@ -189,24 +197,6 @@ def _npz(root: Path, path: str) -> Parts:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
     return train, test, shape
-
-
-def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the four arrays. Raises DataError where the file is damaged, or lacks one."""
-    remedy = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
-    try:
-        if Path(path).is_file() and not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: is no NPZ file, or a truncated one; {remedy}")
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in ARRAYS if key not in file]
-            if missing:
-                found = ", ".join(file) or "none"
-                raise DataError(f"{path}: has no array '{missing[0]}' (arrays: {found}); {remedy}")
-            return {key: file[key] for key in ARRAYS}
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
 
 
 DATASETS: dict[str, Callable[[Path, str], Parts]] = {

@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.reader import ReaderError
 
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, shown
+from fredsim.files import irregular
+from fredsim.nodes import LONGEST, Key, parse_yaml
 
-__all__ = ["Document", "assign", "dump_yaml", "flatten", "heading_of", "parse_override", "read_document"]
-
-Key = tuple[int | str, ...]
+__all__ = [
+    "Document",
+    "assign",
+    "dump_yaml",
+    "flatten",
+    "heading_of",
+    "name_of_override",
+    "parse_override",
+    "read_document",
+]
 
 
 @dataclass(frozen=True)
@@ -39,19 +46,23 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """Return a YAML file's content. Raises ConfigError with line and column where it does not parse."""
+    remedy = "name a YAML file, or a run's folder"
+    if found := irregular(path):
+        raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
     try:
+        if path.stat().st_size > 4 * LONGEST:
+            raise ConfigError(f"{path}: has {path.stat().st_size:,} bytes; an experiment has {LONGEST:,} at most")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file, or a run's folder") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
-    loaded = _parse(text, str(path))
-    if not isinstance(loaded, Mapping):
+    places: dict[Key, str] = {}
+    loaded = parse_yaml(text, str(path), places)
+    if not isinstance(loaded, dict):
         found = "is empty" if loaded is None else f"holds a {'list' if isinstance(loaded, list) else 'single value'}"
         raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
-    places: dict[Key, str] = {}
-    data = _plain(loaded, (), str(path), places)
-    return Document(data, str(path), places, heading_of(text))
+    return Document(loaded, str(path), places, heading_of(text))
 
 
 def heading_of(text: str) -> str:
@@ -62,9 +73,14 @@ def heading_of(text: str) -> str:
 def parse_override(text: str) -> tuple[str, Any]:
     """Return the dotted key and the value of KEY=VALUE; the value is YAML. Raises ConfigError."""
     key, equals, value = text.partition("=")
-    if not equals or not key or any(not part for part in key.split(".")):
-        raise ConfigError(f"override '{text}': must have the form KEY=VALUE, such as server.lr=0.01")
-    return key, _plain(_parse(value, f"override '{text}'"), (), "", {})
+    if not equals or not key.isprintable() or any(not part for part in key.split(".")):
+        raise ConfigError(f"{name_of_override(text)}: must have the form KEY=VALUE, such as server.lr=0.01")
+    return key, parse_yaml(value, name_of_override(text))
+
+
+def name_of_override(text: str) -> str:
+    """Return an override as messages name it."""
+    return f"override '{text}'" if len(text) <= 160 and text.isprintable() else f"override {shown(text)}"
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
@@ -78,44 +94,6 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def _parse(text: str, source: str) -> Any:
-    try:
-        return YAML(typ="rt", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source}{at}: not valid YAML: {error.problem}") from None
-    except ReaderError as error:
-        before = text[: error.position]
-        at = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
-        raise ConfigError(f"{source}{at}: not valid YAML: {error.reason}") from None
-    except YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {error}") from None
-
-
-def _plain(value: Any, key: Key, source: str, places: dict[Key, str]) -> Any:
-    """Return ruamel's value as a plain one; fill in the places of its keys."""
-    if isinstance(value, Mapping):
-        result = {}
-        for name, item in value.items():
-            if not isinstance(name, str):
-                raise ConfigError(f"{source}: key {name!r} must be a string")
-            places[*key, name] = f"{source}:{value.lc.key(name)[0] + 1}"  # type: ignore[attr-defined]
-            result[name] = _plain(item, (*key, name), source, places)
-        return result
-    if isinstance(value, list):
-        return [_plain(item, (*key, i), source, places) for i, item in enumerate(value)]
-    if value is None or value is True or value is False:
-        return value
-    kinds: tuple[type, ...] = (int, float, str)
-    for kind in kinds:  # ruamel's own subclasses remember how a number was written
-        if isinstance(value, kind):
-            return kind(value)
-    place = Document({}, source, places).place(key)
-    found = f"{'.'.join(map(str, key))} is a {type(value).__name__}"
-    raise ConfigError(f"{place}: {found}; use numbers, strings, lists or mappings")
-
-
 def assign(data: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key in nested mappings. Raises ConfigError where a part on the way is not a mapping."""
     *parents, last = key.split(".")
@@ -126,7 +104,7 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
         at = at[parent]
         if not isinstance(at, dict):
             around = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{key}: {around} is {at!r}; it must be a mapping to have keys below it")
+            raise ConfigError(f"{key}: {around} is {shown(at)}; it must be a mapping to have keys below it")
     at[last] = value
 
 

@@ -12,8 +12,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["ClusterError", "ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError", "nearest"]
+__all__ = [
+    "ClusterError",
+    "ConfigError",
+    "DataError",
+    "FredsimError",
+    "OutputError",
+    "SimulationError",
+    "nearest",
+    "shown",
+]
 
 
 class FredsimError(Exception):
@@ -40,7 +50,13 @@ class ClusterError(FredsimError):
     """A Dask cluster cannot be reached, does not fit, or was lost."""
 
 
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: as Python writes it, on one line, and no longer than that line bears."""
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or nothing where none is near."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word[:100].lower(), list(choices), n=1, cutoff=0.5)
     return f"; did you mean '{found[0]}'?" if found else ""

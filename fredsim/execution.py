@@ -23,6 +23,7 @@ from fredsim.exchanges import AdaptedDispatcher
 from fredsim.experiment import Experiment
 from fredsim.folders import claim, kept, put, writing
 from fredsim.foreseen import make_simulation
+from fredsim.memory import short_of_memory
 from fredsim.notices import telling
 from fredsim.observer import Observer, Silent
 from fredsim.own_code import another_version, own_code
@@ -41,6 +42,7 @@ from fredsim.streams import Streams
 __all__ = ["execute"]
 
 
+@short_of_memory()
 def execute(
     experiment: Experiment,
     folder: Path,

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag,
 
 from fredsim.backends import Backend
 from fredsim.figures import FigureChoice
-from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
 from fredsim.outbox import DroppedPush
 from fredsim.paths import Path
 from fredsim.sampling import Sampling
 
-__all__ = ["Data", "Experiment", "Plugin", "Published", "TorchChoice"]
+__all__ = ["Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice"]
 
 
 class Data(HyperParameters):
@@ -24,12 +24,12 @@ class Data(HyperParameters):
     `sha256` is of an NPZ file's bytes: filled in where it is null, checked where it is not.
     """
 
-    name: str
+    name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of an NPZ file's bytes: filled in where it is null, checked where it is not."""
     train: PositiveInt | None = None
     """The first so many rows of the training part; null is the usual number."""
-    validation: Annotated[int, Field(ge=0)] | None = None
+    validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     """The last so many rows of the training part; null is the usual number."""
 
 
@@ -64,7 +64,7 @@ class Plugin(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
-    name: str
+    name: Printable
 
     @property
     def hyper(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ ModelChoice = Annotated[
 class Clients(HyperParameters):
     """λ clients, minibatches of µ samples."""
 
-    count: PositiveInt
+    count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
@@ -106,7 +106,7 @@ class DispatcherChoice(Plugin):
     `fred_timestamps`: a dropped fetch refreshes the client's timestamp all the same, as FRED's code did by mistake.
     """
 
-    name: str = "uniform"
+    name: Printable = "uniform"
     wait: bool = True
     push: str | dict[str, Any] = "always"
     fetch: str | dict[str, Any] = "always"
@@ -151,7 +151,7 @@ class ProbeChoice(HyperParameters):
 class Experiment(HyperParameters):
     """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "experiment"
+    name: FileName = "experiment"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     iterations: PositiveInt | None = None
     updates: PositiveInt | None = None
@@ -165,7 +165,7 @@ class Experiment(HyperParameters):
     average: Plugin | None = None
     evaluation: Evaluation = Evaluation()
     backend: Backend = "numba"
-    threads: PositiveInt | None = None
+    threads: Annotated[int, Field(gt=0, le=1024)] | None = None
     window: PositiveInt | None = None
     path: Path = "auto"
     memory: Annotated[ByteSize, Field(gt=0)] | None = None

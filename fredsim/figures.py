@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from fredsim.document import Document, read_document
 from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import Finite, HyperParameters, explain
+from fredsim.hyper import FileName, Finite, HyperParameters, Printable, explain
 
 __all__ = ["KINDS", "SHARES", "FigureChoice", "Options", "X", "Y", "choose_figures", "misfits", "recorded_figures"]
 
@@ -93,12 +93,12 @@ def _wrong_formula(title: str) -> str:
 class FigureChoice(HyperParameters):
     """A figure of an experiment's runs: `name`.png, with the options of `fredsim plot`; `panel: none` is one panel."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.+-]+$")]
-    kind: str = "curves"
-    by: list[str] | None = None
-    panel: list[str] | None = None
-    x: str | None = None
-    y: str = "validation_error"
+    name: FileName
+    kind: Printable = "curves"
+    by: list[Printable] | None = None
+    panel: list[Printable] | None = None
+    x: Printable | None = None
+    y: Printable = "validation_error"
     reach: list[Finite] = Field(default_factory=list)
     log: bool = False
     title: str = ""

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
 
 from fredsim.document import read_document
 from fredsim.errors import ConfigError, OutputError
+from fredsim.nodes import parse_yaml
 from fredsim.resolution import resolve
 
 __all__ = ["claim", "kept", "put", "writing"]
@@ -119,13 +117,9 @@ def _recorded(folder: Path) -> object:
 def _same_bits(present: Path, content: str) -> bool:
     """Whether two resolved experiments give the same bits; two sweeps, whether they say the same of their runs."""
     try:
-        before, now = read_document(present).data, _loaded(content)
+        before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
-            return before | BESIDE == now | BESIDE
+            return bool(before | BESIDE == now | BESIDE)
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False
-
-
-def _loaded(content: str) -> dict[str, Any]:
-    return dict(YAML(typ="safe", pure=True).load(content))

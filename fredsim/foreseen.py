@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fredsim.adapters import AdaptedServer
 from fredsim.backends import FusedEngine, Machine, NativeEngine, QueueingEngine, QueueMachine
 from fredsim.foresight import Foresight, foresee, places_of, windows_of
+from fredsim.memory import SPILL, refuse_beyond_memory
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
@@ -196,8 +197,17 @@ class WorkInHand(Foreseen):
         super().__init__(parts, server, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
-        self._make_machine(0).advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        machine = self._make_machine(0)
+        machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        self._check_works(parts, machine.each)
         self._machine: Machine | None = None
+
+    def _check_works(self, parts: Parts, each: int) -> None:
+        """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
+        if parts.limits.memory is None:
+            works = min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
+            refuse_beyond_memory(works * each, what, SPILL)
 
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise

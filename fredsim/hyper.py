@@ -5,28 +5,50 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, shown
 
 __all__ = [
     "Configurable",
     "Epsilon",
+    "FileName",
     "Finite",
     "Fraction",
     "HyperParameters",
     "NonNegative",
     "Positive",
     "PositiveInt",
+    "Printable",
     "explain",
 ]
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Epsilon = Annotated[float, Field(ge=2.0**-126, allow_inf_nan=False)]  # above 0 in float32 too
+LARGEST = 3.4028234663852886e38  # in float32: what is larger would be infinite there
+
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # what is counted is a word of a random draw's counter
+
+
+def _check_printable(text: str) -> str:
+    if not 0 < len(text) <= 1000 or not text.isprintable():
+        raise ValueError(f"is {shown(text)}; it must be of 1 to 1000 printable characters")
+    return text
+
+
+def _check_file_name(name: str) -> str:
+    """Take names of a letter, digit or _ first: neither hidden files, nor options, nor the folders . and .. ."""
+    if not re.fullmatch(r"\w[\w.+-]*", name) or len(name.encode()) > 200:
+        what = "it names files: begin with a letter, a digit or _, then use these and . + - only, 200 bytes at most"
+        raise ValueError(f"is {shown(name)}; {what}")
+    return name
+
+
+Printable = Annotated[str, AfterValidator(_check_printable)]
+FileName = Annotated[str, AfterValidator(_check_file_name)]
 
 
 class HyperParameters(BaseModel):
@@ -56,28 +78,38 @@ class Configurable:
 
 
 Location = tuple[int | str, ...]
+MANY = 100  # problems; of more nobody reads which keys were meant
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (where, what is wrong and what would be right) for each problem that pydantic found."""
-    problems = []
+    problems: list[tuple[Location, str]] = []
     for item in error.errors():
-        at: Location = tuple(part for part in item["loc"] if not _is_union_branch(part))
+        location, unknown = item["loc"], item["type"] == "extra_forbidden"  # whose last part is a key in any case
+        at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
+        at += tuple(part for part in location[-1:] if unknown or not _is_union_branch(part))
         value = item.get("input")
         match item["type"]:
             case "extra_forbidden":
                 known = _fields(model, at[:-1])
-                text = f"unknown key{nearest(str(at[-1]), known)} (known: {', '.join(known) or 'none'})"
+                near = nearest(str(at[-1]), known) if len(problems) < MANY else ""
+                text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
             case "missing":
                 text = "is required"
             case "literal_error":
-                text = f"is {value!r}; it must be {item['ctx']['expected']}"
+                text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
+            case "byte_size" | "byte_size_unit":
+                text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
             case "model_type" | "dict_type" | "model_attributes_type":
-                text = f"is {value!r}; it must be a mapping of keys to values"
+                text = f"is {shown(value)}; it must be a mapping of keys to values"
+            case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+                ((_, bound),) = item["ctx"].items()
+                text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
+                text = text.replace("than equal", "than or equal to")
             case _:
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
-                text = message if item["type"] == "value_error" else f"is {value!r}; it {message}"
+                text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
         problems.append((at, text))
     # A union reports every branch: keep the first word on a place, and none where a place inside it has its own.
     first = dict(reversed(problems))

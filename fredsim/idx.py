@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import math
 import os
 import struct
 import zlib
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError
+from fredsim.files import irregular
 
 __all__ = ["FILES", "IdxFile", "find_idx", "read_idx", "read_mnist"]
 
@@ -49,7 +51,9 @@ def find_idx(file: IdxFile, root: Path) -> Path:
     """Return where a file lies below the data root; it is downloaded where it does not."""
     for folder in (root / "mnist", root / "MNIST" / "raw"):
         for name in (file.name, f"{file.name}.gz"):
-            if (folder / name).is_file():
+            if found := irregular(folder / name):
+                raise DataError(f"{folder / name}: cannot be read (it is {found}); put MNIST's file in its place")
+            if os.path.isfile(folder / name):
                 return folder / name
     return _download(file, root / "mnist")
 
@@ -59,13 +63,15 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
 
     Raises DataError where it cannot be read, is truncated, has another magic number or shape, or another digest.
     """
-    remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
     dimensions = len(file.shape)
     header = struct.Struct(f">{1 + dimensions}I")
+    expected = header.size + math.prod(file.shape)
+    remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            data = stream.read(expected + 1)  # a few bytes may unpack to more than there is room for
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
     if len(data) < header.size:
         raise DataError(f"{path}: truncated: {len(data)} bytes, too few for a header; {remedy}")
     magic, *shape = header.unpack_from(data)
@@ -73,7 +79,6 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
         raise DataError(f"{path}: wrong magic number {magic:#010x}; expected {0x0800 + dimensions:#010x}; {remedy}")
     if tuple(shape) != file.shape:
         raise DataError(f"{path}: its header gives shape {tuple(shape)}; expected {file.shape}; {remedy}")
-    expected = header.size + int(np.prod(file.shape))
     if len(data) < expected:
         raise DataError(f"{path}: truncated: {len(data)} bytes of {expected}; {remedy}")
     digest = hashlib.md5(data, usedforsecurity=False).hexdigest()

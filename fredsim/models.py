@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.layout import Layout
-from fredsim.streams import Stream, Streams, normal_quantile
+from fredsim.streams import Stream, Streams, Words, normal_quantile
 
 __all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
+TOGETHER = 2**16  # weights drawn at once: what a draw works on takes 150 bytes each
+
 Init = Literal["he", "glorot", "zeros", "normal"]
 
 
@@ -62,13 +64,18 @@ class Mlp:
         for step, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             if self.init == "zeros":
                 continue
-            words = streams.run_of_words(Stream.PARAMETERS, inputs * outputs, step=step)
-            if self.init == "glorot":
-                limit = np.float32(math.sqrt(6 / (inputs + outputs)))
-                uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-                weights = limit * (np.float32(2) * uniform - np.float32(1))
-            else:
-                std = math.sqrt(2 / inputs) if self.init == "he" else self.std
-                weights = (normal_quantile(words) * std).astype(np.float32)
-            views[f"W{step + 1}"][...] = weights.reshape(inputs, outputs)
+            weights = views[f"W{step + 1}"].reshape(-1)
+            for begin in range(0, len(weights), TOGETHER):
+                part = weights[begin : begin + TOGETHER]
+                words = streams.run_of_words(Stream.PARAMETERS, len(part), step=step, begin=begin)
+                part[...] = self._drawn(words, inputs, outputs)
         return params
+
+    def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:
+        """Return a layer's weights of these random words."""
+        if self.init == "glorot":
+            limit = np.float32(math.sqrt(6 / (inputs + outputs)))
+            uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+            return limit * (np.float32(2) * uniform - np.float32(1))
+        std = math.sqrt(2 / inputs) if self.init == "he" else self.std
+        return (normal_quantile(words) * std).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -13,16 +14,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fredsim.document import Document, assign, flatten, parse_override, read_document
+from fredsim.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.errors import ConfigError, nearest
-from fredsim.experiment import Experiment
+from fredsim.experiment import Experiment, Published, Series
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.hyper import explain
 from fredsim.lookup import look_above, look_in
+from fredsim.nodes import checked
 from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
 __all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
+
+MOST_RUNS = 10_000  # of a sweep
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -35,15 +39,15 @@ def open_source(source: Source) -> Document:
     """
     if isinstance(source, Mapping):
         look_in()
-        return Document(dict(source))
+        return Document(checked(dict(source), (), Document.source))
     path = Path(source)
     look_in(path.parent)
-    if path.is_dir() and (path / "config.yaml").is_file():
+    if os.path.isfile(path / "config.yaml"):
         look_above(path)
         path = path / "config.yaml"
-    if not path.exists():
-        shipped = Path(str(resources.files("fredsim") / "experiments")) / path.with_suffix(".yaml")
-        if not shipped.is_file():
+    if not os.path.exists(path):  # False, too, of a name that no file can have
+        shipped = Path(str(resources.files("fredsim") / "experiments")) / f"{os.path.splitext(path)[0]}.yaml"
+        if not os.path.isfile(shipped):
             raise ConfigError(
                 f"{path}: no such file, and no experiment of this name; "
                 "`fredsim list experiments` names those that come with fredsim"
@@ -105,7 +109,9 @@ def _short(value: Any) -> str:
         return f"{value['name']}{rest}" if "name" in value else rest.removeprefix("-")
     if isinstance(value, list):
         return "x".join(map(_short, value)) or "none"
-    return "null" if value is None else str(value).replace("/", "_")
+    if value is None:
+        return "null"
+    return "".join(character if character.isprintable() and character != "/" else "_" for character in str(value))
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
@@ -123,7 +129,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
         at = tuple(key.split("."))
         for inner in [k for k in places if k[: len(at)] == at]:
             del places[inner]
-        places[at] = f"override '{text}'"
+        places[at] = name_of_override(text)
         overridden.add(at)
         if at[0] in {"sweep", "cases"} and len(at) > 1:
             raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
@@ -135,6 +141,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             last.append((key, value))
         sweep, cases = _grid(document)
     _refuse_clashes(document, sweep, cases)
+    _refuse_too_many(document, sweep, cases)
     figures, problems = choose_figures(data)
     if problems:
         raise problems_at(problems, document)
@@ -170,20 +177,31 @@ def _check_keys(
     """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
     named: list[tuple[tuple[int | str, ...], str]] = []
-    series_of = (document.data.get("published") or {"series": []})["series"] if published else []
-    for number, series in enumerate(series_of):
-        named += [(("published", "series", number, "where"), key) for key in series["where"]]
+    for number, series in enumerate(_published(document) if published else []):
+        named += [(("published", "series", number, "where"), key) for key in series.where]
     for number, figure in enumerate(figures):
         named += [(("figures", number, option), key) for option, key in figure.named_keys()]
     for at, key in named:
         if key not in known:
             place, where = document.place((*at, key)), ".".join(map(str, at))
-            raise ConfigError(f"{place}: {where}: no run has a key '{key}'{nearest(key, known)}")
+            what = f"no run has a key '{key}'{nearest(key, known)}"
+            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
             place = document.place(("figures", number, "kind"))
             wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
             raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
+
+
+def _published(document: Document) -> list[Series]:
+    """Return the document's own published points, which no run may have. Raises ConfigError."""
+    given = document.data.get("published")
+    if given is None:
+        return []
+    try:
+        return Published.model_validate(given).series
+    except ValidationError as error:
+        raise problems_at([(("published", *at), text) for at, text in explain(error, Published)], document) from None
 
 
 def _selection(document: Document) -> Selection | None:
@@ -222,6 +240,16 @@ def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]
         place = document.place(("cases",))
         raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
     return sweep, cases
+
+
+def _refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
+    """Raise ConfigError where there are more runs than anybody waits for: a few long axes make billions."""
+    counts = {"cases": len(cases)} if cases else {}
+    counts |= {key: len(values) for key, values in sweep.items()}
+    if (runs := math.prod(counts.values())) > MOST_RUNS:
+        of = " × ".join(f"{count} of {key}" for key, count in list(counts.items())[:10])
+        place = document.place(("sweep",) if sweep else ("cases",))
+        raise ConfigError(f"{place}: sweep: makes {runs:,} runs ({of}); take away values: {MOST_RUNS:,} are the most")
 
 
 def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:

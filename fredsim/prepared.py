@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fredsim.datasets import Dataset, data_root, load_dataset
+from fredsim.errors import ConfigError
 from fredsim.experiment import Experiment, TorchChoice
+from fredsim.memory import short_of_memory
 from fredsim.models import Mlp
 from fredsim.resolution import check_batch
 from fredsim.simulation import Length
+from fredsim.sizes import check_sizes
 
 if TYPE_CHECKING:
     from fredsim.native.model import TorchModel
@@ -29,6 +32,7 @@ class Prepared:
     batches: int  # minibatches in an epoch
 
 
+@short_of_memory()
 def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
     """Load the data and settle what depends on it. Raises ConfigError, DataError."""
     data = experiment.data
@@ -39,7 +43,12 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     model = _make_model(experiment, dataset)
     batches = len(dataset.train) // experiment.clients.batch_size
     iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
-    return Prepared(experiment, dataset, model, Length(iterations, experiment.updates), batches)
+    if iterations is not None and iterations >= 2**32:
+        raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
+    length = Length(iterations, experiment.updates)
+    if isinstance(model, Mlp):
+        check_sizes(experiment, model, length)
+    return Prepared(experiment, dataset, model, length, batches)
 
 
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fredsim.plan import Plan
 from fredsim.results import Result, Results
 from fredsim.tables import Table
 
-__all__ = ["INTERRUPTED", "byte_size", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
+__all__ = ["INTERRUPTED", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
 
 INTERRUPTED = 130  # an exit code, as shells have it
 
@@ -30,7 +29,7 @@ def print_table(table: RichTable) -> None:
 
 def say_error(text: str) -> None:
     """Print an error, each line as one."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         typer.echo(f"error: {line}", err=True)
 
 
@@ -39,13 +38,6 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def byte_size(size: float) -> str:
-    """Return a number of bytes with its unit."""
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = min(len(units) - 1, max(0, math.floor(math.log10(max(size, 1)) / 3)))
-    return f"{size / 1000**power:.3g} {units[power]}"
 
 
 def report(plan: Plan, loaded: Result | Results) -> list[Table]:

@@ -98,7 +98,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
     """
     shipped = Path(str(resources.files("fredsim") / "experiments"))
     papers = sorted(path.name for path in shipped.iterdir() if path.is_dir() and list(path.glob("*.yaml")))
-    files = sorted(Path(paper).glob("*.yaml"))
+    files = sorted(Path(paper).glob("*.yaml")) if os.path.isdir(paper) else []
     if not files:
         if paper not in papers:
             known = f"known: {', '.join(papers)}; or name a folder of YAML files"

@@ -22,9 +22,13 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.protocol import check, make_protocol
 from fredsim.registry import Kind, build, misfits, resolve_hyper
 from fredsim.servers import Server
+from fredsim.sizes import check_steps
 from fredsim.streams import Streams
 
 __all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
+
+
+MOST = 20  # problems that one message names
 
 
 class Origin(Protocol):
@@ -126,9 +130,11 @@ def located(error: ConfigError, origin: Origin) -> ConfigError:
 def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
     """Return one error of many problems, each with its place in front."""
     lines = []
-    for at, text in problems:
+    for at, text in problems[:MOST]:
         key = ".".join(str(part) for part in at if part != "")
         lines.append(f"{origin.place(at)}: {key}{': ' if key else ''}{text}")
+    if len(problems) > MOST:
+        lines.append(f"{origin.place(())}: and {len(problems) - MOST} more")
     return ConfigError("\n".join(lines))
 
 
@@ -148,6 +154,8 @@ def _try_out(experiment: Experiment) -> None:
     """
     check_dataset(experiment.data.name)
     check_batch(experiment, experiment.data.train)
+    steps, batch_size = experiment.clients.local_steps, experiment.clients.batch_size
+    check_steps(f"clients.local_steps is {steps}", steps, batch_size)
     with suppress(SimulationError):
         _try_out_server(experiment)
     dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
@@ -161,6 +169,8 @@ def _try_out_server(experiment: Experiment) -> None:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
         start = np.zeros(1, np.float32)
+        steps, size = protocol.local_steps, experiment.clients.batch_size  # some servers set the steps
+        check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
 
 

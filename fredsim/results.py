@@ -176,12 +176,12 @@ class Results:
 def load(folder: str | os.PathLike[str]) -> Result | Results:
     """Return what a folder of results holds. Raises OutputError where it holds none."""
     folder = Path(folder)
-    if (folder / "runs.csv").is_file():
+    if os.path.isfile(folder / "runs.csv"):  # False, too, of a name that no file can have
         results = Results(folder)
         if results.runs.empty:
             raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
         return results
-    if (folder / "config.yaml").is_file():
+    if os.path.isfile(folder / "config.yaml"):
         return Result(folder)
-    found = "holds no results (neither config.yaml nor runs.csv)" if folder.is_dir() else "is no folder"
+    found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
     raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")

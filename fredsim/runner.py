@@ -14,11 +14,14 @@ from fredsim.errors import ConfigError
 from fredsim.execution import execute
 from fredsim.observer import Show, SilentShow
 from fredsim.plan import Plan, Source, expand, open_source
+from fredsim.processors import default_threads
 from fredsim.resolution import located
 from fredsim.results import Result, Results
 from fredsim.sweep import run_sweep
 
 __all__ = ["run", "run_plan"]
+
+JOBS = 32  # the most that run side by side, a processor: each is a process of its own
 
 
 def run(
@@ -64,8 +67,9 @@ def run_plan(
     show: Show | None = None,
 ) -> Result | Results:
     """Run what a plan holds; see `run`."""
-    if jobs < 1:
-        raise ConfigError(f"jobs is {jobs}; it must be 1 at least")
+    most = JOBS * default_threads()
+    if not 1 <= jobs <= most:
+        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {JOBS} for each processor")
     if dask is not None and jobs > 1:
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not plan.is_sweep:

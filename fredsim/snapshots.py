@@ -19,6 +19,7 @@ from fredsim.adapters import AdaptedServer, Pushed
 from fredsim.backends import NativeEngine
 from fredsim.clients import SnapshotHoldings
 from fredsim.errors import ConfigError
+from fredsim.memory import SPILL, refuse_beyond_memory
 from fredsim.outbox import Message, Outbox
 from fredsim.paths import Choice
 from fredsim.probe import Probe
@@ -40,6 +41,7 @@ class Snapshots(Simulation):
     def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
+        self._check_copies(server)
         self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
         self._holdings = SnapshotHoldings(
             parts.engine,
@@ -68,6 +70,14 @@ class Snapshots(Simulation):
         self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
+
+    def _check_copies(self, server: AdaptedServer) -> None:
+        """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
+        parts = self._parts
+        if parts.limits.memory is None and parts.engine.device_name is None and not server.holds:
+            copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
+            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""

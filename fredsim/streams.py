@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fredsim.numerics.elementary import log64
 
-__all__ = ["Stream", "Streams", "normal_quantile", "philox4x32"]
+__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32"]
 
 Words = NDArray[np.uint32]
 
@@ -79,9 +79,10 @@ class Streams:
         lane = (element & np.uint64(3)).astype(np.intp)
         return np.choose(lane, block).astype(np.uint32)
 
-    def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0) -> Words:
-        """Return the words of elements 0 … count − 1, four a block: the same as `words`, in a quarter of the work."""
-        block = philox4x32((np.arange((count + 3) // 4), step, client, 0), (self.seed, int(stream)))
+    def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0, begin: int = 0) -> Words:
+        """Return the words of `count` elements from `begin`, a multiple of 4, on: `words` in a quarter of the work."""
+        blocks = np.arange(begin // 4, (begin + count + 3) // 4)
+        block = philox4x32((blocks, step, client, 0), (self.seed, int(stream)))
         return np.stack(block, axis=1).reshape(-1)[:count]
 
     def word(self, stream: Stream, element: int, step: int, client: int = 0) -> int:

@@ -147,7 +147,8 @@ def check_data(plan: Plan, root: str | os.PathLike[str] | None) -> None:
 
 def run_name(planned: PlannedRun) -> str:
     """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
-    return f"{planned.label[:200]}-{planned.experiment.digest[:8]}"
+    label = planned.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    return f"{label}-{planned.experiment.digest[:8]}"
 
 
 class Tables:

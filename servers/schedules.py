@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.lookup import import_module
@@ -121,7 +121,8 @@ class Own(BaseModel):
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit, too
-            raise ValueError(f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}") from None
+            what = f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}"
+            raise ValueError(f"{what}; name a function of t and the other keys, as package.module:function") from None
         if not 0 <= value < math.inf:
             raise ValueError(f"the schedule {self.name} gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
@@ -137,17 +138,17 @@ SCHEDULES = {
 
 
 def _kind(value: Any) -> str:
-    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(value, dict | BaseModel):
         return "float"
-    return (
-        "Own" if isinstance(name, str) and ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else str(name)
-    )
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        return "unknown"
+    return "Own" if ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else "unknown"
 
 
 #: A learning rate: a positive number, or a schedule.
 Rate = Annotated[
-    Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("float")]
+    Annotated[Positive, Tag("float")]
     | Annotated[Constant, Tag("Constant")]
     | Annotated[Step, Tag("Step")]
     | Annotated[Exponential, Tag("Exponential")]

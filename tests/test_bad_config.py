@@ -32,7 +32,7 @@ FILES = {
     "a list": ("- a\n- b\n", ("bad.yaml: holds a list", "must hold a mapping")),
     "a single value": ("digits\n", ("bad.yaml: holds a single value", "must hold a mapping")),
     "a date": ("seed: 1\nname: 2020-01-01\n", ("bad.yaml:2: name is a date; use numbers, strings, lists or mappings",)),
-    "a key that is a number": ("1: 2\n", ("bad.yaml: key 1 must be a string",)),
+    "a key that is a number": ("1: 2\n", ("bad.yaml:1: key 1 must be a string; quote it",)),
     "no length": (
         BASE.replace("iterations: 50\n", ""),
         ("bad.yaml: none is given; give one of iterations, updates and epochs",),
@@ -98,7 +98,7 @@ OVERRIDES = {
     "seed=-1": ("seed: is -1", "greater than or equal to 0"),
     "seed=4294967296": ("seed: is 4294967296", "less than 4294967296"),
     "seed=a": ("seed: is 'a'", "valid integer"),
-    "name=../elsewhere": ("name: is '../elsewhere'; it should match",),
+    "name=../elsewhere": ("name: is '../elsewhere'; it names files: begin with a letter",),
     "backend=numpi": ("backend: is 'numpi'", "'auto', 'numpy', 'numba' or 'cuda'"),
     "server.name=asgf": ("server.name: unknown server 'asgf'", "did you mean 'asgd'?", "known: sync, soft_sync, asgd"),
     "server.name=..servers:ASGD": ("'..servers:ASGD' must have the form package.module:Class",),
@@ -108,6 +108,11 @@ OVERRIDES = {
     "server.lr=.inf": ("server.lr: is inf", "finite number"),
     "server.lr=.nan": ("server.lr: is nan", "finite number"),
     "server.lrr=1": ("server.lrr: unknown key", "did you mean 'lr'?"),
+    "server={name: fasgd, lr: 0.1, gamma: 1}": ("server.gamma: is 1; it should be less than 1",),
+    "server={name: fasgd, lr: 0.1, beta: 1.0}": ("server.beta: is 1.0; it should be less than 1",),
+    "server={name: fasgd, lr: 0.1, eps: 1.0e-46}": (
+        "server.eps: is 1e-46; it should be greater than or equal to 1.1754943508222875e-38",
+    ),
     "server={name: soft_sync, lr: 0.1, n: 9}": ("server.n is 9", "must not exceed clients.count, 8"),
     "server={name: soft_sync, lr: 0.1}": ("server.n: is required",),
     "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
@@ -143,6 +148,20 @@ OVERRIDES = {
 @pytest.mark.parametrize(("override", "says"), OVERRIDES.items(), ids=OVERRIDES)
 def test_an_override(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
     refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "clients.batch_size=1200",  # all the training rows
+        "server={name: fasgd, lr: 0.1, eps: 1.1754943508222875e-38, gamma: 0.99999, beta: 0}",
+        "name=_",
+        "server.lr=3.4028234663852886e+38",
+    ],
+)
+def test_what_is_just_right(override: str, small_yaml: Path, command: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, messages = command("show", small_yaml, override)
+    assert (code, messages) == (0, "")
 
 
 @pytest.mark.parametrize(

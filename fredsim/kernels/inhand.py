@@ -79,12 +79,11 @@ class WorkInHand:
         self._room = room
         #: Cycles of each thread: gradient and update, forward and error passes, laying out inputs, waiting.
         self.cycles = np.zeros((threads, 4), np.int64)
-        kept = (
-            ((slots, mu), np.int32),
-            ((slots, mu), np.float32),
-            ((slots, int(shape.places[-1])), np.float32),
-            ((slots, int(shape.inside[-1])), np.float32),
-        )
+        lengths = mu, mu, int(shape.places[-1]), int(shape.inside[-1])
+        kinds = np.int32, np.float32, np.float32, np.float32
+        kept = [((slots, length), kind) for length, kind in zip(lengths, kinds, strict=True)]
+        #: What one work in hand takes, in bytes.
+        self.each = 4 * sum(lengths)
         #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
         self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
         spills = limits.memory is not None and self.bytes > limits.memory

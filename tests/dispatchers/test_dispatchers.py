@@ -122,6 +122,8 @@ def test_scripted_repeats_and_passes_over(tmp_path: Path) -> None:
     table.write_text("time,who\n1,2\n2,0\n5,1\n")
     from_file = started(Scripted(order={"csv": str(table), "column": "who"}), 3)
     assert [from_file.choose(step) for step in range(4)] == [2, 0, 1, 2]
+    table.write_text("\ufeffclient\n1\n2\n", encoding="utf-8")  # as spreadsheets write it
+    assert Scripted(order={"csv": str(table)}).hyper.order == [1, 2]
 
 
 def test_weighted_follows_its_weights() -> None:

@@ -1,0 +1,62 @@
+"""The memory of this machine, sizes as messages name them, and what to say when memory runs out all the same."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fredsim.errors import ConfigError, SimulationError
+
+__all__ = ["SPILL", "in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
+
+#: Where a container says how much its processes may take, in bytes, or `max`.
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+#: The remedy for what clients hold.
+SPILL = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this process can come to: the machine's, its container's, or its own limit."""
+    found = []
+    if hasattr(os, "sysconf"):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in LIMITS:
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # there is none, or it is `max`
+            continue
+    if sys.platform != "win32":
+        import resource
+
+        found += [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
+    return min((size for size in found if size > 0), default=2**60)
+
+
+def in_bytes(size: float) -> str:
+    """Return a number of bytes with its unit."""
+    units = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+    power = next((power for power in range(len(units)) if size < 999.5 * 1000**power), len(units) - 1)
+    return f"{size / 1000**power:.3g} {units[power]}"
+
+
+def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
+    """Raise ConfigError where `size` bytes are more than this machine has. `what` takes them, and begins with a key."""
+    if size > (most := machine_memory()):
+        raise ConfigError(f"{what} {in_bytes(size)}, and this machine has {in_bytes(most)} of memory; {remedy}")
+
+
+@contextmanager
+def short_of_memory() -> Iterator[None]:
+    """Raise SimulationError, naming what takes memory, where there is too little of it."""
+    try:
+        yield
+    except MemoryError as error:
+        raise SimulationError(
+            f"out of memory ({error or 'nothing is left'}); lower model.hidden, clients.count, clients.batch_size, "
+            "clients.local_steps or window, take less data, or end other programs"
+        ) from None

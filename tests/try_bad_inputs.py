@@ -1,0 +1,214 @@
+"""Try bad inputs (tests/bad_inputs.py) on the command, in this very process.
+
+    python -m tests.try_bad_inputs FOLDER --count 500 --seed 0
+
+makes each in FOLDER and prints what fared badly, one JSON object a line: anything but success, or exit code 2 and one
+message that names where, in a few seconds, with nothing written outside `--out`. `--only i` tries case i alone, and
+leaves its files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import typer
+from ruamel.yaml import YAML
+
+from fredsim import cli
+from tests.bad_inputs import Case, make
+
+SECONDS = 10
+#: What a message says that helps: what is right instead, what there is, or what is missing.
+REMEDY = re.compile(
+    r"; |must|should|known|is required|not valid YAML|give |keep one|expected|such as|axes:|more$|\bneeds? "
+)
+
+
+class Hang(BaseException):
+    """It took too long."""
+
+
+def call(words: list[str]) -> tuple[int | str, str, str]:
+    """Call the command; return its exit code, or a traceback, its output and its messages."""
+
+    def ring(number: int, frame: object) -> None:
+        del number, frame
+        raise Hang
+
+    before, sys.argv = sys.argv, ["fredsim", *words]
+    rooms = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(room, "utf-8", "backslashreplace", write_through=True) for room in rooms)
+    signal.signal(signal.SIGALRM, ring)
+    signal.alarm(SECONDS)
+    code: int | str = "no exit"
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0
+    except Hang:
+        code = "hang: " + "".join(traceback.format_exc().splitlines(keepends=True)[-9:])
+    except BaseException as error:
+        code = f"{type(error).__name__} {error}: " + "".join(traceback.format_tb(error.__traceback__)[-5:])
+    finally:
+        signal.alarm(0)
+        sys.argv = before
+    return code, rooms[0].getvalue().decode(), rooms[1].getvalue().decode()
+
+
+def verdict(case: Case, folder: Path) -> str:
+    """Try a case in a folder that holds its files; return what is wrong with how it fared, or nothing."""
+    before = listing(folder)
+    code, output, messages = call(case.words)
+    if isinstance(code, str):
+        return code
+    if code == 2:
+        return of_refusal(case, output, messages) or strays(before, folder)
+    if code not in (0, 1) or (code == 1 and case.words[0] not in ("verify", "compare")):
+        return f"exit code {code}: {messages}"
+    if case.words[0] == "show":
+        return of_shown(case, output, folder) or strays(before, folder)
+    return strays(before, folder)
+
+
+def of_refusal(case: Case, output: str, messages: str) -> str:
+    """Return what is wrong with a refusal."""
+    if messages.lstrip().startswith("Usage:"):
+        return ""
+    lines = messages.rstrip("\n").split("\n")
+    if case.words[0] == "reproduce":  # which says first what it will do
+        output, lines = "", [line for line in lines if line.startswith("error: ")]
+    if output or not all(line.startswith("error: ") and len(line) > 20 for line in lines):
+        return f"not one message: {output!r} {messages!r}"
+    if len(messages) > 6000 or "Traceback" in messages or "error: :" in messages or "<class" in messages:
+        return f"a message that nobody can read: {messages[:2000]!r}"
+    named = (
+        "x.yaml",
+        "override",
+        "order.csv",
+        "data.npz",
+        "mnist",
+        *case.words[1:],
+        *map(str, case.key),
+        "jobs",
+        "dask",
+        "error: .:",
+        "no paper",
+    )
+    if not any(name and name in messages for name in named):
+        return f"it does not say where: {messages!r}"
+    vague = [line for line in lines if not REMEDY.search(line)]
+    if vague:
+        return f"it does not say what to do: {vague}"
+    with contextlib.suppress(ValueError, RecursionError):
+        given = json.loads(case.value)
+        if isinstance(given, int | float) and "value" in case.kind and not said(str(given), messages):
+            return f"it does not name the value: {messages}"
+    if case.kind == "value in file" and not any(is_near(case, line) for line in lines):
+        return f"another place: {messages!r}"
+    return ""
+
+
+def said(value: str, messages: str) -> bool:
+    """Return whether messages name a value, or speak of several keys."""
+    return value in messages or "give one of" in messages
+
+
+def is_near(case: Case, line: str) -> bool:
+    """Return whether a message gives the line of the key that was given a value, or one that this one sits in."""
+    number = int((re.match(r"error: x.yaml:(\d+)", line) or ["", "0"])[1])
+    text = case.files["x.yaml"].decode("utf-8", "surrogatepass").split("\n")
+    names = [part for part in case.key if isinstance(part, str)]
+    near = "\n".join(text[max(0, number - 4) : number])  # an item's line is no key's
+    said = any(words in line for words in ("not valid YAML", "levels deep", names[-1]))
+    return said or any(f'"{name}":' in near for name in names)
+
+
+def of_shown(case: Case, output: str, folder: Path) -> str:
+    """Return what is wrong with what was shown, or with running it."""
+    if any(key in output for key in ("\n---", "# ")) or output.startswith(("---", "#")):
+        return ""  # a sweep
+    found = YAML(typ="safe", pure=True).load(output)
+    with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
+        given, value = json.loads(case.value), found
+        for part in case.key:
+            value = value[part]
+        if not isinstance(given, dict | list | str | None) and value not in (given, float(given)):
+            return f"{case.key} was given {given!r}, and is {value!r}"
+    (folder / "again.yaml").write_text(output, encoding="utf-8")
+    code, again, messages = call(["show", "again.yaml"])
+    if (code, again) != (0, output):
+        return f"what is shown is not the same again: {code} {messages} {output} {again}"
+    lengths = [found.get(key) or 0 for key in ("iterations", "updates", "epochs")]
+    steps = found["clients"]["local_steps"] * found["server"].get("period", 1) * found["server"].get("batch", 1)
+    work = max(lengths) * steps * (10 + sum(found["model"].get("hidden", []))) * found["clients"]["count"]
+    (folder / "again.yaml").unlink()
+    if work * found["server"].get("buffer", 1) > 100_000 or found["data"]["name"] != "digits":
+        return ""
+    code, _, messages = call(["run", "x.yaml", *case.words[2:], "--quiet", "--out", "out"])
+    if code == 0:
+        return ""
+    return of_refusal(case, "", messages) if code == 2 else f"run: {code} {messages}"
+
+
+def listing(folder: Path) -> set[str]:
+    """Return the files and folders in a folder, and beside it."""
+    found = {str(path) for path in folder.parent.iterdir()} | {str(path) for path in folder.rglob("*")}
+    return {path for path in found if not path.startswith(str(folder / "out"))}
+
+
+def strays(before: set[str], folder: Path) -> str:
+    """Return what was written where it should not be."""
+    new = listing(folder) - before
+    return f"wrote {sorted(new)}" if new else ""
+
+
+def main() -> None:
+    """Try cases; print what fared badly."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int)
+    options = parser.parse_args()
+    folder: Path = options.folder.resolve() / "here"
+    cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]  # or each call would build it anew
+    kinds: dict[str, int] = {}
+    for number in [options.only] if options.only is not None else range(options.count):
+        case, begin = make(options.seed, number), time.perf_counter()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        os.chdir(folder)
+        os.mkfifo("pipe")
+        for name, content in case.files.items():
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_bytes(content)
+        print(f"# {number}", file=sys.stderr, flush=True)
+        found = verdict(case, folder)
+        kinds[case.kind] = kinds.get(case.kind, 0) + 1
+        if found or options.only is not None:
+            seconds = round(time.perf_counter() - begin, 2)
+            shown = {
+                "number": number,
+                "kind": case.kind,
+                "words": case.words,
+                "key": case.key,
+                "value": case.value[:99],
+            }
+            print(json.dumps({**shown, "seconds": seconds, "found": found[:3000]}), flush=True)
+    print(json.dumps({"tried": kinds}))
+
+
+if __name__ == "__main__":
+    main()
