@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import textwrap
 import types
@@ -135,8 +136,14 @@ def _bounds(metadata: Any) -> str:
     bounds = []
     for symbol, key in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
         values = [getattr(part, key) for part in flat if getattr(part, key, None) is not None]
-        bounds += [f"{symbol} {value:g}" for value in values[:1]]
+        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1]]
     return f" {', '.join(bounds)}" if bounds else ""
+
+
+def _spelled(value: float) -> str:
+    """Return a bound as people write it: limits of a number's format are powers of two."""
+    mantissa, exponent = math.frexp(value)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else f"{value:g}"
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
