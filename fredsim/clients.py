@@ -163,10 +163,12 @@ class SnapshotHoldings:
         self._shelf.rest(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
-        """Let the client hold an array of the shelf's, which is its alone from now on."""
+        """Let the client hold an array of the shelf's, which is its alone from now on.
+
+        It comes from a gate that lets everything pass or nothing: no client holds tensors of different timestamps.
+        """
         self._shelf.rest(params)
         self._replace(client, Version(params, timestamp, shared=False))
-        self._stamps.pop(client, None)
 
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
         """Mix the tensors that passed with the client's own; the oldest of them gives the timestamp."""

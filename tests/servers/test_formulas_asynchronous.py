@@ -223,5 +223,6 @@ def test_the_gap_for_a_probe_follows_the_formula(c: float | None, make: Callable
         g[:5] = 0  # an input that is never lit
         server.apply_update(g, t % 3, t)
         s = rho * s + (1 - rho) * g.astype(np.float64) ** 2
-        held[t % 3] = server.fetch(t % 3).astype(np.float64)
+        server.begins(t % 3, server.fetch(t % 3), server.timestamp)
+        held[t % 3] = server.params.astype(np.float64)
     assert gap > 0
