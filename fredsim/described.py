@@ -131,12 +131,15 @@ def _range(annotation: Any, metadata: Any = ()) -> str:
     return f"{names.get(annotation, str(annotation))}{_bounds(metadata)}"
 
 
+TECHNICAL = 2**16  # from here on a bound is what numbers can hold, and says nothing of what they mean
+
+
 def _bounds(metadata: Any) -> str:
     flat = [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
     bounds = []
     for symbol, key in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
         values = [getattr(part, key) for part in flat if getattr(part, key, None) is not None]
-        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1]]
+        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1] if abs(value) < TECHNICAL]
     return f" {', '.join(bounds)}" if bounds else ""
 
 

@@ -84,13 +84,11 @@ def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
         return "clients take several local steps"
     if protocol.replica:
         return "a client that does not fetch steps by its own gradient"
-    if server.watches:
-        return "the server notes what clients compute from"
     if server.counts_bytes:
         return "the server counts the bytes of its copies itself"
     if server.metrics:
         return "the server records numbers of its own, push by push"
-    return server.unforeseen
+    return server.unforeseen or ("the server notes what clients compute from" if server.watches else "")
 
 
 def _against_order(protocol: Protocol, events: int, probed: bool) -> str:

@@ -56,10 +56,10 @@ def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
     known = (set(dir(base)) | DATA) - FREE
     defined = {key for cls in type(server).__mro__[: type(server).__mro__.index(base)] for key in vars(cls)}
     defined |= {key for key in vars(server) if key not in DATA and callable(getattr(base, key, None))}
+    if (defined - {"fetch"}) & known or (server.rule, server.update) != server.compiled:
+        return f"{name} does more with a push than apply a rule to it"
     if "fetch" in defined:
         return f"{name} hands out more than its parameters"
-    if defined & known or (server.rule, server.update) != server.compiled:
-        return f"{name} does more with a push than apply a rule to it"
     if server.per_client:
         return f"{name} keeps arrays for each client"
     if getattr(server.hyper, "weight_decay", 0.0):

@@ -84,7 +84,7 @@ def test_every_hyper_parameter_is_described(command: Command) -> None:
         ("fasgd", "lr required number > 0, or a schedule The learning rate α"),
         ("fasgd", "eps 0.0001 number ≥ 2^-126"),
         ("dcasgd", "lambda0 null number ≥ 0"),
-        ("top_k", "k required integer > 0, < 2^32 or number > 0, < 1 How many values"),
+        ("top_k", "k required integer > 0 or number > 0, < 1 How many values"),
         ("weighted", "on_chosen.recover_after required integer > 0"),
         ("mlp", "init he he, glorot, zeros, normal or {name, std} How"),
         ("quickstart", "quickstart: experiment ASGD, staleness-aware"),
