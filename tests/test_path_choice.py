@@ -64,9 +64,9 @@ CANNOT: dict[str, tuple[tuple[str, ...], Sequence[str], str]] = {
     # overrides, the paths that they rule out, and why
     "a server of one's own": (("server.name=own_choice:Plain",), QUICK, "whole gradients"),
     "a push that is watched": (("server.name=own_choice:Watching",), QUICK, "Watching does more with a push"),
-    "a server that holds": (("server.name=sync",), QUICK, "Sync hands out more than its parameters"),
+    "a server that holds": (("server.name=sync",), QUICK, "Sync does more with a push"),
     "a server that hands out": (("server.name=dana",), QUICK, "DANA hands out more than its parameters"),
-    "arrays for each client": (("server.name=dcasgd",), QUICK, "notes what clients compute from"),
+    "arrays for each client": (("server.name=dcasgd",), QUICK, "DCASGD does more with a push"),
     "decay": (("server.weight_decay=0.1",), QUICK, "weights decay"),
     "parameters pushed": (("server.name=fedasync",), QUICK, "push params"),
     "numpy": (("backend=numpy",), QUICK, "numpy"),
