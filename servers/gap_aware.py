@@ -11,11 +11,12 @@ flushed: below 2⁻⁶² it becomes +0.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from fredsim.hyper import Fraction, Positive
+from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
@@ -48,7 +49,7 @@ class GapAware(ElementwiseServer):
 
         decay: Fraction = 0.999
         """ρ, the decay rate of the mean square."""
-        c: Positive | None = None
+        c: Annotated[float, Field(gt=0)] | None = None
         """C, the distance that counts as a gap of 1; null forms it from the mean square."""
 
         def meant(self, clients: int) -> dict[str, Any]:

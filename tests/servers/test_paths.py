@@ -177,7 +177,7 @@ DIVERGING: list[dict[str, Any]] = [
     {"name": "sasgd", "lr": {"name": "step", "base": 0.01, "every": 41, "factor": 1e20}},
     {"name": "momentum", "lr": 1e20},
     {"name": "fasgd", "lr": 1e35},
-    {"name": "averaged", "lr": {"name": "step", "base": 0.01, "every": 55, "factor": 1e39}},
+    {"name": "averaged", "lr": {"name": "step", "base": 0.01, "every": 55, "factor": 3e38}},
 ]
 DEEP = [number for number, setting in enumerate(SETTINGS) if setting["model"]["hidden"]]
 
