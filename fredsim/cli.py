@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from fredsim.errors import FredsimError
 
@@ -117,31 +114,11 @@ def show(file: File, overrides: Overrides = None) -> None:
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.forecast import forecast
-    from fredsim.memory import in_bytes
     from fredsim.plan import expand, open_source
-    from fredsim.printing import duration, print_table
+    from fredsim.printing import print_forecasts
 
     planned = expand(open_source(file), overrides or [])
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
-        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
-    console = Console(stderr=True)
-    found = []
-    with console.status("measuring …") if console.is_terminal else nullcontext():
-        for run in forecast(planned.runs, data_root):
-            found.append(run)
-            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-            live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
-            table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
-    print_table(table)
-    for path, why in dict.fromkeys((run.path, run.why) for run in found):
-        typer.echo(f"{path}: {why}")
-    if any(run.gated for run in found):
-        typer.echo("pushed, fetched: at most, before gates")
-    typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
-
-
-LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+    print_forecasts(forecast(planned.runs, data_root))
 
 
 @app.command()
@@ -211,13 +188,14 @@ def plot(
     A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
     """
     from fredsim import plots
+    from fredsim.command_words import given_words, typed
     from fredsim.figures import recorded_figures
     from fredsim.printing import print_table, say_error, show_figures
     from fredsim.tables import write_files
     from fredsim.verify import results_of
 
     results = [result for folder in folders for result in results_of(folder)]
-    given = _given(context) | {"folders": folders}
+    given = given_words(context) | {"folders": folders}
     if given == {"folders": folders[:1]}:
         tables, left_out = show_figures(results, folders[0], recorded_figures(folders[0]))
         for table in tables:
@@ -235,12 +213,12 @@ def plot(
         log=log,
         title=title,
         caption=caption,
-        command=_command(context, {**given, "output": None}),  # the same runs give the same, wherever it goes
+        command=typed(context, {**given, "output": None}),  # the same runs give the same, wherever it goes
     )
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
         print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, _command(context, given))):
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, typed(context, given))):
         typer.echo(path)
 
 
@@ -257,26 +235,6 @@ def report(
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
     typer.echo(output)
-
-
-def _given(context: typer.Context) -> dict[str, Any]:
-    """Return what the command was given, by parameter, without what has its default."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
-
-
-def _command(context: typer.Context, given: dict[str, Any]) -> str:
-    """Return a command with these parameters, as one would type it: folders are written one way."""
-    words = ["fredsim", str(context.info_name)]
-    for parameter in context.command.params:
-        value = given.get(str(parameter.name))
-        if isinstance(value, bool):
-            words.append((parameter.opts if value else parameter.secondary_opts)[0])
-        elif value is not None:
-            option = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words += [*option, str(one)]
-    return shlex.join(words)
 
 
 @app.command("reproduce")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from fredsim.document import Document, assign, flatten, name_of_override, parse_
 from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Experiment, Published, Series
 from fredsim.figures import FigureChoice, choose_figures
+from fredsim.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.hyper import explain
 from fredsim.lookup import look_above, look_in
 from fredsim.nodes import checked
@@ -26,7 +26,6 @@ from fredsim.selection import Selection, check_selection
 
 __all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
 
-MOST_RUNS = 10_000  # of a sweep
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -123,7 +122,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     document = replace(document, data=data, places=places)
     last: list[tuple[str, Any]] = []
     overridden: set[tuple[int | str, ...]] = set()
-    sweep, cases = _grid(document)
+    sweep, cases = grid(document)
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -139,9 +138,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
             _assign(data, key, value, places[at])
         else:
             last.append((key, value))
-        sweep, cases = _grid(document)
-    _refuse_clashes(document, sweep, cases)
-    _refuse_too_many(document, sweep, cases)
+        sweep, cases = grid(document)
+    refuse_clashes(document, sweep, cases)
+    refuse_too_many(document, sweep, cases)
     figures, problems = choose_figures(data)
     if problems:
         raise problems_at(problems, document)
@@ -220,61 +219,6 @@ def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
         assign(data, key, value)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
-
-
-def _grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Return the document's own sweep and cases, empty where it has none. Raises ConfigError for another shape."""
-    for key in ("sweep", "cases"):
-        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line takes it away
-            del document.data[key]
-    sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
-    if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
-        place = document.place(("sweep",))
-        raise ConfigError(f"{place}: sweep: must map each key to a list of values, such as seed: [0, 1]")
-    for key, values in sweep.items():
-        if not values:
-            place = document.place((key,)) if (key,) in document.places else document.place(("sweep", key))
-            raise ConfigError(f"{place}: {key}: is swept over an empty list; give it a value at least")
-    empty = "cases" in document.data and not cases
-    if empty or not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
-        place = document.place(("cases",))
-        raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
-    return sweep, cases
-
-
-def _refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
-    """Raise ConfigError where there are more runs than anybody waits for: a few long axes make billions."""
-    counts = {"cases": len(cases)} if cases else {}
-    counts |= {key: len(values) for key, values in sweep.items()}
-    if (runs := math.prod(counts.values())) > MOST_RUNS:
-        of = " × ".join(f"{count} of {key}" for key, count in list(counts.items())[:10])
-        place = document.place(("sweep",) if sweep else ("cases",))
-        raise ConfigError(f"{place}: sweep: makes {runs:,} runs ({of}); take away values: {MOST_RUNS:,} are the most")
-
-
-def _refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError where two of the listed keys set the same part of an experiment.
-
-    An axis may lie within an earlier key, such as `server.lr` after `server`, whose values do not hold it themselves.
-    """
-    earlier: dict[str, tuple[str, list[Any]]] = {}
-    for case in cases:
-        for key, value in case.items():
-            earlier.setdefault(key, ("stands in cases", []))[1].append(value)
-    for axis, values in sweep.items():
-        for key, (what, given) in earlier.items():
-            within = axis.removeprefix(f"{key}.") if axis.startswith(f"{key}.") else ""
-            if axis == key or key.startswith(f"{axis}.") or (within and any(_holds(value, within) for value in given)):
-                place = document.place(("sweep", axis))
-                raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
-        earlier[axis] = "is swept too", values
-
-
-def _holds(value: Any, key: str) -> bool:
-    """Return whether a value is no mapping to put a dotted key into, or sets it, a part of it or what is around it."""
-    if not isinstance(value, Mapping):
-        return True
-    return any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in flatten(value))
 
 
 class _Origin:

@@ -1,10 +1,11 @@
-"""What is printed of runs that ended, and the figures that are drawn of them."""
+"""What is printed of runs that will be, or have ended, and the figures that are drawn of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -12,11 +13,24 @@ from rich.table import Table as RichTable
 
 from fredsim.errors import FredsimError
 from fredsim.figures import FigureChoice
+from fredsim.memory import in_bytes
 from fredsim.plan import Plan
 from fredsim.results import Result, Results
 from fredsim.tables import Table
 
-__all__ = ["INTERRUPTED", "duration", "exit_code", "print_table", "report", "say_error", "show_figures"]
+if TYPE_CHECKING:
+    from fredsim.forecast import Forecast
+
+__all__ = [
+    "INTERRUPTED",
+    "duration",
+    "exit_code",
+    "print_forecasts",
+    "print_table",
+    "report",
+    "say_error",
+    "show_figures",
+]
 
 INTERRUPTED = 130  # an exit code, as shells have it
 
@@ -38,6 +52,30 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+
+
+def print_forecasts(forecasts: Iterable[Forecast]) -> None:
+    """Print what runs will take, and why no sooner, as it becomes known."""
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
+        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
+    console = Console(stderr=True)
+    found = []
+    with console.status("measuring …") if console.is_terminal else nullcontext():
+        for run in forecasts:
+            found.append(run)
+            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+            live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
+            table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
+    print_table(table)
+    for path, why in dict.fromkeys((run.path, run.why) for run in found):
+        typer.echo(f"{path}: {why}")
+    if any(run.gated for run in found):
+        typer.echo("pushed, fetched: at most, before gates")
+    typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
 
 
 def report(plan: Plan, loaded: Result | Results) -> list[Table]:
