@@ -92,6 +92,7 @@ class AdaptedServer(Adapted):
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._counts_itself = self.has("timestamp")
         self._hands_out = self.has("fetch")
+        self._weighs = {direction for direction in ("pushed", "fetched") if self.has(f"bytes_{direction}")}
         self._proxies: list[str] | None = None  # their names
         self._held: set[int] = set()
         self._certain = 0  # how many pushes are certain to come yet before any client is released
@@ -172,7 +173,7 @@ class AdaptedServer(Adapted):
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one copy, where the server has a say in it."""
-        if not self.has(f"bytes_{direction}"):
+        if direction not in self._weighs:
             return usual
         count = self.call(f"bytes_{direction}", self.where)
         self.check_count(count, self.where, f"what bytes_{direction} returns")
@@ -181,7 +182,7 @@ class AdaptedServer(Adapted):
     @property
     def counts_bytes(self) -> bool:
         """Whether the server has a say in what a copy takes."""
-        return self.has("bytes_pushed") or self.has("bytes_fetched")
+        return bool(self._weighs)
 
     @property
     def has_deviation(self) -> bool:
