@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from fredsim.numerics.operations import Operations
 from fredsim.own_numbers import check_proxies, let_record
 from fredsim.recorder import Recorder
 from fredsim.servers.base import ElementwiseServer, Server
-from fredsim.servers.checks import alone, comes_with_fredsim, more_than_a_rule
+from fredsim.servers.checks import comes_with_fredsim, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Streams
 
@@ -131,9 +132,9 @@ class AdaptedServer(Adapted):
         Fewer rows where those of a later push cannot be had; that may never come. Raises SimulationError where the
         first cannot.
         """
-        server, before = self.elementwise, self.elementwise.timestamp
+        server = self.elementwise
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
-        with np.errstate(all="ignore"), alone(server):
+        with np.errstate(all="ignore"):
             if comes_with_fredsim(server):
                 try:
                     for column, values in enumerate(server.coefficients(t, staleness)):
@@ -141,26 +142,14 @@ class AdaptedServer(Adapted):
                     return result
                 except Exception:  # of a user's schedule: at which push? one by one
                     pass
-            try:
-                for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
-                    server.timestamp = one
-                    try:
-                        result[i] = self._coefficients_of(one, behind, result.shape[1])
-                    except FredsimError:
-                        if i == 0:
-                            raise
-                        return result[:i]
-            finally:
-                server.timestamp = before
+            for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                try:
+                    result[i] = self.guard("coefficients", partial(server.formed, one, behind), f"iteration {one}")
+                except FredsimError:
+                    if i == 0:
+                        raise
+                    return result[:i]
         return result
-
-    def _coefficients_of(self, t: int, staleness: int, count: int) -> Array:
-        """Return those of one push. Raises SimulationError where there are not so many."""
-        where = f"iteration {t}"
-        found = self.call("coefficients", where, t, staleness)
-        if not isinstance(found, tuple | list) or len(found) != count:
-            raise self.broken(where, "coefficients", f"returned {found!r}; the rule takes a tuple of {count}")
-        return np.array(found, np.float32)
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""

@@ -15,6 +15,7 @@ from fredsim.memory import SPILL, refuse_beyond_memory
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
 from fredsim.paths import Choice, choose_path
 from fredsim.protocol import check
+from fredsim.servers.checks import rule_at_its_word
 from fredsim.simulation import Diverged, Length, Parts, Simulation
 from fredsim.snapshots import AHEAD, Snapshots
 
@@ -64,7 +65,7 @@ class Fused(Snapshots):
         gate = self._protocol.fetch_gate
         watched = self._server.deviation if gate is not None and gate.needs_statistics else ""
         watched = watched if watched in state else ""
-        self._apply = engine.applier(server.rule, [server.params, *state.values()], watched)
+        self._apply = engine.applier(rule_at_its_word(server), [server.params, *state.values()], watched)
         self._at, self._clients = 0, np.empty(0, np.int64)
         self._rooms: list[Array] = []  # that were not needed
 
@@ -212,7 +213,7 @@ class WorkInHand(Foreseen):
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         return cast(FusedEngine, self._engine).work_in_hand(
-            server.rule, server.params, server.state_of(0), slots, self._parts.limits
+            rule_at_its_word(server), server.params, server.state_of(0), slots, self._parts.limits
         )
 
     def _begin(self, seen: Foresight) -> None:
@@ -252,7 +253,7 @@ class Queued(Foreseen):
     def _make_machine(self, places: int) -> QueueMachine:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.machine(server.rule, server.params, server.state_of(0), places)
+        return engine.machine(rule_at_its_word(server), server.params, server.state_of(0), places)
 
     def _begin(self, seen: Foresight) -> None:
         """Find a place for what each client will hold."""

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
-from fredsim.servers.checks import HIDDEN, check_zero_keeps, comes_with_fredsim, formed_alone, unseen
+from fredsim.servers.checks import HIDDEN, as_float32, comes_with_fredsim, former, unseen
 from fredsim.servers.schedules import Rate, rate_at
 from fredsim.streams import Streams
 
@@ -189,6 +188,8 @@ class ElementwiseServer(Server):
 
     #: The rule of this instance.
     rule: Rule
+    #: The arguments that it was made with.
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
     #: Names of the rule's state that each client has for itself.
     per_client: tuple[str, ...] = ()
     #: Name of the state that is the deviation of the gradients, `v`, which gates may ask for.
@@ -206,10 +207,16 @@ class ElementwiseServer(Server):
         """
         raise NotImplementedError
 
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """Keep what the server is made with: another one may be needed to form its coefficients."""
+        server = super().__new__(cls)
+        server.made_with = arguments, keywords
+        return server
+
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get(HIDDEN, ()):
             raise unseen(self, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        return object.__getattribute__(self, name)  # fails again, as Python does
 
     @property
     def v(self) -> Array:
@@ -230,13 +237,27 @@ class ElementwiseServer(Server):
         self.update = self._compile(self.rule)
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
-        self._formed = self.coefficients if comes_with_fredsim(self) else partial(formed_alone, self)
+        self._former: ElementwiseServer | None = self if comes_with_fredsim(self) else None
+        self._start = None if self._former else np.array(params)
         if self.deviation and self.deviation not in self.arrays:
             raise ConfigError(
                 f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
                 f"rule's state ({', '.join(self.arrays) or 'there is none'})"
             )
-        check_zero_keeps(self)
+
+    @property
+    def former(self) -> ElementwiseServer:
+        """Who forms the coefficients of pushes (fredsim.servers.checks)."""
+        if self._former is None:  # it is first asked for when `init` of the class itself has ended
+            self._former, self._start = former(self, ElementwiseServer, self._start, self.clients), None
+        return self._former
+
+    def formed(self, t: int, staleness: int) -> tuple[np.float32, ...]:
+        """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
+        if self._former is self and comes_with_fredsim(self):
+            return self.coefficients(t, staleness)
+        self.former.timestamp = t
+        return as_float32(self, t, self.former.coefficients(t, staleness))
 
     def _compile(self, rule: Rule) -> Kernel:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
@@ -247,7 +268,7 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, client_id, *self._formed(self.timestamp, self.timestamp - timestamp))
+        self._apply(grad, client_id, *self.formed(self.timestamp, self.timestamp - timestamp))
         return None
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:

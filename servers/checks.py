@@ -4,28 +4,29 @@ The faster paths apply a server's rule without calling `apply_update`, with coef
 gives the same bits where
 
 - a push does what `ElementwiseServer` does, and no more (`more_than_a_rule`: any other class takes `snapshots`);
-- the coefficients follow from timestamp and staleness alone (`alone`: while they are formed, a server of a user's own
-  has neither parameters nor state, and each push has them formed once, in order);
-- a gradient of +0 keeps the parameters where the rule says so (`check_zero_keeps`: tried out on the states that extreme
-  gradients lead to).
+- the coefficients follow from timestamp and staleness alone (`former`: those of a user's class are formed by a second
+  object of it, which no push ever reaches and which has neither parameters nor state; push by push, in order);
+- a gradient of +0 keeps the parameters where the rule says so (of a user's class only θ − α·g is taken at its word,
+  which keeps them for every finite α: `rule_at_its_word`).
 
 The servers that come with fredsim are held to these by the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fredsim.errors import SimulationError
+from fredsim.numerics.rules import Rule
 
 if TYPE_CHECKING:
     from fredsim.servers.base import ElementwiseServer
 
-__all__ = ["HIDDEN", "alone", "check_zero_keeps", "comes_with_fredsim", "formed_alone", "more_than_a_rule", "unseen"]
+__all__ = ["HIDDEN", "as_float32", "comes_with_fredsim", "former", "more_than_a_rule", "rule_at_its_word", "unseen"]
 
 #: What a class may define without doing more with a push than to apply its rule.
 FREE = {
@@ -36,9 +37,9 @@ FREE = {
 }  # fmt: skip
 #: What an instance has, and a class must not define: a property would stand between the loop and the arrays.
 DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
-#: Where what is hidden from a user's `coefficients` stands meanwhile.
+#: Where the names of what is hidden from a user's `coefficients` stand.
 HIDDEN = "_hidden_from_coefficients"
-#: What they must not see.
+#: They must not see these, nor any view of the arrays.
 UNSEEN = ("params", "arrays", "own")
 
 
@@ -47,8 +48,8 @@ def comes_with_fredsim(server: object) -> bool:
     return type(server).__module__.startswith("fredsim.servers.")
 
 
-def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
-    """Return what a started server does with a push beside applying its rule, empty where it does no more.
+def does_more(server: ElementwiseServer, base: type) -> str:
+    """Return what a started server's class does with a push beside applying a rule, empty where it does no more.
 
     `base` is the class whose push is known.
     """
@@ -58,41 +59,65 @@ def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
     defined |= {key for key in vars(server) if key not in DATA and callable(getattr(base, key, None))}
     if (defined - {"fetch"}) & known or (server.rule, server.update) != server.compiled:
         return f"{name} does more with a push than apply a rule to it"
-    if "fetch" in defined:
-        return f"{name} hands out more than its parameters"
+    return f"{name} hands out more than its parameters" if "fetch" in defined else ""
+
+
+def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
+    """Return why a started server's updates are not known ahead but for its rule; empty where they are."""
+    if more := does_more(server, base):
+        return more
     if server.per_client:
-        return f"{name} keeps arrays for each client"
+        return f"{type(server).__name__} keeps arrays for each client"
     if getattr(server.hyper, "weight_decay", 0.0):
         return "weights decay before each step"
     return "" if server.pushes == "gradient" else f"clients push {server.pushes}"
 
 
-@contextmanager
-def alone(server: ElementwiseServer) -> Iterator[None]:
-    """Leave a user's server without parameters and state, and without any array that is a view of these.
+def rule_at_its_word(server: ElementwiseServer) -> Rule:
+    """Return a server's rule, of a user's class without what it declares, unless that holds whatever it is given."""
+    rule = server.rule
+    ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
+    return rule if ours else replace(rule, zero_keeps=False)
 
-    Reading one of them all the same is an error (`ElementwiseServer.__getattr__`).
+
+def former(server: ElementwiseServer, base: type, start: Any, clients: int) -> ElementwiseServer:
+    """Return who forms a server's coefficients: itself, or, of a user's class that is a rule and no more, another one.
+
+    `start` are the parameters that both began with.
     """
-    if comes_with_fredsim(server):
-        yield
-        return
-    attributes = vars(server)
-    arrays = [server.params, *server.arrays.values()]
-    hidden = {name: value for name, value in attributes.items() if name in UNSEEN or _views(value, arrays)}
+    if comes_with_fredsim(server) or does_more(server, base):
+        return server
+    arguments, keywords = server.made_with
+    other = type(server)(*arguments, **keywords)
+    other.operations, other.streams = server.operations, server.streams
+    other.init(start, clients, server.layout)
+    attributes = vars(other)
+    arrays = [other.params, *other.arrays.values()]
+    hidden = [name for name, value in attributes.items() if name in UNSEEN or _views(value, arrays)]
     for name in hidden:
         del attributes[name]
     attributes[HIDDEN] = hidden
-    try:
-        yield
-    finally:
-        del attributes[HIDDEN]
-        attributes.update(hidden)
+    return other
 
 
-def formed_alone(server: ElementwiseServer, t: int, staleness: int) -> Any:
-    """Return the coefficients of one push, which have seen nothing else."""
-    with alone(server):
-        return server.coefficients(t, staleness)
+def as_float32(server: ElementwiseServer, t: int, found: Any) -> tuple[np.float32, ...]:
+    """Return what a user's `coefficients` gave for timestamp t, rounded once.
+
+    Raises SimulationError where that cannot be, or is not finite: the run would diverge without a word why.
+    """
+    names, what = server.rule.coefficients, f"{type(server).__name__}, coefficients, timestamp {t}"
+    if not isinstance(found, tuple | list) or len(found) != len(names):
+        raise SimulationError(f"{what}: returned {found!r}; the rule takes a tuple of {len(names)}: {', '.join(names)}")
+    formed = []
+    for name, value in zip(names, found, strict=True):
+        number = np.asarray(value)
+        if number.ndim or number.dtype.kind not in "iuf":
+            raise SimulationError(f"{what}: {name} is {value!r}; it must be a number")
+        with np.errstate(all="ignore"):
+            formed.append(np.float32(number))
+        if not np.isfinite(formed[-1]):
+            raise SimulationError(f"{what}: {name} is {value!r}; it must be finite in float32")
+    return tuple(formed)
 
 
 def _views(value: Any, arrays: list[Any]) -> bool:
@@ -112,39 +137,3 @@ def unseen(server: object, name: str) -> SimulationError:
         f"{type(server).__name__}, coefficients: reads self.{name}; coefficients follow from timestamp and staleness "
         "alone, so that they can be formed ahead; use the state in the rule itself, or give the class an apply_update"
     )
-
-
-#: Gradients that lead to every kind of state: squares that overflow, vanish or are subnormal, and ordinary ones.
-EXTREMES = np.array(
-    [0.0, 1e-45, 1e-38, 1e-30, 1e-20, 1e-9, 1e-3, 0.3, 1.0, 40.0, 1e9, 1e18, 1.8e19, 2e19, 1e20, 1e25, 3e38], np.float32
-)
-SIZE = 4096
-
-
-def check_zero_keeps(server: ElementwiseServer) -> None:
-    """Try out what a user's rule says of gradients of +0, on copies of some parameters. Raises SimulationError."""
-    if comes_with_fredsim(server) or not server.rule.zero_keeps:
-        return
-    rng, rule = np.random.default_rng(0), server.rule
-    chosen = rng.integers(0, server.params.size, SIZE)
-    theta, *state = (np.array(array)[chosen] for array in (server.params, *server.state_of(0)))
-    live = np.ones(SIZE, bool)
-    for t in range(12):
-        for quiet in (True, False):
-            g = EXTREMES[rng.integers(0, len(EXTREMES), SIZE)] * rng.choice(np.array([-1, 1], np.float32), SIZE)
-            g = np.where(quiet, np.float32(0), g)
-            coefficients = formed_alone(server, t, t % 3)
-            with np.errstate(all="ignore"):
-                results = rule.function(theta, *state, g, *coefficients)
-            new, *following = (np.asarray(x, np.float32) for x in (results if rule.state else (results,)))
-            moved = live & (new.view(np.uint32) != theta.view(np.uint32))
-            if quiet and moved.any():
-                one = int(np.argmax(moved))
-                kept = ", ".join(f"{name} = {array[one]:g}" for name, array in zip(rule.state, state, strict=True))
-                raise SimulationError(
-                    f"{type(server).__name__}: the rule {rule.function.__name__} says zero_keeps, but a gradient of 0 "
-                    f"takes a parameter from {theta[one]:g} to {new[one]:g}{f' where {kept}' if kept else ''}; "
-                    "leave zero_keeps out"
-                )
-            live &= np.isfinite(new)
-            theta, state = np.where(live, new, theta), following

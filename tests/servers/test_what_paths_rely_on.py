@@ -34,52 +34,6 @@ class Base(ElementwiseServer):
         return (np.float32(self.rate(t)),)
 
 
-# Coefficients that read what they must not.
-
-class ReadsState(Base):
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t) / (1 + np.abs(self.arrays["mean"]).mean())),)
-
-
-class ReadsParameters(Base):
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t) / (1 + abs(self.params[0]))),)
-
-
-class ReadsLate(Base):
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t) / (1 + (t > 20 and abs(self.params[0])))),)
-
-
-class ReadsAView(Base):
-    def init(self, params, clients, layout=None):
-        super().init(params, clients, layout)
-        self.mine = {"first": self.arrays["mean"][:10]}
-
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t) / (1 + abs(self.mine["first"].sum()))),)
-
-
-# Coefficients that may be formed ahead, but only one by one and in order.
-
-class Counts(Base):
-    calls = 0
-
-    def coefficients(self, t, staleness):
-        self.calls += 1
-        return (np.float32(self.rate(t) / self.calls),)
-
-
-class MixesPushes(Base):
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t) / (1 + np.max(staleness))),)
-
-
-class ReadsItsTimestamp(Base):
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate() / (1 + self.timestamp)),)
-
-
 # More than a rule, each time in another place.
 
 class Compiles(Base):
@@ -176,19 +130,6 @@ class SaysNothing(Server):
 
 # Servers that break their word.
 
-def kept(theta, s, g, alpha):
-    s = 0.5 * s + g * g
-    return theta - alpha * g / s, s
-
-
-class KeepsNot(ElementwiseServer):
-    Hyper = Rated
-    rule = Rule(kept, state=("s",), zero_keeps=True)
-
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t)),)
-
-
 class ReleasesEarly:
     holds = True
 
@@ -235,10 +176,6 @@ class Backwards(Uniform):
     def choose(self, step):
         client = super().choose(step)
         return client if step % 2 else self._clients - 1 - client
-
-
-class NotAStatistic(Base):
-    deviation = "w"
 """
 
 
@@ -261,34 +198,6 @@ WAYS: list[dict[str, Any]] = [
 
 def run_of(server: str) -> dict[str, Any]:
     return {"server": {"name": f"own_word:{server}", "lr": 0.05}, "iterations": 60, "evaluation": {"every": 7}}
-
-
-@pytest.mark.parametrize(
-    ("server", "says"),
-    [
-        ("ReadsState", "coefficients: reads self.arrays; coefficients follow from timestamp and staleness alone"),
-        ("ReadsParameters", "coefficients: reads self.params; "),
-        ("ReadsLate", "coefficients: reads self.params; "),
-        ("ReadsAView", "coefficients: reads self.mine; "),
-        ("KeepsNot", "the rule kept says zero_keeps, but a gradient of 0 takes a parameter from"),
-        ("NotAStatistic", "server.name: NotAStatistic has deviation = 'w'; it must name an array of the rule's state"),
-    ],
-)
-def test_refused_everywhere(server: str, says: str, simulate: Simulate) -> None:
-    for way in WAYS:
-        with pytest.raises(FredsimError) as caught:
-            simulate(run_of(server) | way)
-        assert says in str(caught.value), way
-
-
-@pytest.mark.parametrize("server", ["Counts", "MixesPushes", "ReadsItsTimestamp"])
-def test_formed_one_by_one(server: str, simulate: Simulate) -> None:
-    reference = simulate(run_of(server) | {"path": "snapshots"})
-    for way in WAYS[1:]:
-        check_same(reference, simulate(run_of(server) | way))
-    for every in (1, 13, 60):
-        again = simulate(run_of(server) | {"path": "hand", "evaluation": {"every": every}})
-        assert again.summary["digest"] == reference.summary["digest"]
 
 
 @pytest.mark.parametrize(
