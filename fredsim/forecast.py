@@ -22,7 +22,8 @@ from fredsim.prepared import Prepared, prepare
 from fredsim.protocol import own_settings
 from fredsim.registry import build
 from fredsim.results import Result
-from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.checks import comes_with_fredsim
 
 __all__ = ["Forecast", "forecast"]
 
@@ -108,7 +109,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     begun = clients * (1 if experiment.dispatcher.wait else 2)
     server = build("server", experiment.server.name, experiment.server.hyper)
     together = False  # whether clients are all held until the last has pushed: they wait for the same version then
-    if isinstance(server, Server):
+    if comes_with_fredsim(server):
         server.init(np.zeros(1, np.float32), experiment.clients.count)  # before it, some do not know what they hold
         together = server.holds and server.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":

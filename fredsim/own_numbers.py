@@ -13,6 +13,8 @@ from fredsim.recorder import METRICS, TEST, Kind, Recorder
 
 __all__ = ["check_proxies", "let_record"]
 
+LARGEST = 1e300  # of integers: larger ones have no float
+
 
 def let_record(adapted: Adapted, server: Any, recorder: Recorder | None) -> Mapping[str, Kind]:
     """Give a server that has `metrics` the method `record`; return the names, and whether a sum or a mean is asked for.
@@ -34,8 +36,9 @@ def let_record(adapted: Adapted, server: Any, recorder: Recorder | None) -> Mapp
             if name not in metrics:
                 hint = f"{nearest(str(name), metrics)} (known: {', '.join(metrics)})"
                 raise adapted.broken(adapted.where, "record", f"names {name!r}{hint}")
-            if not isinstance(value, REAL):
-                raise adapted.broken(adapted.where, "record", f"{name} is {value!r}; it must be a number")
+            if not isinstance(value, REAL) or (isinstance(value, int) and abs(value) > LARGEST):
+                what = f"{name} is {repr(value)[:40]}; it must be a number, {LARGEST:g} at most"
+                raise adapted.broken(adapted.where, "record", what)
             found.number(name, int(value) if isinstance(value, int | np.integer) else float(value))
 
         adapted.guard("record", lambda: setattr(server, "record", record))

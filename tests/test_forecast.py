@@ -80,6 +80,18 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert limited.memory < 3 * 2**20 < many.memory
 
 
+def test_a_server_of_ones_own_is_started_by_the_run_alone(small_yaml: Path) -> None:
+    small_yaml.with_name("own_layout.py").write_text(
+        "from fredsim.servers.asgd import ASGD\n\n\nclass Own(ASGD):\n"
+        "    def init(self, params, clients, layout):\n"
+        "        super().init(params, clients, layout)\n"
+        "        assert [name for name, _ in layout.tensors] == ['W1', 'b1', 'W2', 'b2']\n",
+        encoding="utf-8",
+    )
+    (run,) = of(small_yaml, "server.name=own_layout:Own", "path=snapshots")
+    assert run.holdings == 9
+
+
 def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[object] = []
     measure = module._measure

@@ -65,6 +65,11 @@ class Late(Counted):
         super()._apply(grad, client_id, *coefficients)
 
 
+class Enormous(Fresh):
+    def apply_update(self, grad, client_id, timestamp):
+        self.record("norm", 10**400)
+
+
 class Fixed(Fresh):
     record = property(lambda self: None)
 """
@@ -136,11 +141,12 @@ def test_a_diverged_run_records_what_it_kept(own: Path) -> None:
         ("Fresh', lr: 0.1, metrics: {'a b': sum}", "metrics: is {'a b': 'sum'}; it must be a dict of names to sum or"),
         ("Fresh', lr: 0.1, metrics: [norm]", "Fresh, metrics: is ['norm']; it must be a dict of names to sum or mean"),
         ("Fixed', lr: 0.1", "Fixed, record: AttributeError: "),
+        ("Enormous', lr: 0.1", ", record: norm is 1000"),
         (
             "Fresh', lr: 0.1, called: discord",
             ", record: names 'discord'; did you mean 'discarded'? (known: discarded, ",
         ),
-        ("Fresh', lr: 0.1, value: many", ", record: discarded is 'many'; it must be a number"),
+        ("Fresh', lr: 0.1, value: many", ", record: discarded is 'many'; it must be a number, 1e+300 at most"),
     ],
 )
 def test_what_is_refused(own: Path, server: str, says: str, refused: Refused) -> None:

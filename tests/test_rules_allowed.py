@@ -71,6 +71,19 @@ def test_all_that_the_page_shows_has_one_result(module: MakeModule) -> None:
         assert results[0] != np.concatenate(arrays[:-1]).view(np.uint32).tolist()
 
 
+def test_a_function_that_wraps_another_is_itself(module: MakeModule) -> None:
+    """What a backend compiles is what NumPy calls."""
+    text = (
+        "import functools\ndef plain(theta, g, a):\n    return theta - a * g\n"
+        "def louder(theta, g, a):\n    return theta - 2.0 * a * g\nlouder = functools.wraps(plain)(louder)\n"
+    )
+    rule = Rule(module(text).louder)
+    for compile_rule in operations():
+        theta = np.ones(40, np.float32)
+        assert compile_rule(rule)(theta, np.ones(40, np.float32), 0, 40, np.float32(0.25))
+        assert (theta == 0.5).all()
+
+
 def test_coefficients_and_numbers_are_float32_everywhere(module: MakeModule) -> None:
     text = IMPORTS + "def rule(theta, g, a, b):\n    return theta - ((a * 0.1 + b) / 3 - a * b * 1e-3) * g\n"
     rule, rng = Rule(module(text).rule), np.random.default_rng(1)

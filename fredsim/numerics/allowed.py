@@ -84,7 +84,7 @@ class _Checked:
         if not isinstance(self._of, FunctionType):
             raise self._refusal(None, f"is a {type(self._of).__name__}; it must be a plain function of a module")
         try:
-            lines, first = inspect.getsourcelines(self._of)
+            lines, first = inspect.getsourcelines(self._of.__code__)  # not of what it wraps
             (function,) = ast.parse(textwrap.dedent("".join(lines))).body
         except (OSError, SyntaxError, ValueError):  # made by exec, or a part of a line
             raise self._refusal(None, "its source cannot be read; write it in a module's file, with def") from None
