@@ -6,7 +6,6 @@ A user's server needs `init`, `apply_update` and `params` only; what it lacks of
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 
 from fredsim.clients import Work
 from fredsim.errors import FredsimError, SimulationError
-from fredsim.guarded import Adapted
+from fredsim.guarded import REAL, Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.own_numbers import check_proxies, let_record
 from fredsim.recorder import Recorder
 from fredsim.servers.base import ElementwiseServer, Server
-from fredsim.servers.checks import alone, comes_with_fredsim, more_than_a_rule
+from fredsim.servers.checks import alone, comes_with_fredsim, form_coefficients, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
 from fredsim.streams import Streams
 
@@ -56,7 +55,7 @@ class AdaptedServer(Adapted):
         Raises SimulationError where its `init` fails or its params are not float32 (P,).
         """
         inner = server.server if isinstance(server, WindowAverage) else server
-        super().__init__(server, type(inner).__name__)
+        super().__init__(server, inner)
         self._clients = clients
         self._size = layout.size
         self._own = isinstance(inner, Server)
@@ -65,9 +64,9 @@ class AdaptedServer(Adapted):
         if isinstance(inner, Server):
             inner.operations = operations
             inner.streams = streams
-            self.call("init", "", params, clients, layout)
+            self.call("init", "", params=params, clients=clients, layout=layout)
         else:
-            self.call("init", "", params.copy(), clients)
+            self.call("init", "", params=params.copy(), clients=clients)
         self.timestamp = 0
         self._check_params("init")
         self.holds = bool(self.get("holds", False))
@@ -145,7 +144,7 @@ class AdaptedServer(Adapted):
                 for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                     server.timestamp = one
                     try:
-                        result[i] = self._coefficients_of(one, behind, result.shape[1])
+                        result[i] = form_coefficients(server, one, behind)
                     except FredsimError:
                         if i == 0:
                             raise
@@ -153,14 +152,6 @@ class AdaptedServer(Adapted):
             finally:
                 server.timestamp = before
         return result
-
-    def _coefficients_of(self, t: int, staleness: int, count: int) -> Array:
-        """Return those of one push. Raises SimulationError where there are not so many."""
-        where = f"iteration {t}"
-        found = self.call("coefficients", where, t, staleness)
-        if not isinstance(found, tuple | list) or len(found) != count:
-            raise self.broken(where, "coefficients", f"returned {found!r}; the rule takes a tuple of {count}")
-        return np.array(found, np.float32)
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
@@ -220,7 +211,9 @@ class AdaptedServer(Adapted):
         """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
         if not self.has("proxies"):
             return {}
-        found: dict[str, float] = self.call("proxies", self.at(client, iteration), client, timestamp)
+        found: dict[str, float] = self.call(
+            "proxies", self.at(client, iteration), client_id=client, timestamp=timestamp
+        )
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
@@ -232,9 +225,11 @@ class AdaptedServer(Adapted):
             self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.asarray(grad)
-        with np.errstate(all="ignore") if self._own else nullcontext():  # a run that overflows diverges, as it should
-            reply = self.call("apply_update", where, grad, client, timestamp)
+        first = self.timestamp == 0
+        reply = self.call("apply_update", where, grad=grad, client_id=client, timestamp=timestamp)
         finite = self._after_update(where)
+        if first and not finite and not self.trusted:
+            self._check_numbers(where)
         released, restarted = self._named_by(reply, client, where)
         return Pushed(released, restarted, finite)
 
@@ -278,18 +273,26 @@ class AdaptedServer(Adapted):
         self._check_params(where)
         return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
 
+    def _check_numbers(self, where: str) -> None:
+        """Raise SimulationError where a number that the server keeps is what took its parameters beyond float32."""
+        limit, kept = np.finfo(np.float32).max, vars(self._users) if hasattr(self._users, "__dict__") else {}
+        for name, value in kept.items():
+            if value is None or (isinstance(value, REAL) and not abs(value) <= limit):
+                what = f"left parameters that are not finite; self.{name} is {value}, and must be a finite float32"
+                raise self.broken(where, "apply_update", what)
+
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell the server what a client computes its next gradient from, where it wants to know."""
         if self.watches:
             params = params if self._own else np.asarray(params)
-            self.call("begins", self.at(client, iteration), client, params, timestamp)
+            self.call("begins", self.at(client, iteration), client_id=client, params=params, timestamp=timestamp)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
         where = self.at(client, iteration)
         if not self._hands_out:
             return self.params
-        given: Array = self.call("fetch", where, client)
+        given: Array = self.call("fetch", where, client_id=client)
         if given is not self.params:
             self._check_array(given, self._size, where, "what fetch returns")
         return given

@@ -31,7 +31,7 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
-from fredsim.servers.checks import HIDDEN, check_zero_keeps, comes_with_fredsim, formed_alone, unseen
+from fredsim.servers.checks import check_zero_keeps, comes_with_fredsim, formed_alone, no_attribute
 from fredsim.servers.schedules import Rate, rate_at
 from fredsim.streams import Streams
 
@@ -207,9 +207,7 @@ class ElementwiseServer(Server):
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get(HIDDEN, ()):
-            raise unseen(self, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        raise no_attribute(self, name)
 
     @property
     def v(self) -> Array:

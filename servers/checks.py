@@ -21,11 +21,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fredsim.errors import SimulationError
+from fredsim.guarded import REAL, Adapted
+from fredsim.own_lines import calling_line
 
 if TYPE_CHECKING:
     from fredsim.servers.base import ElementwiseServer
 
-__all__ = ["HIDDEN", "alone", "check_zero_keeps", "comes_with_fredsim", "formed_alone", "more_than_a_rule", "unseen"]
+__all__ = [
+    "HIDDEN",
+    "alone",
+    "check_zero_keeps",
+    "comes_with_fredsim",
+    "form_coefficients",
+    "formed_alone",
+    "more_than_a_rule",
+    "no_attribute",
+]
 
 #: What a class may define without doing more with a push than to apply its rule.
 FREE = {
@@ -92,7 +103,31 @@ def alone(server: ElementwiseServer) -> Iterator[None]:
 def formed_alone(server: ElementwiseServer, t: int, staleness: int) -> Any:
     """Return the coefficients of one push, which have seen nothing else."""
     with alone(server):
-        return server.coefficients(t, staleness)
+        return form_coefficients(server, t, staleness)
+
+
+def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list[np.float32]:
+    """Return the coefficients of the push that makes update t + 1, as a rule takes them.
+
+    Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of
+    a user's own is not finite, too: of ours it ends the run as any divergence does.
+    """
+    names, adapted, stage = server.rule.coefficients, Adapted(server), "coefficients"
+    where = f"update {t + 1} (timestamp {t})"
+    found = adapted.call(stage, where, t=t, staleness=staleness)
+    if not isinstance(found, tuple | list) or len(found) != len(names):
+        raise adapted.broken(
+            where, stage, f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
+        )
+    with np.errstate(all="ignore"):
+        result = [np.float32(x) if isinstance(x, (*REAL, np.ndarray)) and np.ndim(x) == 0 else x for x in found]
+    ours = comes_with_fredsim(server)
+    for name, value, given in zip(names, result, found, strict=True):
+        if not isinstance(value, np.float32) or not (ours or np.isfinite(value)):
+            what = f"coefficient {name} is {value} at {where}"
+            rounded = f" (float32 of {given})" if value is not given and str(value) != str(given) else ""
+            raise adapted.broken("", stage, f"{what}{rounded}; it must be a finite number")
+    return result
 
 
 def _views(value: Any, arrays: list[Any]) -> bool:
@@ -106,12 +141,18 @@ def _views(value: Any, arrays: list[Any]) -> bool:
     )
 
 
-def unseen(server: object, name: str) -> SimulationError:
-    """Return the error of coefficients that read an attribute which they must not see."""
-    return SimulationError(
-        f"{type(server).__name__}, coefficients: reads self.{name}; coefficients follow from timestamp and staleness "
-        "alone, so that they can be formed ahead; use the state in the rule itself, or give the class an apply_update"
-    )
+def no_attribute(server: object, name: str) -> Exception:
+    """Return the error of an attribute that a server does not have, or that its coefficients must not see."""
+    kind, kept = type(server), vars(server)
+    state = getattr(kept.get("rule", getattr(kind, "rule", None)), "state", ())
+    if HIDDEN in kept and name in {"state", *state, *kept[HIDDEN]}:
+        return SimulationError(
+            f"{kind.__name__}, coefficients: reads self.{name}; coefficients follow from timestamp and staleness "
+            "alone, so that they can be formed ahead; use the state in the rule itself, or give the class an "
+            f"apply_update{calling_line()}"
+        )
+    remedy = f"; the rule's state stands in self.arrays[{name!r}]" if name in state else ""
+    return AttributeError(f"{kind.__name__} has no attribute {name!r}{remedy}", name=name, obj=server)
 
 
 #: Gradients that lead to every kind of state: squares that overflow, vanish or are subnormal, and ordinary ones.
