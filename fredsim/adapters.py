@@ -6,7 +6,6 @@ A user's server needs `init`, `apply_update` and `params` only; what it lacks of
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -57,7 +56,7 @@ class AdaptedServer(Adapted):
         Raises SimulationError where its `init` fails or its params are not float32 (P,).
         """
         inner = server.server if isinstance(server, WindowAverage) else server
-        super().__init__(server, type(inner).__name__)
+        super().__init__(server, inner)
         self._clients = clients
         self._size = layout.size
         self._own = isinstance(inner, Server)
@@ -66,18 +65,19 @@ class AdaptedServer(Adapted):
         if isinstance(inner, Server):
             inner.operations = operations
             inner.streams = streams
-            self.call("init", "", params, clients, layout)
+            self.call("init", params=params, clients=clients, layout=layout)
         else:
-            self.call("init", "", params.copy(), clients)
+            self.call("init", params=params.copy(), clients=clients)
         self.timestamp = 0
-        self._check_params("init")
+        self.where = "init"
+        self._check_params()
         self.holds = bool(self.get("holds", False))
         self.cancels = bool(self.get("cancels", False))
         self.corrects = bool(self.get("corrects", False))
         self.watches = self.has("begins")
         self.pushes: Work = self.get("pushes", "gradient")
         if self.pushes not in PUSHES:
-            raise self.broken("", "pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
+            raise self.broken("pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
         self.averages = self.has("averaged_params")
         #: Whether what the server says of its parameters and its timestamp is known to be so.
         self.trusted = comes_with_fredsim(inner)
@@ -110,13 +110,13 @@ class AdaptedServer(Adapted):
         if not self.averages:
             return self.params
         averaged: Array = self._read("averaged_params")
-        self._check_array(averaged, self._size, self.where, "averaged_params")
+        self._check_array(averaged, self._size, "averaged_params")
         return averaged
 
     def pushes_until_release(self) -> int:
         """Return how many pushes are certain to come before any client is released, for a server that holds."""
-        count = self.call("pushes_until_release", self.where) if self.has("pushes_until_release") else 1
-        self.check_count(count, self.where, "what pushes_until_release returns")
+        count = self.call("pushes_until_release") if self.has("pushes_until_release") else 1
+        self.check_count(count, "what pushes_until_release returns")
         self._certain = max(self._certain, int(count))
         return int(count)
 
@@ -143,8 +143,9 @@ class AdaptedServer(Adapted):
                 except Exception:  # of a user's schedule: at which push? one by one
                     pass
             for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                self.at(None, one)
                 try:
-                    result[i] = self.guard("coefficients", partial(server.formed, one, behind), f"iteration {one}")
+                    result[i] = self.guard("coefficients", partial(server.formed, one, behind))
                 except FredsimError:
                     if i == 0:
                         raise
@@ -155,17 +156,17 @@ class AdaptedServer(Adapted):
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
         if not self.has("rate"):
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
-            raise self.broken("", "rate", what)
-        rate = self.call("rate", self.where)
-        self._check_number(rate, self.where, "the learning rate that rate returns")
+            raise self.broken("rate", what)
+        rate = self.call("rate")
+        self._check_number(rate, "the learning rate that rate returns")
         return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one copy, where the server has a say in it."""
         if direction not in self._weighs:
             return usual
-        count = self.call(f"bytes_{direction}", self.where)
-        self.check_count(count, self.where, f"what bytes_{direction} returns")
+        count = self.call(f"bytes_{direction}")
+        self.check_count(count, f"what bytes_{direction} returns")
         return int(count)
 
     @property
@@ -200,7 +201,7 @@ class AdaptedServer(Adapted):
         if known is None or known[0] != self.timestamp:
             v = self._inner.v if self.timestamp else None
             if v is not None:
-                self._check_array(v, self._size, self.where, "v")
+                self._check_array(v, self._size, "v")
             known = self.timestamp, [1.0] * count if v is None else measure(v)
             self._statistics[kind] = known
         return known[1]
@@ -209,33 +210,42 @@ class AdaptedServer(Adapted):
         """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
         if not self.has("proxies"):
             return {}
-        found: dict[str, float] = self.call("proxies", self.at(client, iteration), client, timestamp)
+        self.at(client, iteration)
+        found: dict[str, float] = self.call("proxies", client_id=client, timestamp=timestamp)
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
-    def push(self, grad: Array, client: int, timestamp: int, iteration: int) -> Pushed:
-        """Push; return who goes on, who begins anew, and whether the parameters are still finite."""
-        where = self.at(client, iteration)
+    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, again: bool = False) -> Pushed:
+        """Push; return who goes on, who begins anew, and whether the parameters are still finite.
+
+        `again`: the push is one that was applied before, and may be again: a user's server gets a copy.
+        """
+        self.at(client, iteration)
         if self.holds:
             self.pushes_until_release()
             self._certain -= 1
         if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
-            grad = np.asarray(grad)
-        with np.errstate(all="ignore") if self._own else nullcontext():  # a run that overflows diverges, as it should
-            reply = self.call("apply_update", where, grad, client, timestamp)
-        finite = self._after_update(where)
-        released, restarted = self._named_by(reply, client, where)
+            grad = np.array(grad) if again else np.asarray(grad)
+        arguments = {"grad": grad, "client_id": client, "timestamp": timestamp}
+        if self.trusted:
+            reply = self.call("apply_update", **arguments)
+        else:
+            reply = self.lend(grad, "apply_update", **arguments)
+        finite = self._after_update()
+        released, restarted = self._named_by(reply, client)
         return Pushed(released, restarted, finite)
 
-    def _named_by(self, reply: Any, client: int, where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _named_by(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
-            raise self.broken(where, "apply_update", f"returned {reply!r}; it must return None or a Reply")
+            raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
+        if reply is None and not self.holds:
+            return (client,), ()
         released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
         restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
             if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
-                raise self.broken(where, "reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+                raise self.broken("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
         what = ""
         if restarted and not self.cancels:
             what = "restarts clients; a server that may do so declares cancels = True"
@@ -248,11 +258,11 @@ class AdaptedServer(Adapted):
         if computing and not what:
             what = f"releases client {computing[0]}, which computes; to have it begin anew, name it in restarted"
         if what:
-            raise self.broken(where, "reply", what)
+            raise self.broken("reply", what)
         self._held.difference_update(released)
         return released, restarted
 
-    def _after_update(self, where: str) -> bool:
+    def _after_update(self) -> bool:
         """Take up the timestamp; return whether the parameters are finite, having checked those of a user's server."""
         before = self.timestamp
         if not self._counts_itself:
@@ -260,34 +270,38 @@ class AdaptedServer(Adapted):
         else:
             now = self._read("timestamp")
             if not isinstance(now, int | np.integer) or not before <= now:
-                raise self.broken(where, "timestamp", f"is {now!r} after {before}; it must be an integer, never less")
+                raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
         if self.trusted:
             return bool(self._inner.finite)
-        self._check_params(where)
+        self._check_params()
         return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
-        """Tell the server what a client computes its next gradient from, where it wants to know."""
-        if self.watches:
-            params = params if self._own else np.asarray(params)
-            self.call("begins", self.at(client, iteration), client, params, timestamp)
+        """Tell a server that `watches` what a client computes its next gradient from."""
+        params = params if self._own else np.asarray(params)
+        self.at(client, iteration)
+        arguments = {"client_id": client, "params": params, "timestamp": timestamp}
+        if self.trusted:
+            self.call("begins", **arguments)
+        else:
+            self.lend(params, "begins", **arguments)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
-        where = self.at(client, iteration)
         if not self._hands_out:
             return self.params
-        given: Array = self.call("fetch", where, client)
+        self.at(client, iteration)
+        given: Array = self.call("fetch", client_id=client)
         if given is not self.params:
-            self._check_array(given, self._size, where, "what fetch returns")
+            self._check_array(given, self._size, "what fetch returns")
         return given
 
     def moved(self, client: int, iteration: int) -> SimulationError:
         """Return the error of parameters that changed between two fetches at one timestamp."""
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
-        return self.broken(self.at(client, iteration), "params", what)
+        self.at(client, iteration)
+        return self.broken("params", what)
 
-    def _check_params(self, where: str) -> None:
-        self.where = where
-        self._check_array(self.get("params", None), self._size, where, "params")
+    def _check_params(self) -> None:
+        self._check_array(self.get("params", None), self._size, "params")

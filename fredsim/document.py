@@ -37,7 +37,11 @@ class Document:
     heading: str = ""
 
     def place(self, key: Key) -> str:
-        """Return where a key stands, or the nearest part around it that stands anywhere."""
+        """Return where a key stands, or its first part that an override gives, or the nearest part around it."""
+        if key and key not in self.places:
+            for inner, place in self.places.items():
+                if inner[: len(key)] == key:
+                    return place
         for length in range(len(key), 0, -1):
             if key[:length] in self.places:
                 return self.places[key[:length]]

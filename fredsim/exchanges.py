@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.compressors.base import Compressor
 from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
+from fredsim.errors import SimulationError
 from fredsim.guarded import Adapted
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
@@ -27,31 +28,35 @@ class AdaptedDispatcher(Adapted):
         super().__init__(dispatcher)
         self._clients = clients
         self._held: set[int] = set()
+        self._step = 0  # of the last choice
 
     def init(self, streams: Streams) -> None:
         """Start the dispatcher."""
-        self.call("init", "", self._clients, streams)
+        self.call("init", clients=self._clients, streams=streams)
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
-        where = self.where = f"iteration {step}"
-        client = self.call("choose", where, step)
+        self._step = step
+        self.at(None, step)
+        client = self.call("choose", step=step)
         if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
-            raise self.broken(where, "choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+            raise self.broken("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
         if client in self._held:
             what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
-            raise self.broken(where, "choose", what)
+            raise self.broken("choose", what)
         return int(client)
 
     def hold(self, client: int) -> None:
         """Take a client out of the choice."""
         self._held.add(client)
-        self.call("hold", f"client {client}, {self.where}", client)
+        self.at(client, self._step)
+        self.call("hold", client=client)
 
     def release(self, client: int) -> None:
         """Put a client back."""
         self._held.discard(client)
-        self.call("release", f"client {client}, {self.where}", client)
+        self.at(client, self._step)
+        self.call("release", client=client)
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
@@ -74,7 +79,7 @@ class AdaptedGate(Adapted):
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start the gate."""
         self._tensors = len(tensors)
-        self.call("init", "", clients, tensors, streams, stream)
+        self.call("init", clients=clients, tensors=tensors, streams=streams, stream=stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
@@ -89,14 +94,14 @@ class AdaptedGate(Adapted):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""
-        where = f"client {client}, iteration {step}"
-        passes = self.call("passes", where, step, client, statistics)
+        self.at(client, step)
+        passes = self.call("passes", step=step, client=client, statistics=statistics)
         if isinstance(passes, bool | np.bool_):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
-            raise self.broken(where, "passes", what)
+            raise self.broken("passes", what)
         return [bool(part) for part in mask]
 
 
@@ -106,7 +111,7 @@ class AdaptedCompressor(Adapted):
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start the compressor."""
         self._size = layout.size
-        self.call("init", "", layout, streams)
+        self.call("init", layout=layout, streams=streams)
 
     def use(self, operations: Operations) -> None:
         """Let a compressor of ours compute by these."""
@@ -115,14 +120,21 @@ class AdaptedCompressor(Adapted):
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what the server decodes, and the bytes it took."""
-        where = f"client {client}, iteration {step}"
+        self.at(client, step)
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)
-        result = self.call("compress", where, push, client, step)
+            if not type(self._inner).__module__.startswith("fredsim.compressors."):
+                push = push.view()
+                push.flags.writeable = False  # it is the client's gradient, which the loop may need yet
+        try:
+            result = self.lend(push, "compress", push=push, client=client, step=step)
+        except SimulationError as error:
+            remedy = "; compress must leave the push as it is: return a new array, or begin with push = push.copy()"
+            raise SimulationError(f"{error}{remedy if 'read-only' in str(error) else ''}") from error
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self.broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+            raise self.broken("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
-        self._check_array(decoded, self._size, where, "what compress returns")
+        self._check_array(decoded, self._size, "what compress returns")
         if not isinstance(size, int | np.integer) or size <= 0:
-            raise self.broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+            raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
         return decoded, int(size)

@@ -205,6 +205,7 @@ class _Simulate:
             outcome, recorder = self._run()
             return replace(outcome, status="diverged"), recorder
 
+    @np.errstate(all="ignore")  # a run that overflows diverges, and says so
     def _run(self) -> tuple[Outcome, Recorder]:
         simulation, recorder, length, files = self._made
         with ExitStack() as opened:
@@ -213,6 +214,7 @@ class _Simulate:
             csv.writer(files[0], lineterminator="\n").writerow(recorder.columns)
             return simulation.run(length), recorder
 
+    @np.errstate(all="ignore")
     def _make(
         self, length: Length, stop: Callable[[], bool]
     ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:

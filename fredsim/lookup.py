@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["folders", "import_module", "look_above", "look_in"]
+from fredsim.own_lines import line_of
+
+__all__ = ["folders", "import_module", "look_above", "look_in", "not_imported"]
 
 _FOLDERS: list[Path] = []  # of the experiment that was opened last
 
@@ -47,6 +49,16 @@ def import_module(name: str) -> ModuleType:
             sys.path.insert(sys.path.index(here) + 1, folder)
         _check_imported(top, file)
     return importlib.import_module(name)
+
+
+def not_imported(name: str, error: BaseException) -> str:
+    """Say why a module cannot be imported: where it was looked up, or at which line of a user's it fails."""
+    what = error.msg if isinstance(error, SyntaxError) else str(error)
+    said = f"cannot import '{name}' ({type(error).__name__}: {what}"
+    absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
+    if absent:  # itself, and not what it imports in turn
+        return f"{said}); it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
+    return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
 
 def _file_of(top: str, where: Sequence[Path]) -> Path | None:

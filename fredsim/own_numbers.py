@@ -25,9 +25,9 @@ def let_record(adapted: Adapted, server: Any, recorder: Recorder | None) -> Mapp
     if not isinstance(metrics, dict) or not all(
         isinstance(name, str) and name.isidentifier() and kind in get_args(Kind) for name, kind in metrics.items()
     ):
-        raise adapted.broken("", "metrics", f"is {metrics!r}; it must be a dict of names to sum or mean")
+        raise adapted.broken("metrics", f"is {metrics!r}; it must be a dict of names to sum or mean")
     for name in sorted(metrics.keys() & {*METRICS, *TEST}):
-        raise adapted.broken("", "metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
+        raise adapted.broken("metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
     if metrics:
         found = recorder or Recorder(lambda _: None)
         found.declare(metrics)
@@ -35,10 +35,10 @@ def let_record(adapted: Adapted, server: Any, recorder: Recorder | None) -> Mapp
         def record(name: str, value: float) -> None:
             if name not in metrics:
                 hint = f"{nearest(str(name), metrics)} (known: {', '.join(metrics)})"
-                raise adapted.broken(adapted.where, "record", f"names {name!r}{hint}")
+                raise adapted.broken("record", f"names {name!r}{hint}")
             if not isinstance(value, REAL) or (isinstance(value, int) and abs(value) > LARGEST):
                 what = f"{name} is {repr(value)[:40]}; it must be a number, {LARGEST:g} at most"
-                raise adapted.broken(adapted.where, "record", what)
+                raise adapted.broken("record", what)
             found.number(name, int(value) if isinstance(value, int | np.integer) else float(value))
 
         adapted.guard("record", lambda: setattr(server, "record", record))
@@ -47,15 +47,14 @@ def let_record(adapted: Adapted, server: Any, recorder: Recorder | None) -> Mapp
 
 def check_proxies(adapted: Adapted, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:
     """Return the names of what `proxies` returned: new ones, and those of `before`. Raises SimulationError."""
-    where = adapted.where
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
     ):
-        raise adapted.broken(where, "proxies", f"returned {found!r}; it must return a dict of names to numbers")
+        raise adapted.broken("proxies", f"returned {found!r}; it must return a dict of names to numbers")
     for name in sorted(taken & found.keys()):
         what = f"names {name!r}, which is another column of probe.csv; choose another"
-        raise adapted.broken(where, "proxies", what)
+        raise adapted.broken("proxies", what)
     if before is not None and list(found) != before:
         what = f"named {list(found)} after {before}; the names must stay the same"
-        raise adapted.broken(where, "proxies", what)
+        raise adapted.broken("proxies", what)
     return list(found)

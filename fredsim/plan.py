@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fredsim.document import Document, assign, flatten, name_of_override, parse_override, read_document
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, shown
 from fredsim.experiment import Experiment, Published, Series
 from fredsim.figures import FigureChoice, choose_figures
 from fredsim.grid import grid, refuse_clashes, refuse_too_many
@@ -45,10 +45,13 @@ def open_source(source: Source) -> Document:
         look_above(path)
         path = path / "config.yaml"
     if not os.path.exists(path):  # False, too, of a name that no file can have
-        shipped = Path(str(resources.files("fredsim") / "experiments")) / f"{os.path.splitext(path)[0]}.yaml"
+        folder = Path(str(resources.files("fredsim") / "experiments"))
+        shipped = folder / f"{os.path.splitext(path)[0]}.yaml"
         if not os.path.isfile(shipped):
+            names = [found.relative_to(folder).with_suffix("").as_posix() for found in folder.rglob("*.yaml")]
+            near = nearest(os.path.splitext(path)[0], sorted(names))
             raise ConfigError(
-                f"{path}: no such file, and no experiment of this name; "
+                f"{path}: no such file, and no experiment of this name{near or ';'} "
                 "`fredsim list experiments` names those that come with fredsim"
             )
         path = shipped
@@ -118,6 +121,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
 
     Raises ConfigError, naming file, line and key, for the first run that is not valid.
     """
+    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+        what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
+        raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
     data, places = copy.deepcopy(document.data), dict(document.places)
     document = replace(document, data=data, places=places)
     last: list[tuple[str, Any]] = []

@@ -90,9 +90,9 @@ def own_settings(server: Any) -> dict[str, Any]:
     adapted = _adapted(server)
     if not adapted.has("gates"):
         return {}
-    found = adapted.call("gates", "")
+    found = adapted.call("gates")
     if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
-        raise adapted.broken("", "gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
+        raise adapted.broken("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
     for key, value in found.items():
         try:
             if key in {"push", "fetch"}:
@@ -101,7 +101,7 @@ def own_settings(server: Any) -> dict[str, Any]:
                 known = ", ".join(get_args(DroppedPush)) if key == "dropped_push" else "true, false"
                 raise ValueError(f"is {value!r}; it must be one of {known}")
         except ValueError as error:
-            raise adapted.broken("", f"gates, {key}", str(error)) from None
+            raise adapted.broken(f"gates, {key}", str(error)) from None
     return found
 
 
@@ -109,7 +109,7 @@ def own_local_steps(server: Any, usual: int) -> int:
     """Return the local steps between two pushes, where the server has a say in them. Raises SimulationError."""
     adapted = _adapted(server)
     found = adapted.get("local_steps", usual)
-    adapted.check_count(found, "", "local_steps")
+    adapted.check_count(found, "local_steps")
     return int(found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ValidationError
 
 from fredsim.compressors import COMPRESSORS
@@ -18,11 +19,23 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable, explain
-from fredsim.lookup import folders, import_module
+from fredsim.lookup import import_module, not_imported
+from fredsim.own_lines import line_of
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
-__all__ = ["KNOWN", "Kind", "build", "import_named", "misfits", "resolve_hyper"]
+__all__ = [
+    "KNOWN",
+    "REQUIRED",
+    "Kind",
+    "Problems",
+    "build",
+    "find_class",
+    "import_named",
+    "misfits",
+    "required_keys",
+    "resolve_hyper",
+]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
 Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
@@ -63,7 +76,7 @@ def find_class(kind: Kind, name: str) -> type:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error})") from error
+            raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
     if not isinstance(found, type):
         raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
     missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
@@ -82,10 +95,7 @@ def import_named(name: str, form: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a user's module may raise anything
-        raise ConfigError(
-            f"cannot import '{module_name}' ({type(error).__name__}: {error}); "
-            f"it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
-        ) from error
+        raise ConfigError(not_imported(module_name, error)) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
@@ -101,6 +111,14 @@ def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict
         except ValidationError as error:
             return {}, explain(error, found.Hyper)
     return dict(hyper), misfits(found, hyper)
+
+
+def required_keys(kind: Kind, name: str) -> list[str]:
+    """Return the hyper-parameters that have no default."""
+    found = find_class(kind, name)
+    if issubclass(found, Configurable):
+        return [key for key, field in found.Hyper.model_fields.items() if field.is_required()]
+    return [str(key) for (key,), _ in misfits(found, {})]
 
 
 def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
@@ -120,8 +138,10 @@ def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     """Return a new instance."""
     found = find_class(kind, name)
     try:
-        return found(**hyper)
+        with np.errstate(all="ignore"):  # what overflows here shows in the run
+            return found(**hyper)
     except (ConfigError, KeyboardInterrupt):
         raise
     except BaseException as error:  # sys.exit, too
-        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {type(error).__name__}: {error}") from error
+        what = f"{type(error).__name__}: {error}{line_of(error)}"
+        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {what}") from error

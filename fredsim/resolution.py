@@ -20,7 +20,7 @@ from fredsim.hyper import explain
 from fredsim.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.protocol import check, make_protocol
-from fredsim.registry import Kind, build, misfits, resolve_hyper
+from fredsim.registry import Kind, Problems, build, misfits, required_keys, resolve_hyper
 from fredsim.servers import Server
 from fredsim.sizes import check_steps
 from fredsim.streams import Streams
@@ -51,10 +51,9 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
         raise problems_at(explain(error, Experiment), origin) from None
     given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
     if len(given) != 1:
-        found = f"both {' and '.join(given)} are given" if given else "none is given"
-        raise problems_at(
-            [((given[0] if given else "",), f"{found}; give one of iterations, updates and epochs")], origin
-        )
+        found = f"both {' and '.join(given)} are given" if given else "is missing"
+        remedy = f"{found}; give one of iterations, updates and epochs"
+        raise problems_at([((given[0] if given else "iterations",), remedy)], origin)
     update: dict[str, Any] = {
         key: _resolve_plugin(key, plugin, origin)
         for key in ("server", "dispatcher", "compress", "average")
@@ -91,9 +90,27 @@ def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
     except ConfigError as error:
         raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
     if problems:
-        raise problems_at([((key, *at), text) for at, text in problems], origin)
+        raise problems_at([((key, *at), text) for at, text in _of_another(key, plugin.name, problems, origin)], origin)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
+
+
+def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Problems:
+    """Return the problems, and of what an override of the name alone left over from another class, that it did."""
+    place = origin.place((key, "name"))
+    if not place.startswith(f"override '{key}.name="):
+        return problems
+    rest = "".join(f", {one}: …" for one in required_keys(KINDS[key], name))
+    whose, remedy = f"of {key} {name} ({place})", f"give {key}={{name: {name}{rest}}}"
+    found = []
+    for at, text in problems:
+        left = not origin.place((key, *at)).startswith("override ")
+        if left and text.startswith("unknown key"):
+            text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
+        elif left and text == "is required":
+            text = f"{text} {whose}; {remedy}"
+        found.append((at, text))
+    return found
 
 
 def _check_factory(choice: TorchChoice, origin: Origin) -> None:

@@ -168,7 +168,8 @@ class Snapshots(Simulation):
         if message is None:  # the client goes on, and nobody else
             pushed = Pushed((client,), (), finite=True)
         else:
-            pushed = server.push(message.push, client, message.timestamp, self.iteration)
+            again = message.size == 0
+            pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
             self._recorder.apply(before - message.timestamp)
@@ -210,8 +211,10 @@ class Snapshots(Simulation):
 
     def _begin(self, client: int) -> None:
         """Let a client begin its next work from what it holds."""
-        self._holdings.begin(client)
-        self._server.begins(client, self._holdings.params(client), self._holdings.timestamp(client), self.iteration)
+        holdings = self._holdings
+        holdings.begin(client)
+        if self._server.watches:
+            self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _step(self, client: int, grad: Array) -> None:
         """Let a client step its replica. Raises Diverged where that is not finite any more."""

@@ -19,7 +19,7 @@ array([0.5, 0.5], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -30,7 +30,7 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
-from fredsim.servers.checks import HIDDEN, as_float32, comes_with_fredsim, former, unseen
+from fredsim.servers.checks import comes_with_fredsim, form_coefficients, former, no_attribute
 from fredsim.servers.schedules import Rate, rate_at
 from fredsim.streams import Streams
 
@@ -214,9 +214,9 @@ class ElementwiseServer(Server):
         return server
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get(HIDDEN, ()):
-            raise unseen(self, name)
-        return object.__getattribute__(self, name)  # fails again, as Python does
+        if hasattr(type(self), name):  # a property that failed: its own error says more
+            return object.__getattribute__(self, name)
+        raise no_attribute(self, name)
 
     @property
     def v(self) -> Array:
@@ -237,8 +237,9 @@ class ElementwiseServer(Server):
         self.update = self._compile(self.rule)
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
-        self._former: ElementwiseServer | None = self if comes_with_fredsim(self) else None
-        self._start = None if self._former else np.array(params)
+        self._ours = comes_with_fredsim(self)
+        self._former: ElementwiseServer | None = None
+        self._start = None if self._ours else np.array(params)
         if self.deviation and self.deviation not in self.arrays:
             raise ConfigError(
                 f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
@@ -252,12 +253,11 @@ class ElementwiseServer(Server):
             self._former, self._start = former(self, ElementwiseServer, self._start, self.clients), None
         return self._former
 
-    def formed(self, t: int, staleness: int) -> tuple[np.float32, ...]:
+    def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
-        if self._former is self and comes_with_fredsim(self):
-            return self.coefficients(t, staleness)
-        self.former.timestamp = t
-        return as_float32(self, t, self.former.coefficients(t, staleness))
+        formed: Sequence[np.float32]
+        formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
+        return formed
 
     def _compile(self, rule: Rule) -> Kernel:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fredsim.errors import SimulationError
+from fredsim.guarded import Adapted
 from fredsim.numerics.rules import Rule
+from fredsim.own_lines import calling_line
 
 if TYPE_CHECKING:
     from fredsim.servers.base import ElementwiseServer
 
-__all__ = ["HIDDEN", "as_float32", "comes_with_fredsim", "former", "more_than_a_rule", "rule_at_its_word", "unseen"]
+__all__ = ["comes_with_fredsim", "form_coefficients", "former", "more_than_a_rule", "no_attribute", "rule_at_its_word"]
 
 #: What a class may define without doing more with a push than to apply its rule.
 FREE = {
@@ -100,24 +102,32 @@ def former(server: ElementwiseServer, base: type, start: Any, clients: int) -> E
     return other
 
 
-def as_float32(server: ElementwiseServer, t: int, found: Any) -> tuple[np.float32, ...]:
-    """Return what a user's `coefficients` gave for timestamp t, rounded once.
+def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list[np.float32]:
+    """Return the coefficients of the push that makes update t + 1, rounded once.
 
-    Raises SimulationError where that cannot be, or is not finite: the run would diverge without a word why.
+    Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of
+    a user's own is not finite, too: of ours it ends the run as any divergence does.
     """
-    names, what = server.rule.coefficients, f"{type(server).__name__}, coefficients, timestamp {t}"
+    names, stage, where = server.rule.coefficients, "coefficients", f"update {t + 1} (timestamp {t})"
+    forming, ours = server.former, comes_with_fredsim(server)
+    adapted = Adapted(forming)
+    adapted.where = where
+    if not ours:
+        forming.timestamp = t
+    found = adapted.call(stage, t=t, staleness=staleness)
     if not isinstance(found, tuple | list) or len(found) != len(names):
-        raise SimulationError(f"{what}: returned {found!r}; the rule takes a tuple of {len(names)}: {', '.join(names)}")
-    formed = []
-    for name, value in zip(names, found, strict=True):
-        number = np.asarray(value)
-        if number.ndim or number.dtype.kind not in "iuf":
-            raise SimulationError(f"{what}: {name} is {value!r}; it must be a number")
+        what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
+        raise adapted.broken(stage, what)
+    result = []
+    for name, given in zip(names, found, strict=True):
+        number = np.asarray(given)
         with np.errstate(all="ignore"):
-            formed.append(np.float32(number))
-        if not np.isfinite(formed[-1]):
-            raise SimulationError(f"{what}: {name} is {value!r}; it must be finite in float32")
-    return tuple(formed)
+            value = np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
+        if value is None or not (ours or np.isfinite(value)):
+            what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
+            raise adapted.broken(stage, what)
+        result.append(value)
+    return result
 
 
 def _views(value: Any, arrays: list[Any]) -> bool:
@@ -131,9 +141,15 @@ def _views(value: Any, arrays: list[Any]) -> bool:
     )
 
 
-def unseen(server: object, name: str) -> SimulationError:
-    """Return the error of coefficients that read an attribute which they must not see."""
-    return SimulationError(
-        f"{type(server).__name__}, coefficients: reads self.{name}; coefficients follow from timestamp and staleness "
-        "alone, so that they can be formed ahead; use the state in the rule itself, or give the class an apply_update"
-    )
+def no_attribute(server: object, name: str) -> Exception:
+    """Return the error of an attribute that a server does not have, or that its coefficients must not see."""
+    kind, kept = type(server), vars(server)
+    state = getattr(kept.get("rule", getattr(kind, "rule", None)), "state", ())
+    if HIDDEN in kept and name in {"state", *state, *kept[HIDDEN]}:
+        return SimulationError(
+            f"{kind.__name__}, coefficients: reads self.{name}; coefficients follow from timestamp and staleness "
+            "alone, so that they can be formed ahead; use the state in the rule itself, or give the class an "
+            f"apply_update{calling_line()}"
+        )
+    remedy = f"; the rule's state stands in self.arrays[{name!r}]" if name in state else ""
+    return AttributeError(f"{kind.__name__} has no attribute {name!r}{remedy}", name=name, obj=server)

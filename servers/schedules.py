@@ -7,6 +7,7 @@ function(t, **rest) → α.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -14,9 +15,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 
+from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
-from fredsim.lookup import import_module
+from fredsim.lookup import import_module, not_imported
 from fredsim.numerics.elementary import cos64, pow64
+from fredsim.own_lines import line_of, where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 
@@ -109,23 +112,48 @@ class Own(BaseModel):
     @model_validator(mode="after")
     def check(self) -> Own:
         """Call the function once, so that a mistake shows before the run."""
-        self(0)
+        try:
+            self(0)
+        except SimulationError as error:
+            raise ValueError(str(error)) from None
         return self
 
     def __call__(self, t: int) -> float:
-        """Return α. Raises ValueError where the function cannot be had, fails, or gives no number ≥ 0."""
-        module, _, attribute = self.name.partition(":")
+        """Return α. Raises SimulationError where the function cannot be had, fails, or gives no number ≥ 0."""
+        others = self.model_extra or {}
+        function = self._function()
         try:
-            function: Callable[..., Any] = getattr(import_module(module), attribute)
-            value = float(function(t, **(self.model_extra or {})))
+            inspect.signature(function).bind(t, **others)
+        except (TypeError, ValueError) as error:
+            raise self._failed(f"{error}{where_defined(function)}; {REMEDY}") from None
+        try:
+            with np.errstate(all="ignore"):
+                value = float(function(t, **others))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit, too
-            what = f"the schedule {self.name} failed at t = {t}: {type(error).__name__}: {error}"
-            raise ValueError(f"{what}; name a function of t and the other keys, as package.module:function") from None
+            raise self._failed(f"failed at t = {t}: {type(error).__name__}: {error}{line_of(error)}") from None
         if not 0 <= value < math.inf:
-            raise ValueError(f"the schedule {self.name} gives {value} at t = {t}; a learning rate is a number ≥ 0")
+            raise self._failed(f"gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
+
+    def _function(self) -> Callable[..., Any]:
+        module, _, attribute = self.name.partition(":")
+        try:
+            found: Callable[..., Any] = getattr(import_module(module), attribute)
+        except KeyboardInterrupt:
+            raise
+        except AttributeError as error:
+            raise self._failed(f"cannot be had (AttributeError: {error}); {REMEDY}") from None
+        except BaseException as error:
+            raise self._failed(f"cannot be had: {not_imported(module, error)}; {REMEDY}") from None
+        return found
+
+    def _failed(self, what: str) -> SimulationError:
+        return SimulationError(f"the schedule {self.name} {what}")
+
+
+REMEDY = "name a function of t and the other keys, as package.module:function"
 
 
 SCHEDULES = {

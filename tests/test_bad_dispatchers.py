@@ -62,6 +62,30 @@ def faulty(small_yaml: Path) -> Path:
     return small_yaml
 
 
+@pytest.mark.parametrize(
+    ("module", "text", "says"),
+    [
+        ("absent_module", None, ("ModuleNotFoundError: No module named 'absent_module'", "it is looked up from")),
+        (
+            "raising_module",
+            "raise ValueError('no')",
+            ("cannot import 'raising_module' (ValueError: no, raising_module.py:1)",),
+        ),
+        (
+            "exiting_module",
+            "raise SystemExit('bye')",
+            ("cannot import 'exiting_module' (SystemExit: bye, exiting_module.py:1)",),
+        ),
+        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", "misspelt_module.py:1")),
+        ("importing_module", "import absent_module", ("No module named 'absent_module'",)),
+    ],
+)
+def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
+    if text is not None:
+        small_yaml.with_name(f"{module}.py").write_text(text, encoding="utf-8")
+    refused("show", small_yaml, f"server.name={module}:Server", says=("server.name: cannot import", *says))
+
+
 def test_a_dispatcher_without_methods(faulty: Path, refused: Refused) -> None:
     says = ("class 'faulty:Chooses' has no method 'hold'", "a dispatcher needs init, choose, hold, release")
     refused("show", faulty, "dispatcher.name=faulty:Chooses", says=says)

@@ -305,7 +305,7 @@ CLASSES = {
     "CannotWeigh": ("CannotWeigh, client 7, iteration 0, bytes_fetched: SystemExit: scales (faulty.py:",),
     "Averages": ("Averages, init, averaged_params: is float32 (1209,); it must be float32 (1210,)",),
     "CannotAverage": ("CannotAverage, init, averaged_params: ZeroDivisionError: division by zero (faulty.py:",),
-    "Nonsense": ("Nonsense, pushes: is 'nonsense'; it must be one of gradient, delta, params",),
+    "Nonsense": ("Nonsense, init, pushes: is 'nonsense'; it must be one of gradient, delta, params",),
     "Backward": (
         "Backward, client 7, iteration 0, the learning rate that rate returns: is -0.5; it must be a number, 0",
     ),
@@ -377,19 +377,3 @@ def test_a_sweep_goes_on(faulty: Path, refused: Refused) -> None:
 )
 def test_its_hyper_parameters(server: str, says: tuple[str, ...], faulty: Path, refused: Refused) -> None:
     refused("show", faulty, f"server={server}", says=(f"override 'server={server}'", *says))
-
-
-@pytest.mark.parametrize(
-    ("module", "text", "says"),
-    [
-        ("absent_module", None, ("ModuleNotFoundError: No module named 'absent_module'", "it is looked up from")),
-        ("raising_module", "raise ValueError('no')", ("cannot import 'raising_module' (ValueError: no)",)),
-        ("exiting_module", "raise SystemExit('bye')", ("cannot import 'exiting_module' (SystemExit: bye)",)),
-        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", "line 1")),
-        ("importing_module", "import absent_module", ("No module named 'absent_module'",)),
-    ],
-)
-def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
-    if text is not None:
-        small_yaml.with_name(f"{module}.py").write_text(text, encoding="utf-8")
-    refused("show", small_yaml, f"server.name={module}:Server", says=("server.name: cannot import", *says))

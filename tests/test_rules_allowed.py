@@ -117,7 +117,16 @@ REFUSED = {
     "g = (1 / 0) * g": "is too large",
     "g = True * g": "must be a number",
     "g = where(g > 0, g)": "where takes 3 arguments",
-    "g = g @ g": "is not among what a rule may use",
+    "g = g @ g": "@ is no operator of a rule; write it with + - * / and where, or give the class",
+    "g = alpha * g // 2": "// is no operator of a rule; write it with",
+    "g = (alpha // 2) * g": "// is no operator of a rule; compute it in coefficients",
+    "g = g[0]": "an index is not for a rule, which sees one element of each array; make it a coefficient, or give the",
+    "g = np.exp(g)": "a rule is elementwise and has no such operation: write it out, or give the class an apply_update",
+    "g = g / g.sum()": "g.sum is no function of a rule; a rule is elementwise and has no such operation",
+    "g = np.exp(alpha) * g": "np.exp is no function of a rule; compute it in coefficients",
+    "g = np.maximum(g, 0.0)": "use positive_part(g), imported from fredsim.numerics.rules by its name",
+    "g = min(g, alpha)": "use where(g < alpha, g, alpha), imported from",
+    "g = {g}": "is not among what a rule may use",
     "return theta": "and return at its end",
 }
 SHAPES = {

@@ -27,6 +27,11 @@ MAY = (
     "a rule may use + - * /, -x, < <= > >= == !=, its arguments, numbers, and "
     f"{', '.join(FUNCTIONS)} of fredsim.numerics.rules (docs/rules.md)"
 )
+#: Operators of Python that a rule lacks.
+OPERATORS: dict[type[ast.AST], str] = {
+    ast.FloorDiv: "//", ast.Mod: "%", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>", ast.Invert: "~", ast.UAdd: "+x",
+}  # fmt: skip
 LARGEST = 3.4028234663852886e38  # of float32
 NUMBER, COEFFICIENT, ELEMENT = range(3)  # of what an expression is made, the later ones taking in the earlier
 
@@ -171,18 +176,41 @@ class _Checked:
                 return self._call(node)
             case ast.IfExp() | ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
                 raise self._refusal(node, "if, and, or, not decide once, not for each element; choose by where, nested")
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op) if type(op) in OPERATORS:
+                said = f"{OPERATORS[type(op)]} is no operator of a rule"
+                raise self._refusal(node, f"{said}; {self._instead(node, 'write it with + - * / and where')}")
+            case ast.Subscript():
+                said = "an index is not for a rule, which sees one element of each array"
+                raise self._refusal(node, f"{said}; {self._instead(node, 'make it a coefficient')}")
         raise self._refusal(node, "is not among what a rule may use")
+
+    def _instead(self, node: ast.AST, otherwise: str) -> str:
+        """Return what may stand for an operation that a rule lacks: nothing but another update, where it is of g."""
+        names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+        if any(self._kinds.get(name, Kind(NUMBER)).made_of == ELEMENT for name in names):
+            return f"{otherwise}, or give the class an apply_update of its own"
+        return "compute it in coefficients"
+
+    def _not_called(self, node: ast.Call, called: str, name: str) -> SimulationError:
+        """Return the error of a function that is none of a rule, naming what does the same."""
+        given = [ast.unparse(one) for one in node.args]
+        if name in FUNCTIONS or name in {"abs", "fabs"}:
+            use = name if name in FUNCTIONS else "absolute"
+        elif name in {"max", "maximum"} and len(given) == 2 and (zeros := {"0", "0.0"} & {*given}):
+            use = f"positive_part({next((one for one in given if one not in zeros), '0')})"
+        elif name in {"max", "maximum", "min", "minimum"} and len(given) == 2:
+            use = f"where({given[0]} {'>' if name.startswith('max') else '<'} {given[1]}, {', '.join(given)})"
+        else:
+            written = self._instead(node, "a rule is elementwise and has no such operation: write it out")
+            return self._refusal(node, f"{called} is no function of a rule; {written}")
+        imported = f"imported from fredsim.numerics.rules by {'this' if use == name else 'its'} name"
+        return self._refusal(node, f"{called} is no function of a rule; use {use}, {imported}")
 
     def _call(self, node: ast.Call) -> Kind:
         called = ast.unparse(node.func)
         name = called.rpartition(".")[2]
         if not isinstance(node.func, ast.Name) or called not in FUNCTIONS:
-            instead = {"abs": "absolute", "fabs": "absolute", "maximum": "where", "minimum": "where", "max": "where"}
-            found = name if name in FUNCTIONS else instead.get(name, "")
-            remedy = f"use {found}, imported from fredsim.numerics.rules by this name" if found else (
-                "compute it in coefficients, or write it out"
-            )  # fmt: skip
-            raise self._refusal(node, f"{called} is no function of a rule; {remedy}")
+            raise self._not_called(node, called, name)
         if self._of.__globals__.get(name) is not getattr(rules, name):
             raise self._refusal(node, f"{name} is another function here; import it from fredsim.numerics.rules")
         if node.keywords or len(node.args) != FUNCTIONS[name]:

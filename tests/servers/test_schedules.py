@@ -159,7 +159,7 @@ def test_a_rate_of_zero_is_one(tmp_path: Path) -> None:
 def test_a_function_that_breaks_down_on_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(SimulationError) as caught:
         from_yaml(tmp_path, 'name: "own_schedules:breaks_down"')
-    for word in ("iteration 5", "own_schedules:breaks_down", "t = 5", "ArithmeticError", "no more"):
+    for word in ("own_schedules:breaks_down failed at t = 5: ArithmeticError: no more (own_schedules.py:",):
         assert word in str(caught.value)
 
 

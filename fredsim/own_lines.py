@@ -1,0 +1,58 @@
+"""Which line of a user's own code an error comes from: the innermost that is neither fredsim's nor a library's."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["calling_line", "line_of", "where_defined"]
+
+#: Where Python's own modules and installed packages are.
+LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def line_of(error: BaseException) -> str:
+    """Return the user's line that an error comes from, as ` (file.py:12)`; of another's code where none is a user's."""
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        return _written(error.filename, error.lineno or 1)
+    found = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _importing(frame)]
+    return _innermost(reversed(found))
+
+
+def calling_line() -> str:
+    """Return the user's line that called what runs now, as ` (file.py:12)`."""
+    return _innermost((frame, line) for frame, line in traceback.walk_stack(sys._getframe(1)))
+
+
+def where_defined(function: Any) -> str:
+    """Return where a function or method is defined, as ` (file.py:12)`; nothing where it is compiled."""
+    code = getattr(function, "__code__", None)
+    return _written(code.co_filename, code.co_firstlineno) if code is not None else ""
+
+
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return the first of these lines, innermost first, that is a user's, else one that is not fredsim's, else any."""
+    found: dict[int, str] = {}
+    for frame, line in frames:
+        file = frame.f_code.co_filename
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "fredsim":
+            rank = 2
+        else:
+            rank = 1 if file.startswith(LIBRARIES) else 0
+        found.setdefault(rank, _written(file, line))
+        if rank == 0:
+            break
+    return found[min(found)] if found else ""
+
+
+def _importing(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith("<frozen ")
+
+
+def _written(file: str, line: int) -> str:
+    return f" ({Path(file).name}:{line})"
