@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fredsim.clients import Work
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.guarded import REAL, Adapted
+from fredsim.hyper import LARGEST
 from fredsim.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.own_numbers import check_proxies, let_record
@@ -275,9 +276,9 @@ class AdaptedServer(Adapted):
 
     def _check_numbers(self, where: str) -> None:
         """Raise SimulationError where a number that the server keeps is what took its parameters beyond float32."""
-        limit, kept = np.finfo(np.float32).max, vars(self._users) if hasattr(self._users, "__dict__") else {}
+        kept: dict[str, Any] = getattr(self._users, "__dict__", {})
         for name, value in kept.items():
-            if value is None or (isinstance(value, REAL) and not abs(value) <= limit):
+            if value is None or (isinstance(value, REAL) and not -LARGEST <= value <= LARGEST):
                 what = f"left parameters that are not finite; self.{name} is {value}, and must be a finite float32"
                 raise self.broken(where, "apply_update", what)
 

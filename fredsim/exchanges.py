@@ -125,12 +125,18 @@ class AdaptedCompressor(Adapted):
         try:
             result = self.call("compress", where, push=push, client=client, step=step)
         except SimulationError as error:
+            if "read-only" not in str(error):
+                raise
             remedy = "; compress must leave the push as it is: return a new array, or begin with push = push.copy()"
-            raise SimulationError(f"{error}{remedy}") from error if "read-only" in str(error) else error
+            raise SimulationError(f"{error}{remedy}") from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.broken(where, "compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, where, "what compress returns")
         if not isinstance(size, int | np.integer) or size <= 0:
             raise self.broken(where, "compress", f"returned {size!r} bytes; it must be a positive integer")
+        if (
+            isinstance(decoded, np.ndarray) and not decoded.flags.writeable
+        ):  # the push itself: a server may write into it
+            decoded = decoded.copy()
         return decoded, int(size)

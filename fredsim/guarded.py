@@ -71,7 +71,11 @@ class Adapted:
         except (FredsimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # sys.exit, too, ends its run and nothing else
-            wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) and arguments is not None else ""
+            wrong = (
+                self._wrong_signature(stage, arguments)
+                if isinstance(error, TypeError) and arguments is not None
+                else ""
+            )
             what = wrong or f"{type(error).__name__}: {error}{line_of(error)}"
             raise self.broken(self.where if where is None else where, stage, what) from error
 

@@ -118,7 +118,7 @@ def required_keys(kind: Kind, name: str) -> list[str]:
     found = find_class(kind, name)
     if issubclass(found, Configurable):
         return [key for key, field in found.Hyper.model_fields.items() if field.is_required()]
-    return [key for (key,), _ in misfits(found, {})]
+    return [str(key) for (key,), _ in misfits(found, {})]
 
 
 def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:

@@ -266,6 +266,16 @@ class Forgets(Server):
         self.timestamp += 1
 
 
+class Misses(Plain):
+    def apply_update(self, grad, client_id):
+        pass
+
+
+class Deep(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        np.linalg.inv(np.zeros((2, 2)))
+
+
 class DerivedInit(Server):
     Hyper = Rated
 
@@ -321,6 +331,11 @@ CLASSES = {
     "Drops": ("Drops, gates, dropped_push: is 'forget'; it must be one of reapply, skip, accumulate, average",),
     "Holds": ("Holds, init, what pushes_until_release returns: is 0.5; it must be an integer, 1 at least",),
     "Derived": ("Derived, client 7, iteration 0, params: is float64 (1210,); it must be float32 (1210,)",),
+    "Misses": (
+        "apply_update: is apply_update(self, grad, client_id) (faulty.py:",
+        "); it must be apply_update(self, grad, client_id, timestamp)",
+    ),
+    "Deep": ("iteration 0, apply_update: LinAlgError: Singular matrix (faulty.py:",),
     "DerivedInit": ("DerivedInit, init: SystemExit: not today (faulty.py:",),
     "Hands": ("Hands, client 7, iteration 0, what fetch returns: is list; it must be float32 (1210,)",),
 }
@@ -353,6 +368,13 @@ def test_a_server_that_is_asked(name: str, words: list[str], says: str, faulty: 
     refused("run", faulty, f"server.name=faulty:{name}", *words, "--quiet", "--out", "results", says=(says,))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", ["null", "1.0e+39", ".nan"])
+def test_a_number_beyond_float32_is_named(value: str, faulty: Path, refused: Refused) -> None:
+    says = "Plain, client 7, iteration 0, apply_update: left parameters that are not finite; self.lr is "
+    refused("run", faulty, f"server={{name: 'faulty:Plain', lr: {value}}}", "--quiet", "--out", "results", says=(says,))
+
+
 def test_what_diverges_diverges(faulty: Path) -> None:
     """Of a class over Server, too, that does not say whether its parameters are finite."""
     summary = fredsim.run(faulty, ["server.name=faulty:Forgets"], out="results").summary  # type: ignore[union-attr]
@@ -383,10 +405,10 @@ def test_its_hyper_parameters(server: str, says: tuple[str, ...], faulty: Path, 
     ("module", "text", "says"),
     [
         ("absent_module", None, ("ModuleNotFoundError: No module named 'absent_module'", "it is looked up from")),
-        ("raising_module", "raise ValueError('no')", ("cannot import 'raising_module' (ValueError: no)",)),
-        ("exiting_module", "raise SystemExit('bye')", ("cannot import 'exiting_module' (SystemExit: bye)",)),
-        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", "line 1")),
-        ("importing_module", "import absent_module", ("No module named 'absent_module'",)),
+        ("raising_module", "\nraise ValueError('no')", ("'raising_module' (ValueError: no, raising_module.py:2)\n",)),
+        ("exiting_module", "raise SystemExit('bye')", ("'exiting_module' (SystemExit: bye, exiting_module.py:1)\n",)),
+        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", ", misspelt_module.py:1)\n")),
+        ("importing_module", "import absent_module", ("No module named 'absent_module', importing_module.py:1)\n",)),
     ],
 )
 def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:

@@ -60,6 +60,31 @@ class ReadsAView(Base):
         return (np.float32(self.rate(t) / (1 + abs(self.mine["first"].sum()))),)
 
 
+class ReadsByName(Base):
+    def coefficients(self, t, staleness):
+        return (self.mean.max(),)
+
+
+class TooMany(Base):
+    def coefficients(self, t, staleness):
+        return np.float32(0.1), np.float32(0.1)
+
+
+class TakesNoStaleness(Base):
+    def coefficients(self, t):
+        return (np.float32(0.1),)
+
+
+class Overflows(Base):
+    def coefficients(self, t, staleness):
+        return (1e39 if t == 25 else np.float32(self.rate(t)),)
+
+
+class IsNotANumber(Base):
+    def coefficients(self, t, staleness):
+        return (np.float32(0) / np.float32(t - 30) * np.inf,)
+
+
 # Coefficients that may be formed ahead, but only one by one and in order.
 
 class Counts(Base):
@@ -263,6 +288,7 @@ def run_of(server: str) -> dict[str, Any]:
     return {"server": {"name": f"own_word:{server}", "lr": 0.05}, "iterations": 60, "evaluation": {"every": 7}}
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     ("server", "says"),
     [
@@ -270,6 +296,12 @@ def run_of(server: str) -> dict[str, Any]:
         ("ReadsParameters", "coefficients: reads self.params; "),
         ("ReadsLate", "coefficients: reads self.params; "),
         ("ReadsAView", "coefficients: reads self.mine; "),
+        ("ReadsByName", "ReadsByName, coefficients: reads self.mean; "),
+        ("ReadsByName", "give the class an apply_update (own_word.py:"),
+        ("TooMany", "; the rule takes a tuple of 1 (alpha)"),
+        ("TakesNoStaleness", "coefficients(self, t) (own_word.py:61); it must be coefficients(self, t, staleness)"),
+        ("Overflows", "coefficient alpha is inf at update 26 (timestamp 25) (float32 of 1e+39); it must be a finite"),
+        ("IsNotANumber", "IsNotANumber, coefficients: coefficient alpha is nan at update 1 (timestamp 0); it must be"),
         ("KeepsNot", "the rule kept says zero_keeps, but a gradient of 0 takes a parameter from"),
         ("NotAStatistic", "server.name: NotAStatistic has deviation = 'w'; it must name an array of the rule's state"),
     ],
