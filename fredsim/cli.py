@@ -32,6 +32,20 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is no number") from None
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is no whole number") from None
+
+
 Root = Annotated[
     Path | None,
     typer.Option(
@@ -74,7 +88,12 @@ def run(
     file: File,
     overrides: Overrides = None,
     out: Out = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", parser=_count, metavar="INTEGER", help="Runs of a sweep done side by side, each in a process."
+        ),
+    ] = 1,
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
     ] = None,
@@ -176,9 +195,12 @@ def plot(
         str | None, typer.Option("--x", help="iterations, updates, bytes; of ends also pushes, fetches, a key.")
     ] = None,
     y: Annotated[
-        str, typer.Option("--y", help="validation_error, validation_loss or train_loss.")
+        str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")
     ] = "validation_error",
-    reach: Annotated[list[float] | None, typer.Option(help="When was this y reached? Stands in the table.")] = None,
+    reach: Annotated[
+        list[float] | None,
+        typer.Option(parser=_number, metavar="FLOAT", help="When was this y reached? Stands in the table."),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
     caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,

@@ -11,7 +11,7 @@ import math
 import re
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.experiment import Data, Experiment, MlpChoice, TorchChoice
 from fredsim.hyper import Configurable
 from fredsim.listing import LISTINGS
-from fredsim.registry import KNOWN, build
+from fredsim.registry import KNOWN, REQUIRED, build, import_named
 from fredsim.servers.schedules import SCHEDULES, Constant
 
 __all__ = ["describe", "meanings", "with_meanings"]
@@ -32,6 +32,11 @@ KINDS = {"servers": "server", "dispatchers": "dispatcher", "gates": "gate", "com
 def describe(name: str) -> str:
     """Return what there is of a name: its kind, what it is, and each hyper-parameter. Raises ConfigError for none."""
     found = [text for kind in LISTINGS if (text := _described(kind, name))]
+    if not found and ":" in name:
+        try:
+            found = [_own(name)]
+        except ConfigError as error:
+            raise ConfigError(f"list: {error}") from None
     if name in KNOWN["average"]:
         found.append(_entry("average", name, KNOWN["average"][name].idea, KNOWN["average"][name].Hyper))  # type: ignore[attr-defined]
     if not found:
@@ -58,6 +63,38 @@ def _described(kind: str, name: str) -> str:
     elif kind == "datasets":
         model = Data
     return _entry(kind.removesuffix("s"), name, "\n".join(line for line in lines if line), model)
+
+
+def _own(name: str) -> str:
+    """Describe a class or a function of a user's own. Raises ConfigError where it cannot be imported."""
+    factory = name.startswith("torch:")
+    found = import_named(name.removeprefix("torch:"), "package.module:Class")
+    text = getattr(found, "idea", "") or (found.__doc__ or "").strip().partition("\n")[0]
+    if not isinstance(found, type):
+        return _signature(
+            f"{name}: {'model' if factory else 'schedule'}", text, found, skipped=() if factory else ("t",)
+        )
+    fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
+    kind = "average" if "average" in fits else fits[0] if fits else "class"
+    if issubclass(found, Configurable):
+        return _entry(kind, name, "\n".join(filter(None, (text, getattr(found, "citation", "")))), found.Hyper)
+    return _signature(f"{name}: {kind}", text, found)
+
+
+def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ()) -> str:
+    """Describe what a plain class or function takes, whose types nobody checks."""
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{heading}: what it takes cannot be read ({error})") from None
+    rows = [
+        (one.name, "required" if one.default is one.empty else "null" if one.default is None else str(one.default))
+        for one in parameters
+        if one.name not in skipped
+    ]
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"  {text}" if text else "", *(f"  {name.ljust(width)}  {default}" for name, default in rows)]
+    return "\n".join([heading, *filter(None, lines)])
 
 
 def _entry(kind: str, name: str, text: str, model: type[BaseModel] | None) -> str:

@@ -129,12 +129,16 @@ class AdaptedCompressor(Adapted):
         try:
             result = self.lend(push, "compress", push=push, client=client, step=step)
         except SimulationError as error:
+            if "read-only" not in str(error):
+                raise
             remedy = "; compress must leave the push as it is: return a new array, or begin with push = push.copy()"
-            raise SimulationError(f"{error}{remedy if 'read-only' in str(error) else ''}") from error
+            raise SimulationError(f"{error}{remedy}") from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.broken("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, "what compress returns")
         if not isinstance(size, int | np.integer) or size <= 0:
             raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
+        if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
+            decoded = decoded.copy()  # the push itself: a server may write into it
         return decoded, int(size)

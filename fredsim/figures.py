@@ -13,7 +13,18 @@ from fredsim.document import Document, read_document
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import FileName, Finite, HyperParameters, Printable, explain
 
-__all__ = ["KINDS", "SHARES", "FigureChoice", "Options", "X", "Y", "choose_figures", "misfits", "recorded_figures"]
+__all__ = [
+    "KINDS",
+    "SHARES",
+    "FigureChoice",
+    "Options",
+    "X",
+    "Y",
+    "choose_figures",
+    "label_of",
+    "misfits",
+    "recorded_figures",
+]
 
 KINDS = ("curves", "ends", "staleness", "copies", "probe")
 SHARES = ("pushes", "fetches")
@@ -55,9 +66,17 @@ class Options:
         return None if self.x is None or self.x in {*X, *SHARES} else self.x
 
 
-def misfits(kind: str, options: Options) -> Iterator[tuple[str, str]]:
-    """Yield each option that does not exist, or not for this kind of figure, and what is wrong with it."""
-    known = {"kind": (kind, KINDS), "y": (options.y, tuple(Y))}
+def label_of(y: str) -> str:
+    """Return what stands at the y axis: of a number that a server records, its name."""
+    return Y.get(y, y)
+
+
+def misfits(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each option that does not exist, or not for this kind of figure, and what is wrong with it.
+
+    `recorded` are the columns that y may name, too.
+    """
+    known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
     if kind == "curves" and options.x is not None:
         known["x"] = options.x, tuple(X)
     for name, (value, choices) in known.items():

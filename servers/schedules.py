@@ -125,7 +125,7 @@ class Own(BaseModel):
         try:
             inspect.signature(function).bind(t, **others)
         except (TypeError, ValueError) as error:
-            raise self._failed(f"{error}{where_defined(function)}; {REMEDY}") from None
+            raise self._failed(f"cannot be called: {error}{where_defined(function)}; {REMEDY}") from None
         try:
             with np.errstate(all="ignore"):
                 value = float(function(t, **others))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import fredsim
+
 Refused = Callable[..., None]
 
 BASE = """\
@@ -35,7 +37,7 @@ FILES = {
     "a key that is a number": ("1: 2\n", ("bad.yaml:1: key 1 must be a string; quote it",)),
     "no length": (
         BASE.replace("iterations: 50\n", ""),
-        ("bad.yaml: none is given; give one of iterations, updates and epochs",),
+        ("bad.yaml: iterations: is missing; give one of iterations, updates and epochs",),
     ),
     "two lengths": (
         BASE + "epochs: 2\n",
@@ -142,12 +144,23 @@ OVERRIDES = {
     "sweep=3": ("sweep: must map each key to a list of values",),
     "sweep.seed=[1]": ("to replace an axis write its key alone, such as seed=[0,1]",),
     "cases=[1]": ("cases: must be a list of mappings",),
+    "clints.count=3": ("'clints.count=3': clints: unknown key; did you mean 'clients'?",),
 }
 
 
 @pytest.mark.parametrize(("override", "says"), OVERRIDES.items(), ids=OVERRIDES)
 def test_an_override(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
     refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+
+
+def test_what_another_class_left_over(small_yaml: Path, refused: Refused) -> None:
+    text = small_yaml.read_text(encoding="utf-8").replace("name: asgd", "name: downpour, limit: 3")
+    small_yaml.write_text(text, encoding="utf-8")
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if "limit" in one)
+    says = (
+        f"small.yaml:{line}: server.limit: unknown key of server asgd (override 'server.name=asgd') (known: lr, weight"
+    )
+    refused("show", small_yaml, "server.name=asgd", says=(says, "; give server={name: asgd, lr: …}"))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +202,9 @@ def test_no_wait_with_a_server_that_holds(server: str, small_yaml: Path, refused
 
 def test_files_that_cannot_be_read(small_yaml: Path, refused: Refused) -> None:
     refused("run", "absent.yaml", says=("absent.yaml: no such file", "fredsim list experiments"))
+    refused("run", "quikstart", says=("quikstart: no such file", "did you mean 'quickstart'? `fredsim list"))
+    with pytest.raises(fredsim.FredsimError, match="overrides: is 'seed=1'; it must be a list of strings, such as"):
+        fredsim.run(small_yaml, overrides="seed=1")
     refused("run", small_yaml.parent, says=(f"{small_yaml.parent}: cannot be read", "name a YAML file"))
     small_yaml.write_bytes(b"name: \xff\xfe\n")
     refused("run", small_yaml, says=(f"{small_yaml}: cannot be read", "save it as UTF-8"))

@@ -66,18 +66,10 @@ def faulty(small_yaml: Path) -> Path:
     ("module", "text", "says"),
     [
         ("absent_module", None, ("ModuleNotFoundError: No module named 'absent_module'", "it is looked up from")),
-        (
-            "raising_module",
-            "raise ValueError('no')",
-            ("cannot import 'raising_module' (ValueError: no, raising_module.py:1)",),
-        ),
-        (
-            "exiting_module",
-            "raise SystemExit('bye')",
-            ("cannot import 'exiting_module' (SystemExit: bye, exiting_module.py:1)",),
-        ),
-        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", "misspelt_module.py:1")),
-        ("importing_module", "import absent_module", ("No module named 'absent_module'",)),
+        ("raising_module", "\nraise ValueError('no')", ("'raising_module' (ValueError: no, raising_module.py:2)\n",)),
+        ("exiting_module", "raise SystemExit('bye')", ("'exiting_module' (SystemExit: bye, exiting_module.py:1)\n",)),
+        ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", ", misspelt_module.py:1)\n")),
+        ("importing_module", "import absent_module", ("No module named 'absent_module', importing_module.py:1)\n",)),
     ],
 )
 def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:

@@ -80,6 +80,25 @@ class Begins(Base):
         raise SystemExit(1)
 
 
+class Overwrites(Base):
+    def compress(self, push, client, step):
+        push *= 0
+        return push, 1
+
+
+class Passes(Base):
+    def compress(self, push, client, step):
+        return push, 5
+
+
+class Misses(Base):
+    def compress(self, push, client):
+        return push, 1
+
+    def passes(self, step):
+        return True
+
+
 class Breaks(Base):
     def compress(self, push, client, step):
         raise ValueError("no room")
@@ -101,6 +120,13 @@ MISTAKES = [
     ("push", "Exits", "Exits, client 7, iteration 0, passes: SystemExit: closed (faulty_gates.py:"),
     ("compress", "Exits", "Exits, client 7, iteration 0, compress: GeneratorExit: "),
     ("fetch", "Begins", "Begins, init: SystemExit: 1 (faulty_gates.py:"),
+    (
+        "compress",
+        "Overwrites",
+        "is read-only (faulty_gates.py:76); compress must leave the push as it is: return a new",
+    ),
+    ("compress", "Misses", "it must be compress(self, push, client, step)"),
+    ("push", "Misses", "is passes(self, step) (faulty_gates.py:89); it must be passes(self, step, client, statistics)"),
     ("compress", "Breaks", "Breaks, client 7, iteration 0, compress: ValueError: no room (faulty_gates.py:"),
 ]
 

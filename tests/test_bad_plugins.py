@@ -266,6 +266,16 @@ class Forgets(Server):
         self.timestamp += 1
 
 
+class Misses(Plain):
+    def apply_update(self, grad, client_id):
+        pass
+
+
+class Deep(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        np.linalg.inv(np.zeros((2, 2)))
+
+
 class DerivedInit(Server):
     Hyper = Rated
 
@@ -321,6 +331,11 @@ CLASSES = {
     "Drops": ("Drops, gates, dropped_push: is 'forget'; it must be one of reapply, skip, accumulate, average",),
     "Holds": ("Holds, init, what pushes_until_release returns: is 0.5; it must be an integer, 1 at least",),
     "Derived": ("Derived, client 7, iteration 0, params: is float64 (1210,); it must be float32 (1210,)",),
+    "Misses": (
+        "apply_update: is apply_update(self, grad, client_id) (faulty.py:",
+        "); it must be apply_update(self, grad, client_id, timestamp)",
+    ),
+    "Deep": ("iteration 0, apply_update: LinAlgError: Singular matrix (faulty.py:",),
     "DerivedInit": ("DerivedInit, init: SystemExit: not today (faulty.py:",),
     "Hands": ("Hands, client 7, iteration 0, what fetch returns: is list; it must be float32 (1210,)",),
 }

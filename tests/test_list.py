@@ -22,6 +22,14 @@ from fredsim.servers.window_average import WindowAverage
 Command = Callable[..., tuple[int, str, str]]
 
 
+def test_one_of_ones_own(command: Command, small_yaml: Path, own_server: Callable[..., str]) -> None:
+    small_yaml.with_name("own_listed.py").write_text(own_server(), encoding="utf-8")
+    assert command("list", "own_listed:Plain") == (0, "own_listed:Plain: server\n  lr  required\n", "")
+    code, output, messages = command("list", "own_listed:Plian")
+    assert (code, output) == (2, "")
+    assert messages == "error: list: module 'own_listed' has no 'Plian'; did you mean 'Plain'?\n"
+
+
 def test_list(command: Command) -> None:
     code, output, messages = command("list")
     assert (code, messages) == (0, "")

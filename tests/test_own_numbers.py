@@ -123,6 +123,16 @@ def test_an_elementwise_server_sees_every_push(own: Path, backend: str) -> None:
         assert row == other
 
 
+def test_what_is_recorded_is_drawn(own: Path, command: Callable[..., tuple[int, str, str]], refused: Refused) -> None:
+    result = run(own, "server.name=own_numbers:Fresh", "evaluation.every=10")
+    for kind in ("curves", "ends"):
+        assert command("plot", "out", "--kind", kind, "--y", "norm", "-o", f"{kind}.svg")[0] == 0
+        with Path(f"{kind}-table.csv").open(newline="", encoding="utf-8") as file:
+            assert float(next(csv.DictReader(file))["final norm"]) == float(rows(result)[-1]["norm"])
+    run(own, out="plain")
+    refused("plot", "out", "plain", "--y", "norm", says=("--y: is 'norm' (known: validation_error, ",))
+
+
 def test_a_diverged_run_records_what_it_kept(own: Path) -> None:
     result = run(own, "server={name: 'own_numbers:Late', lr: 1.0e+30}")
     assert result.summary["status"] == "diverged"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from fredsim.plots import published
-from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, x_of
+from fredsim.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, x_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.results import Result
 from fredsim.tables import PUBLISHED, Table
@@ -42,9 +42,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])
     scale = dress_y(grid, options)
     counts = {len(line.runs) for panel in panels for line in panel.lines}
-    parts = [
-        f"{Y[y].partition(' (')[0].capitalize()} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."
-    ]
+    what = label_of(y).partition(" (")[0]
+    parts = [f"{what[0].upper()}{what[1:]} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."]
     if max(counts) > 1:
         several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
         parts.append(f"Lines: median of {several} runs; bands: their smallest and largest.")

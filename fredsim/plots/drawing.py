@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from fredsim.figures import Options, X, Y
+from fredsim.figures import Options, X, label_of
 from fredsim.plots.groups import Panel
 from fredsim.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drawing", "Kind", "Options", "X", "Y", "dress_y", "in_units", "logarithmic", "share_of", "x_of"]
+__all__ = ["Drawing", "Kind", "Options", "X", "dress_y", "in_units", "label_of", "logarithmic", "share_of", "x_of"]
 
 DECADES = 2.2  # as far as 2 and 5 of each decade have room for their numbers
 FOOT = 0.3  # how many decades high the stretch from 0 to the smallest value above it is
@@ -70,7 +70,7 @@ def dress_y(grid: Sequence[Axes], options: Options) -> str:
     Returns what the caption should say of the scale.
     """
     for axes in grid:
-        axes.set_ylabel(Y[options.y])
+        axes.set_ylabel(label_of(options.y))
         if options.y == "validation_error" and not options.log:
             axes.set_ylim(bottom=0)
     return logarithmic(grid) if options.log else ""

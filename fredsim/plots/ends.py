@@ -15,7 +15,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from fredsim.figures import SHARES
 from fredsim.plots import published
-from fredsim.plots.drawing import Drawing, Kind, Options, X, Y, dress_y, in_units, share_of, x_of
+from fredsim.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, share_of, x_of
 from fredsim.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
 from fredsim.results import Result
 from fredsim.tables import PUBLISHED, Table
@@ -172,7 +172,8 @@ def _name(options: Options) -> str:
 
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
     name = "total bytes" if (options.x or "bytes") == "bytes" else _name(options).partition(" (")[0]
-    parts = [f"{Y[options.y].partition(' (')[0].capitalize()} at the end of runs against {name}."]
+    what = label_of(options.y).partition(" (")[0]
+    parts = [f"{what[0].upper()}{what[1:]} at the end of runs against {name}."]
     most = max(len(point.runs) for point in points)
     if most > 1:
         parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fredsim.errors import ConfigError, OutputError
-from fredsim.figures import misfits
+from fredsim.figures import Y, misfits
 from fredsim.plots.copies import COPIES
 from fredsim.plots.curves import CURVES
 from fredsim.plots.drawing import Drawing, Kind, Options
@@ -59,7 +59,7 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     options = options or Options()
     if path.suffix not in FORMATS:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
-    for name, text in misfits(kind, options):
+    for name, text in misfits(kind, options, _numbers(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
     found = KINDS[kind]
     panels = group(results, options.by, options.panel if not found.axes else [], options.axis)
@@ -101,6 +101,12 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
         except OSError as error:
             raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return drawing
+
+
+def _numbers(results: Sequence[Result]) -> list[str]:
+    """Return the columns of metrics.csv that hold numbers in all runs, but for those that count."""
+    columns = [list(run.metrics.select_dtypes("number").columns) for run in results]
+    return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
 
 
 def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> bool:

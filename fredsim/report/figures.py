@@ -13,9 +13,10 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from fredsim.figures import X, Y
 from fredsim.plots import published
 from fredsim.plots.curves import by_iteration
-from fredsim.plots.drawing import X, Y, x_of
+from fredsim.plots.drawing import x_of
 from fredsim.plots.groups import Line, Panel
 from fredsim.plots.probe import PARTS, quartiles
 from fredsim.plots.staleness import histograms

@@ -13,7 +13,7 @@ from typing import Any
 
 from fredsim.document import read_document
 from fredsim.errors import ConfigError, OutputError
-from fredsim.plots.drawing import X, Y
+from fredsim.figures import X, Y
 from fredsim.plots.groups import Panel, differences, group, labels
 from fredsim.report.sections import Section, sections
 from fredsim.results import Result, load

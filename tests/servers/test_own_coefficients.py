@@ -190,6 +190,21 @@ class NotANumber(Floats):
         return 0.1, np.nan if t > 20 else 0.1
 
 
+class ReadsByName(Base):
+    def coefficients(self, t, staleness):
+        return (self.mean.max(),)
+
+
+class TakesNoStaleness(Base):
+    def coefficients(self, t):
+        return (np.float32(0.1),)
+
+
+class Overflows(Base):
+    def coefficients(self, t, staleness):
+        return (1e39 if t == 25 else np.float32(self.rate(t)),)
+
+
 class OnlyOne(Floats):
     def coefficients(self, t, staleness):
         return (0.1,)
@@ -280,6 +295,11 @@ def run_of(server: str) -> dict[str, Any]:
         ("Text", "b is '0.1'; it must be a number"),
         ("NotANumber", "update 22 (timestamp 21), coefficients: b is nan; it must be a number, finite in float32"),
         ("OnlyOne", "returned (0.1,); the rule takes a tuple of 2 (a, b)"),
+        ("ReadsByName", "ReadsByName, coefficients: reads self.mean; "),
+        ("ReadsByName", "give the class an apply_update (own_coefficients.py:"),
+        ("TakesNoStaleness", "coefficients(self, t) (own_coefficients.py:"),
+        ("TakesNoStaleness", "; it must be coefficients(self, t, staleness)"),
+        ("Overflows", "update 26 (timestamp 25), coefficients: alpha is 1e+39; it must be a number, finite in float32"),
         ("Fails", "has no attribute 'nowhere'"),
         ("NotAStatistic", "server.name: NotAStatistic has deviation = 'w'; it must name an array of the rule's state"),
     ],

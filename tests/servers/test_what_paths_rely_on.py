@@ -200,6 +200,7 @@ def run_of(server: str) -> dict[str, Any]:
     return {"server": {"name": f"own_word:{server}", "lr": 0.05}, "iterations": 60, "evaluation": {"every": 7}}
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     "server",
     [
