@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -97,7 +98,9 @@ def run(
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Skip the runs of a sweep that have finished.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip what has finished; of a folder of results, go on with it there.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
@@ -109,9 +112,13 @@ def run(
 
     plan = expand(open_source(file), overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
-    loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
-    if not quiet:
-        report(plan, loaded)
+    try:
+        loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
+        if not quiet:
+            report(plan, loaded)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        raise
     raise typer.Exit(exit_code(plan, loaded))
 
 
@@ -148,11 +155,14 @@ def verify(
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
     from fredsim.progress import make_show
-    from fredsim.verify import changes, results_of
+    from fredsim.verify import changes, check, results_of
     from fredsim.verify import verify as run_again
 
     different = False
-    for result in results_of(folder):
+    results = results_of(folder)
+    for result in results:  # damage of the last is said before the first is run
+        check(result)
+    for result in results:
         root = str(data_root) if data_root else None
         for change in changes(result):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
@@ -167,7 +177,7 @@ def verify(
 def compare(one: Path, other: Path) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
     from fredsim.verify import compare as compared
-    from fredsim.verify import results_of
+    from fredsim.verify import reasons, results_of
 
     left, right = results_of(one), results_of(other)
     if len(left) != len(right):
@@ -178,6 +188,8 @@ def compare(one: Path, other: Path) -> None:
         found = compared(a, b)
         different |= found is not None
         typer.echo(f"{a.folder} and {b.folder}: {'same bits' if found is None else f'different: {found}'}")
+        for reason in reasons(a, b) if found else ():
+            typer.echo(f"  {reason}")
     raise typer.Exit(int(different))
 
 
@@ -300,6 +312,8 @@ def list_(
 
 def main() -> None:
     """Run the command; an error on purpose is one message and exit code 2, an interrupt 130."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script's shell has what it starts beside itself
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except FredsimError as error:

@@ -48,7 +48,9 @@ def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.
         lines = [(reader.line_num, line) for line in reader]
         _check(lines, text.endswith("\n"), columns, rising)
         return pd.read_csv(StringIO(text))
-    except (OSError, ValueError, csv.Error) as error:
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+    except (ValueError, csv.Error) as error:
         raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
     except _DamageError as damage:
         raise OutputError(f"{path}: is damaged ({damage}); run the experiment again") from None

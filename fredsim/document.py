@@ -18,6 +18,7 @@ from fredsim.nodes import LONGEST, Key, parse_yaml
 __all__ = [
     "Document",
     "assign",
+    "differing",
     "dump_yaml",
     "flatten",
     "heading_of",
@@ -26,15 +27,32 @@ __all__ = [
     "read_document",
 ]
 
+FEW = 4  # differing keys that a message names
+WIDE = 60  # characters of a value there
+
+
+class _Nothing:
+    """Stands where a key is not given."""
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
+
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data, where its parts stand (the place, such as `file.yaml:12`, of each key), and the comment above it."""
+    """Plain data, where its parts stand (the place, such as `file.yaml:12`, of each key), and the comment above it.
+
+    `folder` is the folder of results that it was opened as.
+    """
 
     data: dict[str, Any]
     source: str = "experiment"
     places: Mapping[Key, str] = field(default_factory=dict)
     heading: str = ""
+    folder: Path | None = None
 
     def place(self, key: Key) -> str:
         """Return where a key stands, or its first part that an override gives, or the nearest part around it."""
@@ -118,3 +136,20 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in data.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:
+    """Return the first few dotted keys whose values differ, by `form`: of the key, its value in one, that in other."""
+    left, right = flatten(one), flatten(other)
+    keys = [key for key in {**left, **right} if left.get(key, _NOTHING) != right.get(key, _NOTHING)]
+    found = [form.format(key, *(_said(side.get(key, _NOTHING)) for side in (left, right))) for key in keys[:FEW]]
+    return "; ".join([*found, *([f"and {len(keys) - FEW} more"] if len(keys) > FEW else [])])
+
+
+def _said(value: Any) -> str:
+    """Return a value as a line has room for it, much as YAML has it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    plain = value is _NOTHING or (isinstance(value, str) and value.isprintable())
+    text = str(value) if plain else shown(value)
+    return text if len(text) <= WIDE else f"{text[: WIDE // 2]}…{text[-WIDE // 2 :]}"

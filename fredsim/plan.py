@@ -31,7 +31,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def open_source(source: Source) -> Document:
-    """Return the document of a YAML file, of an experiment that comes with fredsim, or of a dict.
+    """Return the document of a YAML file, a folder of results, an experiment that comes with fredsim, or a dict.
 
     A user's modules are looked up beside the file, too (fredsim.lookup). Raises ConfigError where there is no such
     file.
@@ -41,9 +41,11 @@ def open_source(source: Source) -> Document:
         return Document(checked(dict(source), (), Document.source))
     path = Path(source)
     look_in(path.parent)
-    if os.path.isfile(path / "config.yaml"):
+    recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.isfile(path / name)), None)
+    folder = path if recorded else None
+    if recorded:
         look_above(path)
-        path = path / "config.yaml"
+        path = path / recorded
     if not os.path.exists(path):  # False, too, of a name that no file can have
         folder = Path(str(resources.files("fredsim") / "experiments"))
         shipped = folder / f"{os.path.splitext(path)[0]}.yaml"
@@ -57,7 +59,7 @@ def open_source(source: Source) -> Document:
         path = shipped
     document = read_document(path)
     document.data.setdefault("name", path.stem)
-    return document
+    return replace(document, folder=folder)
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,14 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a document, the document itself with its overrides, and the comment above it."""
+    """The runs of a document, itself with its overrides, the comment above it, the folder that it is the record of."""
 
     runs: list[PlannedRun]
     source: dict[str, Any]
     selection: Selection | None = None
     figures: Sequence[FigureChoice] = ()
     heading: str = ""
+    folder: Path | None = None
 
     @property
     def name(self) -> str:
@@ -129,6 +132,12 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     last: list[tuple[str, Any]] = []
     overridden: set[tuple[int | str, ...]] = set()
     sweep, cases = grid(document)
+    if (sweep or cases) and "overrides" in data:
+        last = _recorded_overrides(document)
+        for key, _ in last:
+            at = tuple(key.split("."))
+            places[at] = document.place(("overrides", key))
+            overridden.add(at)
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -162,18 +171,31 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
     # An override may have taken away what published points are of, or figures show; not what it itself asks for.
-    if not overrides or any(at[0] == "figures" for at in overridden):
-        _check_keys(document, runs, figures, published=not overrides)
+    if not overridden or any(at[0] == "figures" for at in overridden):
+        _check_keys(document, runs, figures, published=not overridden)
     source = dict(data)
     if last:
-        source["overrides"] = dict(last)
-    plan = Plan(runs, source, _selection(document), figures, document.heading)
+        recorded: dict[str, Any] = {}
+        for key, value in last:
+            recorded.pop(key, None)  # that it comes last is part of what it means
+            recorded[key] = value
+        source["overrides"] = recorded
+    plan = Plan(runs, source, _selection(document), figures, document.heading, document.folder)
     if plan.selection is not None:
         try:
             check_selection(plan.selection, plan.axes)
         except ConfigError as error:
             raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
     return plan
+
+
+def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
+    """Take the `overrides` of a recorded sweep, which are laid over each run, out of it. Raises ConfigError."""
+    found = document.data.pop("overrides")
+    if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
+        place = document.place(("overrides",))
+        raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
+    return list(found.items())
 
 
 def _check_keys(

@@ -142,6 +142,8 @@ def exit_code(plan: Plan, loaded: Result | Results, how: str = "--resume") -> in
     left = len(plan.runs) - len(results) - len(failures)
     if left:
         typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; {how} goes on", err=True)
-    if left or (isinstance(loaded, Result) and loaded.summary["status"] == "interrupted"):
+        return INTERRUPTED
+    if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
+        typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command begins it anew", err=True)
         return INTERRUPTED
     return 2 if failures else 0

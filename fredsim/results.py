@@ -94,8 +94,9 @@ class Result:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
                 if found != self.summary[key]:
-                    says = f"it ends with {key} {found}, summary.json says {self.summary[key]}"
-                    raise OutputError(f"{path}: is damaged ({says}); run the experiment again")
+                    says = f"{key} is {self.summary[key]} in the one, {found} at the end of the other"
+                    what = f"{self.folder}: summary.json and metrics.csv disagree"
+                    raise OutputError(f"{what} ({says}); run the experiment again")
         return table
 
     @cached_property
@@ -140,13 +141,21 @@ class Results:
         self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
 
     def __iter__(self) -> Iterator[Result]:
-        return (Result(self.folder / name) for name in self._names)
+        return map(self._result, self._names)
 
     def __len__(self) -> int:
         return len(self._names)
 
     def __getitem__(self, index: int) -> Result:
-        return Result(self.folder / self._names[index])
+        return self._result(self._names[index])
+
+    def _result(self, name: str) -> Result:
+        """Return a run's result. Raises OutputError where its folder is gone."""
+        folder = self.folder / name
+        if not folder.is_dir():
+            gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
+            raise OutputError(f"{gone}; --resume does it again")
+        return Result(folder)
 
     def __repr__(self) -> str:
         return f"<Results {self.folder}: {len(self)} runs>"

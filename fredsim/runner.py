@@ -17,6 +17,7 @@ from fredsim.plan import Plan, Source, expand, open_source
 from fredsim.processors import default_threads
 from fredsim.resolution import located
 from fredsim.results import Result, Results
+from fredsim.resuming import to_do
 from fredsim.sweep import run_sweep
 
 __all__ = ["run", "run_plan"]
@@ -41,7 +42,7 @@ def run(
         overrides: `KEY=VALUE` strings with dotted keys, applied last.
         out: the folder of results; results/NAME where None.
         data_root: where data files are kept; see fredsim.datasets.data_root.
-        resume: skip the runs of a sweep that have finished.
+        resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
         jobs: how many runs of a sweep are done side by side, each in a process of its own; no bit depends on it.
         dask: the address of a Dask scheduler whose workers do the runs of a sweep instead; nor does any on this.
 
@@ -50,7 +51,8 @@ def run(
     Raises:
         ConfigError: the experiment is not valid. DataError: its data is missing or damaged. OutputError: the folder
         holds another experiment. SimulationError: the server or dispatcher of a single run broke its contract.
-        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
+        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost. KeyboardInterrupt:
+        an interrupt came when every run had ended, or a second one came; an earlier one leaves an interrupted run.
 
     """
     return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
@@ -74,18 +76,49 @@ def run_plan(
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not plan.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
-    folder = Path(out) if out is not None else Path("results") / plan.name
+    default = (plan.folder if resume else None) or Path("results") / plan.name
+    folder = Path(out) if out is not None else default
     with stop_on_interrupt() as stop, show or SilentShow() as show:
+        loaded: Result | Results
         if plan.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
                 run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
-            return Results(folder)
-        (planned,) = plan.runs
-        try:
-            execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
-        except ConfigError as error:  # what shows only beside the data
-            raise located(error, planned.origin) from None
-        return Result(folder)
+            loaded = Results(folder)
+        else:
+            loaded = Result(folder)
+            _run_single(plan, folder, root, resume, show, stop)
+        if stop() and _has_ended(plan, loaded):  # the interrupt came too late to leave anything undone
+            raise KeyboardInterrupt
+        return loaded
+
+
+def _has_ended(plan: Plan, loaded: Result | Results) -> bool:
+    if isinstance(loaded, Result):
+        return bool(loaded.summary["status"] != "interrupted")
+    return len(loaded.runs) == len(plan.runs)
+
+
+def _run_single(
+    plan: Plan,
+    folder: Path,
+    root: str | os.PathLike[str] | None,
+    resume: bool,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Run the one run of a plan; `resume` leaves it out where it has finished there."""
+    (planned,) = plan.runs
+    if resume:
+        why = to_do(folder, planned.experiment)
+        if why is None:
+            show.note(f"{folder} finished before, and is not run again")
+            return
+        if why:
+            show.note(f"{folder} is done again: {why}")
+    try:
+        execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
+    except ConfigError as error:  # what shows only beside the data
+        raise located(error, planned.origin) from None
 
 
 @contextmanager

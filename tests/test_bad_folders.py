@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.folders import kept
 
+Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 
@@ -40,7 +42,7 @@ def test_what_is_refused_late_takes_nothing_away(done: Path, small_yaml: Path, r
 
 def test_a_folder_that_holds_another_run(done: Path, small_yaml: Path, refused: Refused) -> None:
     before = snapshot(done)
-    says = ("done already holds another experiment", "choose another folder by --out, or remove it")
+    says = ("done holds another experiment (seed: 0 there, 3 here); ", "choose another folder by --out, or remove it")
     refused("run", small_yaml, "seed=3", "--out", done, says=says)
     assert snapshot(done) == before
 
@@ -49,7 +51,7 @@ def test_a_folder_that_holds_another_run(done: Path, small_yaml: Path, refused: 
 def test_a_folder_with_a_configuration_of_something_else(content: bytes, small_yaml: Path, refused: Refused) -> None:
     Path("other").mkdir()
     Path("other/config.yaml").write_bytes(content)
-    refused("run", small_yaml, "--out", "other", says=("other already holds another experiment",))
+    refused("run", small_yaml, "--out", "other", says=("other holds another experiment (",))
     assert snapshot(Path("other")) == {"config.yaml": content}
 
 
@@ -67,9 +69,57 @@ def test_runs_and_sweeps_do_not_mix(done: Path, small_yaml: Path, sweep_yaml: Pa
     before = snapshot(done), snapshot(Path("swept"))
     refused("run", sweep_yaml, "--out", done, says=("done is not empty and holds no sweep.yaml",))
     refused("run", small_yaml, "--out", "swept", says=("swept is not empty and holds no config.yaml",))
-    for words in (("seed=[0,1,2]",), ("iterations=60",), ("iterations=60", "--resume")):
-        refused("run", sweep_yaml, *words, "--out", "swept", says=("swept already holds another experiment",))
+    changes = {
+        "seed=[0,1,2]": "sweep.seed: [0, 1] there, [0, 1, 2] here",
+        "iterations=60": "iterations: 50 there, 60 here",
+    }
+    for word, differs in changes.items():
+        for words in ((word,), (word, "--resume")):
+            refused(
+                "run", sweep_yaml, *words, "--out", "swept", says=(f"swept holds another experiment ({differs}); ",)
+            )
+    several = ("server={name: sasgd, lr: 0.2}", "clients.count=4", "window=7", "path=snapshots", "data.train=9")
+    refused("run", small_yaml, *several, "--out", done, says=("(data.train: 1200 there, 9 here; ", "; and 2 more); "))
     assert (snapshot(done), snapshot(Path("swept"))) == before
+
+
+FAILS = "raise ValueError('no')\n"
+
+
+@pytest.mark.parametrize("sweep", [(), ("sweep={seed: [0, 1]}",)], ids=["run", "sweep"])
+def test_what_failed_gives_way_to_what_is_corrected(
+    sweep: tuple[str, ...], small_yaml: Path, own_server: Callable[..., str], command: Command, refused: Refused
+) -> None:
+    """But not while somebody writes there, nor beside a file of another kind, nor to what has ended."""
+    Path("own_failing.py").write_text(own_server(FAILS), encoding="utf-8")
+    words = ("run", small_yaml, *sweep, "--quiet", "--out", "out")
+    assert command(*words, "server.name=own_failing:Plain")[0] == 2
+    begun = snapshot(Path("out"))
+    assert any(name.endswith("metrics.csv") for name in begun)
+    run = next(Path("out").rglob("metrics.csv")).parent
+    with kept(run):
+        refused(*words, says=(f"{run}: another process writes into it",))
+    Path("out/notes.txt").write_text("dear to somebody", encoding="utf-8")
+    refused(*words, says=("out holds another experiment (server.name: ",))
+    Path("out/notes.txt").unlink()
+    assert snapshot(Path("out")) == begun
+
+    assert command(*words) == (0, "", "")
+    assert command(*words[:-1], "new") == (0, "", "")
+    ours, new = ({name: b for name, b in snapshot(Path(of)).items() if "summary" not in name} for of in ("out", "new"))
+    assert ours == new
+    refused(*words, "server.lr=0.2", says=("out holds another experiment (server.lr: 0.1 there, 0.2 here); ",))
+
+
+def test_a_sweep_one_of_whose_runs_has_ended_gives_no_way(
+    small_yaml: Path, own_server: Callable[..., str], command: Command, refused: Refused
+) -> None:
+    Path("own_failing.py").write_text(own_server(FAILS), encoding="utf-8")
+    words = ("run", small_yaml, "--quiet", "--out", "out", "sweep={server.name: ['own_failing:Plain', asgd]}")
+    assert command(*words)[0] == 2
+    before = snapshot(Path("out"))
+    refused(*words, "seed=1", says=("out holds another experiment (seed: nothing there, 1 here); ",))
+    assert snapshot(Path("out")) == before
 
 
 @pytest.mark.parametrize("out", ["taken", "taken/below"])
@@ -116,7 +166,7 @@ DAMAGES: dict[str, tuple[str, bytes | None, tuple[str, ...], str]] = {
         EVERY,
         "bad/summary.json: is damaged (code is 'x')",
     ),
-    "no metrics": ("metrics.csv", None, EVERY, "bad/metrics.csv: cannot be read ("),
+    "no metrics": ("metrics.csv", None, EVERY, "bad/metrics.csv: cannot be read (No such file or directory); "),
     "empty metrics": ("metrics.csv", b"", EVERY, "bad/metrics.csv: "),
     "other metrics": (
         "metrics.csv",
@@ -152,7 +202,7 @@ def test_damage(
         (b"", "swept/runs.csv: cannot be read (No columns"),
         (b"name\n1\n", "swept/runs.csv: is damaged (it has no column 'run')"),
         (b"run\n", "swept/runs.csv: names no run"),
-        (b"run\nlost\n", "swept/lost"),
+        (b"run\nlost\n", "swept/runs.csv names the run lost whose folder is gone; --resume does it again"),
         (b"run,status\nlost,finished", "swept/runs.csv: is damaged (line 2 is cut off)"),
     ],
 )

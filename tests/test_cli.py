@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_verify_names_the_first_difference(done: Path, command: Command) -> None
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(digests[2], "c" * 64).replace(digests[1], "b" * 64), encoding="utf-8")
     code, output, _ = command("verify", done)
-    expected = f"metrics.csv, line 3, iteration 20: digest is {'b' * 64} and {digests[1]}"
+    expected = f"metrics.csv, line 3, iteration 20: digest is {'b' * 64} (recorded) and {digests[1]} (now)"
     assert (code, output) == (1, f"{done}: different: {expected}\n")
 
 
@@ -159,13 +160,24 @@ def test_verify_names_the_first_difference(done: Path, command: Command) -> None
         (
             "metrics.csv",
             lambda data: data.replace(b"\n20,20,", b"\n20,21,"),
-            "line 3, iteration 20: timestamp is 21 and",
+            "line 3, iteration 20: timestamp is 21 (recorded) and 20 (now)",
         ),
-        ("metrics.csv", lambda data: data[: data.rindex(b"\n50,") + 1], "line 5: done ends here"),
+        (
+            "metrics.csv",
+            lambda data: data[: data.index(b"\n20,")] + data[data.index(b"\n40,") :],
+            "metrics.csv, line 3: iteration is 40 (recorded) and 20 (now)\n",
+        ),
         ("metrics.csv", lambda data: data.replace(b"\n", b"\r\n"), "metrics.csv: the bytes differ"),
-        ("staleness.csv", lambda data: data + b"99,1\n", "staleness.csv: the bytes differ"),
-        ("summary.json", lambda data: data.replace(b'"digest": "', b'"digest": "0'), "summary.json: digest is 0"),
-        ("summary.json", lambda data: data.replace(b"finished", b"diverged"), "summary.json: status is diverged and"),
+        (
+            "staleness.csv",
+            lambda data: data + b"99,1\n",
+            "staleness.csv, line 19 is 99,1 (recorded) and no more (now)\n",
+        ),
+        (
+            "summary.json",
+            lambda data: data.replace(b"finished", b"diverged"),
+            "summary.json: status is diverged (recorded) and",
+        ),
         ("params.safetensors", lambda data: data[:-1] + bytes([data[-1] ^ 1]), "params.safetensors: "),
     ],
 )
@@ -184,9 +196,22 @@ def test_compare(done: Path, sweep_yaml: Path, command: Command) -> None:
     assert command("compare", done, done) == (0, f"{done} and {done}: same bits\n", "")
     code, output, messages = command("compare", done, "other")
     assert (code, messages) == (1, "")
-    assert output.startswith("done and other: different: metrics.csv, line 2, iteration 0: digest is ")
+    first, second = output.splitlines()
+    assert first.startswith("done and other: different: metrics.csv, line 2, iteration 0: digest is ")
+    assert second == "  config.yaml: seed is 0 and 1"
     assert command("compare", "swept", "swept")[0] == 0
     assert command("compare", done, "swept") == (1, "different: done holds 1 runs, swept holds 4\n", "")
+
+
+def test_compare_names_modules_that_differ(
+    small_yaml: Path, own_server: Callable[..., str], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, lines in (("one", ""), ("other", "grad = -grad\n")):
+        Path("rec.py").write_text(own_server(lines), encoding="utf-8")
+        monkeypatch.delitem(sys.modules, "rec", raising=False)
+        assert command("run", small_yaml, "server.name=rec:Plain", "--quiet", "--out", folder)[0] == 0
+    code, output, _ = command("compare", "one", "other")
+    assert (code, output.splitlines()[1:]) == (1, ["  the module rec differs"])
 
 
 def test_plot(done: Path, sweep_yaml: Path, command: Command) -> None:

@@ -50,11 +50,16 @@ EDITS: dict[str, tuple[str, Change, str]] = {
     "no such column": ("metrics.csv", without_second_column, "it has no column 'timestamp'"),
     "out of order": ("metrics.csv", lambda text: lines(text, 0, 1, 3, 2, 4), "line 4: iteration is 20 after 40"),
     "a row twice": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 2, 3, 4), "line 4: iteration is 20 after 20"),
-    "no last row": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 3), "it ends with iterations 40, summary.json"),
-    "another end": (
+    "no last row": (
         "metrics.csv",
-        lambda text: text[:-65] + "0" * 64 + "\n",
-        f"it ends with digest {'0' * 64}, summary",
+        lambda text: lines(text, 0, 1, 2, 3),
+        "disagree (iterations is 50 in the one, 40 at",
+    ),
+    "another end": ("metrics.csv", lambda text: text[:-65] + "0" * 64 + "\n", "disagree (digest is "),
+    "another digest": (
+        "summary.json",
+        lambda text: text.replace('"digest": "', '"digest": "0'),
+        "disagree (digest is 0",
     ),
     "another experiment": ("config.yaml", lambda text: text.replace("lr: 0.1", "lr: 0.2"), "was edited after the run"),
 }
@@ -64,16 +69,19 @@ EDITS: dict[str, tuple[str, Change, str]] = {
 def test_what_was_changed_is_no_result(
     file: str, change: Change, says: str, small_yaml: Path, refused: Refused
 ) -> None:
-    """Not even compared with itself."""
+    """Not even compared with itself, nor run again."""
     fredsim.run(small_yaml, ["evaluation.every=20"], out="done")
     text = Path("done", file).read_text(encoding="utf-8")
     assert change(text) != text
     Path("done", file).write_text(change(text), encoding="utf-8")
-    for words in (("compare", "done", "done"), ("plot", "done")):
-        refused(*words, says=(f"error: done/{file}: ", says))
+    disagree = says.startswith("disagree")
+    where = "done: summary.json and metrics.csv " if disagree else f"done/{file}: "
+    for words in (("compare", "done", "done"), ("plot", "done"), ("verify", "done")):
+        if file != "config.yaml" or words[0] != "verify":  # which runs what stands there, with a warning
+            refused(*words, says=(f"error: {where}", says))
     with pytest.raises(OutputError, match="run the"):
         _ = Result(Path("done")).config, Result(Path("done")).metrics
-    if "it ends" not in says and file == "metrics.csv":  # nor that of a run which goes on still
+    if not disagree and file == "metrics.csv":  # nor that of a run which goes on still
         Path("done/summary.json").unlink()
         with pytest.raises(OutputError, match="run the experiment again"):
             _ = Result(Path("done")).metrics
@@ -129,7 +137,7 @@ def test_a_probe_is_compared_where_both_have_one(
     Path("other/probe.csv").write_text(text + "55,0,0,0,0.0,0.0,0.0\n", encoding="utf-8")
     for name in ("compare", "verify"):
         code, output, _ = command(name, *(["probed"] if name == "compare" else []), "other")
-        assert (code, "different: probe.csv: the bytes differ" in output) == (1, True)
+        assert (code, "different: probe.csv, line 12 is " in output) == (1, True)
     Path("other/probe.csv").unlink()
     for name in ("compare", "verify"):
         refused(name, *(["probed"] if name == "compare" else []), "other", says=("other/probe.csv: cannot be read",))

@@ -67,6 +67,9 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
     }[x]
     expected = sorted(median(values[at : at + 2]) for at in (0, 2, 4))
     assert list(line.get_xdata()) == pytest.approx(expected)  # type: ignore[arg-type]
+    column = {"fetches": "of potential fetches", "pushes": "of potential pushes"}.get(x, x)
+    inexact = [row[column] / (1000 if x == "bytes" else 1) for row in drawing.tables[0].rows]
+    assert inexact == pytest.approx(expected)
     assert {row["of"] for row in drawing.tables[0].rows} == {
         "FASGD, fetch always", "FASGD, fetch c 4.0", "FASGD, fetch c 0.1",
     }  # fmt: skip

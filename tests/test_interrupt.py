@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ def test_a_run(server: str, path: str, small_yaml: Path, command: Command, inter
     assert code == 130
     assert "interrupted" in output
     assert messages.startswith("small: interrupted after ")
+    assert messages.endswith("interrupted: out holds what came of it; the same command begins it anew\n")
     assert signal.getsignal(signal.SIGINT) is before
     found = summary(Path("out"))
     assert found["status"] == "interrupted"
@@ -74,6 +75,41 @@ def test_a_run(server: str, path: str, small_yaml: Path, command: Command, inter
     assert command("verify", "out")[:2] == (0, "out: same bits\n")
     assert command(*words, "--quiet", "--out", "out") == (0, "", "")
     assert summary(Path("out"))["status"] == "finished"
+
+
+@pytest.mark.parametrize("sweep", [(), ("sweep={seed: [0]}",)], ids=["run", "sweep"])
+def test_an_interrupt_after_the_last_event(
+    sweep: tuple[str, ...], small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has ended stays as it is; no figure is drawn."""
+
+    def end(self: LineRun, label: str, summary: Mapping[str, Any]) -> None:
+        del self, label, summary
+        signal.raise_signal(signal.SIGINT)
+
+    words = ("run", small_yaml, *SHORT, *sweep, "--out", "out")
+    with monkeypatch.context() as late:
+        late.setattr(LineRun, "end", end)
+        code, output, messages = command(*words)
+    assert (code, output) == (130, "")
+    assert messages.endswith("interrupted; the same command with --resume goes on\n")
+    assert [summary(path.parent)["status"] for path in Path("out").rglob("summary.json")] == ["finished"]
+    assert not list(Path("out").glob("*.png"))
+    assert command(*words, "--resume")[0] == 0
+    assert list(Path("out").glob("*.png"))
+
+
+def test_an_interrupt_while_figures_are_drawn(
+    small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a shell has begun the command with interrupts ignored, as it does with what runs beside it."""
+    monkeypatch.setattr("fredsim.printing.show_figures", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code, _, messages = command("run", small_yaml, *SHORT, "--out", "out")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, messages.splitlines()[-1]) == (130, "interrupted; the same command with --resume goes on")
 
 
 def test_a_second_interrupt_ends_at_once(small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:

@@ -138,3 +138,40 @@ def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: Ow
     code, _, messages = command("run", small_yaml, *words, "--jobs", 2)
     assert code == 2
     assert messages.count("has another version of own_edited than the one that started the sweep") == 2
+
+
+def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: Command) -> None:
+    words = ("run", small_yaml, "--out", "out")
+    assert command(*words, "--quiet") == (0, "", "")
+    before = written(Path("out"))
+    code, output, messages = command(*words, "--resume")
+    assert (code, messages) == (0, "out finished before, and is not run again\n")
+    assert "results: out\n" in output
+    assert command("run", "out", "--resume")[2] == messages  # into that folder, not results/small
+    assert written(Path("out")) == before
+    Path("out/staleness.csv").unlink()
+    assert command(*words, "--resume")[2].startswith("out is done again: out/staleness.csv: cannot be read (")
+    assert written(Path("out")) != before
+
+
+def test_a_sweeps_folder_goes_on_with_what_the_command_line_gave(small_yaml: Path, command: Command) -> None:
+    """Overrides in their order: the last one has the last word when they are read back, too."""
+    given = ("server.lr=0.3", "server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")
+    words = ("run", small_yaml, *given, "sweep={seed: [0, 1]}", "select={over: seed}", "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    tables = [Path("out", name).read_bytes() for name in ("sweep.yaml", "runs.csv", "best.csv")]
+    first, second = runs(Path("out"))
+    before = written(first)
+    for again in (("run", "out", "--resume"), ("run", "out/sweep.yaml", "--resume", "--out", "out")):
+        (second / "summary.json").unlink()
+        code, _, messages = command(*again)
+        assert (code, messages.startswith("2 runs, 1 of them finished before\n")) == (0, True)
+        assert [Path("out", name).read_bytes() for name in ("sweep.yaml", "runs.csv", "best.csv")] == tables
+    assert written(first) == before
+    assert not Path("results").exists()
+
+
+def test_recorded_overrides_that_are_no_mapping(small_yaml: Path, refused: Callable[..., None]) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write("sweep: {seed: [0, 1]}\noverrides: [server.lr]\n")
+    refused("run", small_yaml, says=("small.yaml:9: overrides: is ['server.lr']; it must map dotted keys to values",))

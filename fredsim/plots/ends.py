@@ -199,4 +199,6 @@ def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) ->
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
     for copies in SHARES:
         row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
+    if options.x in {"iterations", "updates"}:  # other measured ones have a column anyway
+        row[options.x] = point.x
     return row
