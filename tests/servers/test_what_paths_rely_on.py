@@ -159,6 +159,10 @@ class ReleasesOthers(ReleasesEarly):
         return Reply((client_id, (client_id + 1) % 3))
 
 
+class Asgd(ASGD):
+    pass
+
+
 class Moves:
     def __init__(self, lr):
         self.lr = lr
@@ -170,6 +174,34 @@ class Moves:
         self.params -= np.float32(self.lr) * grad
         self.pushes_seen += 1
         self.timestamp += self.pushes_seen % 2
+
+
+class Keeps:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params, self.before = params.copy(), np.zeros_like(params)
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr) * self.before
+        self.before = grad
+
+
+class KeepsAView(Keeps):
+    def apply_update(self, grad, client_id, timestamp):
+        super().apply_update(grad[:], client_id, timestamp)
+
+
+class KeepsACopy(Keeps):
+    def apply_update(self, grad, client_id, timestamp):
+        super().apply_update(grad.copy(), client_id, timestamp)
+
+
+class WritesIntoIt(Keeps):
+    def apply_update(self, grad, client_id, timestamp):
+        grad *= np.float32(self.lr)
+        self.params -= grad
 
 
 class Backwards(Uniform):
@@ -231,6 +263,8 @@ def test_finiteness_is_measured_where_a_class_may_not_say_it(simulate: Simulate)
         ("ReleasesEarly", "reply: releases clients 1 pushes before the one that pushes_until_release named"),
         ("ReleasesOthers", "which computes; to have it begin anew, name it in restarted"),
         ("Moves", "params: changed while timestamp stayed at"),
+        ("Keeps", "apply_update: keeps grad, or a view of it, which is overwritten; keep grad.copy()"),
+        ("KeepsAView", "apply_update: keeps grad, or a view of it, which is overwritten; keep grad.copy()"),
     ],
 )
 def test_a_broken_word_is_an_error_whatever_the_window(server: str, says: str, simulate: Simulate) -> None:
@@ -239,6 +273,17 @@ def test_a_broken_word_is_an_error_whatever_the_window(server: str, says: str, s
             with pytest.raises(FredsimError) as caught:
                 simulate(run_of(server) | {"window": window, "backend": backend})
             assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["KeepsACopy", "WritesIntoIt"])
+def test_what_may_be_done_with_a_gradient(server: str, simulate: Simulate) -> None:
+    """A push that is applied again is the one that the client sent, too."""
+    changes = run_of(server) | {"dispatcher": {"push": {"every": 3}}}
+    reference = simulate(changes)
+    for way in ({"window": 1}, {"backend": "numpy"}):
+        check_same(reference, simulate(changes | way))
+    if server == "WritesIntoIt":
+        assert reference.summary["digest"] == simulate(changes | run_of("Asgd")).summary["digest"]
 
 
 def test_a_dispatcher_derived_from_one_of_ours_chooses_itself(simulate: Simulate) -> None:
