@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError
+from fredsim.files import irregular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,8 @@ def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.
     """
     import pandas as pd
 
+    if kind := irregular(path):
+        raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
         text = path.read_bytes().decode()
         reader = csv.reader(StringIO(text, newline=""), strict=True)

@@ -32,7 +32,7 @@ from fredsim.probe import Probe
 from fredsim.protocol import make_protocol
 from fredsim.recorder import Recorder, Row, histogram_text
 from fredsim.registry import build
-from fredsim.results import config_digest
+from fredsim.results import config_digest, file_digests
 from fredsim.sampling import make_sampler
 from fredsim.servers.window_average import WindowAverage
 from fredsim.shelf import Limits
@@ -96,6 +96,7 @@ def execute(
         }
         with writing(folder):
             _write(folder, prepared, outcome, recorder)
+            summary["files"] = file_digests(folder)
             put(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     observer.end(label or experiment.name, summary)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import csv
 import errno
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from fredsim.document import assign, differing, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.nodes import parse_yaml
 from fredsim.resolution import resolve
+from fredsim.results import Result
 
 __all__ = ["claim", "kept", "put", "writing"]
 
@@ -120,7 +120,7 @@ def _only_began(folder: Path) -> bool:
     names, runs = _contents(folder)
     if {*BEGUN_RUN[:2]} <= names <= {*BEGUN_RUN}:
         return not runs
-    if not {*BEGUN_SWEEP[:2]} <= names <= {*BEGUN_SWEEP}:
+    if not {*BEGUN_SWEEP[:2]} <= names <= {*BEGUN_SWEEP} or any(r.is_symlink() or not r.is_dir() for r in runs):
         return False
     return _all_failed(folder) and all(held <= {*BEGUN_RUN} and not below for held, below in map(_contents, runs))
 
@@ -175,10 +175,9 @@ def _overridden(data: Mapping[str, Any]) -> dict[str, Any]:
 def _recorded(folder: Path) -> object:
     """Return the digest of the experiment that a folder's summary.json names, or None."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return Result(folder).summary.get("experiment")
+    except OutputError:
         return None
-    return summary.get("experiment") if isinstance(summary, dict) else None
 
 
 def _same_bits(present: Path, content: str) -> bool:

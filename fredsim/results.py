@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fredsim.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
 from fredsim.document import read_document
 from fredsim.errors import OutputError
+from fredsim.files import irregular
 from fredsim.probe import COLUMNS
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def config_digest(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 of what config.yaml says, but for what is drawn of the run: it tells whether it was edited."""
     said = {key: value for key, value in config.items() if key not in {"published", "figures"}}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+#: What comes out of a run, in files; summary.json says of them, and is written last.
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
 
 
 class Result:
@@ -70,20 +75,35 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
+        if kind := irregular(path):
+            raise OutputError(f"{path}: is {kind}; run the experiment again")
         try:
             loaded: Any = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
         if not isinstance(loaded, dict):
             raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
         for key, kind in (("status", str), ("digest", str), ("iterations", int)):
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
-        if not isinstance(loaded.get("code", {}), dict):
-            raise OutputError(f"{path}: is damaged (code is {loaded['code']!r}); run the experiment again")
+        for name in ("code", "files"):  # names to digests
+            names = loaded.get(name, {})
+            if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
+                raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
         return loaded
+
+    @property
+    def changed_files(self) -> list[str]:
+        """What has become of the run's files since it wrote them, a sentence each."""
+        found, recorded = file_digests(self.folder), self.summary.get("files", {})
+        gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
+        return gone + [
+            f"{self.folder / name} is not as the run wrote it"
+            for name, digest in recorded.items()
+            if found.get(name, digest) != digest
+        ]
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -180,6 +200,12 @@ class Results:
         """The runs that failed, and why."""
         rows = self.runs.to_dict("records")
         return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that holds what came out of a run, by name."""
+    paths = [folder / name for name in FILES]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:

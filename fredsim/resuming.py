@@ -24,6 +24,8 @@ def to_do(folder: Path, experiment: Experiment) -> str | None:
         summary = result.summary
         if summary.get("experiment") != experiment.digest or summary["status"] not in {"finished", "diverged"}:
             return ""
+        if files := result.changed_files:
+            return "; ".join(files)
         code = changed(summary.get("code", {}), own_code(experiment.plain()))
         if code:
             return "; ".join(code)

@@ -51,6 +51,32 @@ def test_a_run_whose_files_are_gone_or_damaged_is_done_again(small_yaml: Path, c
     assert [a == b for a, b in zip(times, map(written, folders), strict=True)] == [False] * 8 + [True]
 
 
+EDITED: dict[str, Callable[[bytes], bytes]] = {
+    "probe.csv": lambda content: b"",
+    "staleness.csv": lambda content: content.partition(b"\n")[0] + b"\n",
+    "metrics.csv": lambda content: b"".join(content.splitlines(keepends=True)[:-2] + content.splitlines(True)[-1:]),
+    "params.safetensors": lambda content: content[:-4] + bytes([content[-4] ^ 1]) + content[-3:],
+    "summary.json": lambda content: b"[" * 100_000,
+}
+
+
+def test_whole_files_that_were_edited(small_yaml: Path, command: Command) -> None:
+    words = ("run", small_yaml, "probe={every: 10}", "evaluation.every=10", "sweep={seed: [0, 1, 2, 3, 4, 5]}")
+    assert command(*words, "--out", "out", "--quiet") == (0, "", "")
+    folders = runs(Path("out"))
+    before = [contents(folder) for folder in folders]
+    for folder, (name, edit) in zip(folders, EDITED.items(), strict=False):
+        (folder / name).write_bytes(edit((folder / name).read_bytes()))
+    code, _, messages = command(*words, "--out", "out", "--resume")
+    assert code == 0
+    assert messages.startswith("6 runs, 1 of them finished before\n")
+    for number, name in enumerate(EDITED):
+        says = "is damaged" if name == "summary.json" else "is not as the run wrote it"
+        assert f"seed={number} is done again: {folders[number] / name}" in messages
+        assert says in messages
+    assert [contents(folder) for folder in folders] == before
+
+
 def test_a_diverged_run_is_done_and_another_experiments_is_not(small_yaml: Path, command: Command) -> None:
     words = ("run", small_yaml, "sweep={server.lr: [1.0e+30, 0.1, 0.2]}", "--quiet", "--out", "out")
     assert command(*words) == (0, "", "")
@@ -150,14 +176,14 @@ def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: C
     assert command("run", "out", "--resume")[2] == messages  # into that folder, not results/small
     assert written(Path("out")) == before
     Path("out/staleness.csv").unlink()
-    assert command(*words, "--resume")[2].startswith("out is done again: out/staleness.csv: cannot be read (")
+    assert command(*words, "--resume")[2].startswith("out is done again: out/staleness.csv is gone")
     assert written(Path("out")) != before
 
 
 def test_a_sweeps_folder_goes_on_with_what_the_command_line_gave(small_yaml: Path, command: Command) -> None:
     """Overrides in their order: the last one has the last word when they are read back, too."""
-    given = ("server.lr=0.3", "server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")
-    words = ("run", small_yaml, *given, "sweep={seed: [0, 1]}", "select={over: seed}", "--quiet", "--out", "out")
+    given = ("server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")
+    words = ("run", small_yaml, "sweep={seed: [0, 1]}", "select={over: seed}", *given, "--quiet", "--out", "out")
     assert command(*words) == (0, "", "")
     tables = [Path("out", name).read_bytes() for name in ("sweep.yaml", "runs.csv", "best.csv")]
     first, second = runs(Path("out"))
