@@ -98,9 +98,7 @@ def run(
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip what has finished; of a folder of results, go on with it there.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Skip what has finished; DIR goes on in DIR.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
@@ -158,10 +156,8 @@ def verify(
     from fredsim.verify import changes, check, results_of
     from fredsim.verify import verify as run_again
 
-    different = False
-    results = results_of(folder)
-    for result in results:  # damage of the last is said before the first is run
-        check(result)
+    results, different = results_of(folder), False
+    check(*results)  # damage of the last is said before the first is run
     for result in results:
         root = str(data_root) if data_root else None
         for change in changes(result):

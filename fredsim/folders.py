@@ -120,7 +120,7 @@ def _only_began(folder: Path) -> bool:
     names, runs = _contents(folder)
     if {*BEGUN_RUN[:2]} <= names <= {*BEGUN_RUN}:
         return not runs
-    if not {*BEGUN_SWEEP[:2]} <= names <= {*BEGUN_SWEEP}:
+    if not {*BEGUN_SWEEP[:2]} <= names <= {*BEGUN_SWEEP} or any(r.is_symlink() or not r.is_dir() for r in runs):
         return False
     return _all_failed(folder) and all(held <= {*BEGUN_RUN} and not below for held, below in map(_contents, runs))
 

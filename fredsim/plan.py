@@ -20,7 +20,7 @@ from fredsim.figures import FigureChoice, choose_figures
 from fredsim.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.hyper import explain
 from fredsim.lookup import look_above, look_in
-from fredsim.nodes import checked
+from fredsim.nodes import Key, checked
 from fredsim.resolution import Origin, problems_at, resolve
 from fredsim.selection import Selection, check_selection
 
@@ -133,11 +133,8 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     overridden: set[tuple[int | str, ...]] = set()
     sweep, cases = grid(document)
     if (sweep or cases) and "overrides" in data:
-        last = _recorded_overrides(document)
-        for key, _ in last:
-            at = tuple(key.split("."))
-            places[at] = document.place(("overrides", key))
-            overridden.add(at)
+        last = _recorded_overrides(document, places)
+        overridden |= {tuple(key.split(".")) for key, _ in last}
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -171,15 +168,13 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
                 _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
             runs.append(PlannedRun(resolve(run, origin), chosen, origin))
     # An override may have taken away what published points are of, or figures show; not what it itself asks for.
-    if not overridden or any(at[0] == "figures" for at in overridden):
-        _check_keys(document, runs, figures, published=not overridden)
+    as_written = not overridden and document.folder is None
+    if as_written or any(at[0] == "figures" for at in overridden):
+        _check_keys(document, runs, figures, published=as_written)
     source = dict(data)
     if last:
-        recorded: dict[str, Any] = {}
-        for key, value in last:
-            recorded.pop(key, None)  # that it comes last is part of what it means
-            recorded[key] = value
-        source["overrides"] = recorded
+        rest = [key for key, _ in last]
+        source["overrides"] = {key: value for n, (key, value) in enumerate(last) if key not in rest[n + 1 :]}
     plan = Plan(runs, source, _selection(document), figures, document.heading, document.folder)
     if plan.selection is not None:
         try:
@@ -189,12 +184,16 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     return plan
 
 
-def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
-    """Take the `overrides` of a recorded sweep, which are laid over each run, out of it. Raises ConfigError."""
+def _recorded_overrides(document: Document, places: dict[Key, str]) -> list[tuple[str, Any]]:
+    """Take the `overrides` of a recorded sweep, which are laid over each run, out of it, and say where they stand.
+
+    Raises ConfigError.
+    """
     found = document.data.pop("overrides")
     if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
         place = document.place(("overrides",))
         raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
+    places |= {tuple(key.split(".")): document.place(("overrides", key)) for key in found}
     return list(found.items())
 
 

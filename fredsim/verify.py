@@ -49,10 +49,11 @@ def verify(
         return difference(result, Result(Path(folder)), AGAIN)
 
 
-def check(result: Result) -> None:
+def check(*results: Result) -> None:
     """Raise OutputError where something that is compared is gone or damaged."""
-    _ = result.metrics, result.staleness
-    difference(result, result)
+    for result in results:
+        _ = result.metrics, result.staleness
+        difference(result, result)
 
 
 def changes(result: Result) -> list[str]:
@@ -67,9 +68,8 @@ def changes(result: Result) -> list[str]:
 
 def compare(one: Result, other: Result) -> str | None:
     """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
-    for result in (one, other):
-        _ = result.config
-        check(result)
+    _ = one.config, other.config
+    check(one, other)
     return difference(one, other)
 
 

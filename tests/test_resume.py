@@ -156,8 +156,8 @@ def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: C
 
 def test_a_sweeps_folder_goes_on_with_what_the_command_line_gave(small_yaml: Path, command: Command) -> None:
     """Overrides in their order: the last one has the last word when they are read back, too."""
-    given = ("server.lr=0.3", "server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")
-    words = ("run", small_yaml, *given, "sweep={seed: [0, 1]}", "select={over: seed}", "--quiet", "--out", "out")
+    given = ("server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")
+    words = ("run", small_yaml, "sweep={seed: [0, 1]}", "select={over: seed}", *given, "--quiet", "--out", "out")
     assert command(*words) == (0, "", "")
     tables = [Path("out", name).read_bytes() for name in ("sweep.yaml", "runs.csv", "best.csv")]
     first, second = runs(Path("out"))
