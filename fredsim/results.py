@@ -75,8 +75,8 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
-        if kind := irregular(path):
-            raise OutputError(f"{path}: is {kind}; run the experiment again")
+        if what := irregular(path):
+            raise OutputError(f"{path}: is {what}; run the experiment again")
         try:
             loaded: Any = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
