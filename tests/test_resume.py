@@ -96,7 +96,7 @@ PARTS = {
     "    def passes(self, *asked):\n        return True\n",
     "own_squeeze": "class Whole:\n    def init(self, layout, streams):\n        pass\n\n"
     "    def compress(self, push, client, step):\n        return push, push.nbytes\n",
-    "own_rates": "def half(t):\n    return 0.05\n",
+    "own_halves": "def half(t):\n    return 0.05\n",
 }
 
 
@@ -108,7 +108,7 @@ def test_a_summary_says_which_code_of_ones_own_was_run(small_yaml: Path, command
     for module, text in PARTS.items():
         Path(f"{module}.py").write_text(text, encoding="utf-8")
     dispatcher = "{name: 'own_order:Order', push: {'own_gates:Gate': {}}}"
-    words = (f"dispatcher={dispatcher}", "compress={name: 'own_squeeze:Whole'}", "server.lr={name: 'own_rates:half'}")
+    words = (f"dispatcher={dispatcher}", "compress={name: 'own_squeeze:Whole'}", "server.lr={name: 'own_halves:half'}")
     assert command("run", small_yaml, *words, "--quiet", "--out", "own") == (0, "", "")
     assert Result(Path("own")).summary["code"] == {module: sha256(module) for module in sorted(PARTS)}
     assert command("run", small_yaml, "--quiet", "--out", "plain") == (0, "", "")
