@@ -29,7 +29,7 @@ __all__ = ["Cluster"]
 CONNECT_SECONDS = 10
 FILES_SECONDS = 60  # to wait for a run's files, before it is looked again whether its worker is there
 LOOK_SECONDS = 0.1
-LOSSES = 3  # workers that a run may lose before it is taken for the cause
+LOSSES = 3  # workers that may fail at a run before it is taken for the cause
 
 
 class Cluster:
@@ -182,19 +182,20 @@ class Crew:
             return False
         except OutputError as error:
             failure = error
-        except Exception as error:  # of any kind: it was raised over there
-            failure = SimulationError(f"the worker {worker} failed: {type(error).__name__}: {error}")
+        except Exception as error:  # of any kind: what a run itself does wrong is a FredsimError
+            self._again(worker, task, f"failed ({type(error).__name__}: {error})")
+            return True
         self._end(task, failure)
         return True
 
-    def _again(self, worker: str, task: Task) -> None:
-        """Put a task whose worker was lost in front, unless that has happened too often."""
+    def _again(self, worker: str, task: Task, what: str = "was lost") -> None:
+        """Put a task whose worker was lost, or could not do it, in front, unless that has happened too often."""
         self._lost[task.number] += 1
         if self._lost[task.number] < LOSSES:
-            self._show.note(f"the worker {worker} was lost; {task.label} is done again")
+            self._show.note(f"the worker {worker} {what}; {task.label} is done again")
             self._left.appendleft(task)
         else:
-            self._end(task, SimulationError(f"{LOSSES} workers were lost while they did this run"))
+            self._end(task, SimulationError(f"{LOSSES} workers tried this run; the last, {worker}, {what}"))
 
     def _end(self, task: Task, failure: Exception | None) -> None:
         with self._watching:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -155,20 +156,29 @@ def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster
 
 
 class FakeFuture:
-    """A task that is never done."""
+    """A task that is never done, or has failed on its worker."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
 
     def cancelled(self) -> bool:
         return False
 
     def done(self) -> bool:
-        return False
+        return self.failure is not None
+
+    def result(self, timeout: float) -> None:
+        del timeout
+        assert self.failure
+        raise self.failure
 
 
 class FakeClient:
     """Notes which run is given to which worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, failure: Exception | None = None) -> None:
         self.given: list[tuple[str, str]] = []
+        self.failure = failure
 
     def subscribe_topic(self, topic: str, told: Callable[..., None]) -> None:
         del topic, told
@@ -176,7 +186,7 @@ class FakeClient:
     def submit(self, do: object, experiment: object, label: str, *others: object, **options: Any) -> FakeFuture:
         del do, experiment, others
         self.given.append((label, options["workers"][0]))
-        return FakeFuture()
+        return FakeFuture(self.failure)
 
 
 def tasks(path: Path, count: int) -> list[Task]:
@@ -191,6 +201,17 @@ def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
     for workers in (["a", "b"], ["b"], ["b", "c"], ["b", "c", "d"]):
         crew.turn(workers)
     assert client.given == [("seed=0", "a"), ("seed=1", "b"), ("seed=0", "c"), ("seed=2", "d")]
+
+
+def test_a_worker_that_fails_by_itself_is_not_the_last_to_try(small_yaml: Path) -> None:
+    """What a run does wrong comes as an answer; anything else is the machine's."""
+    client, ended = FakeClient(OSError("no room")), list[str]()
+    crew = Crew(client, tasks(small_yaml, 1), SilentShow(), lambda task, failure: ended.append(str(failure)))
+    for _ in range(4):
+        crew.turn(["a"])
+    assert client.given == [("seed=0", "a")] * 3
+    assert ended == ["3 workers tried this run; the last, a, failed (OSError: no room)"]
+    assert not crew.busy
 
 
 def test_the_files_of_a_run_come_with_its_summary_last(small_yaml: Path) -> None:
@@ -218,9 +239,10 @@ def test_runs_that_fail_stop_no_others(
     words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
     code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
     assert code == 2
-    assert [row["status"] for row in rows(Path("out"))] == ["finished", "failed", "failed", "finished"]
+    found = [(row["status"], row["error"]) for row in rows(Path("out"))]
+    assert [status for status, _ in found] == ["finished", "failed", "failed", "finished"], found
     assert "ValueError: too much (own_failing.py:" in rows(Path("out"))[1]["error"]
-    assert rows(Path("out"))[2]["error"] == "3 workers were lost while they did this run"
+    assert re.fullmatch(r"3 workers tried this run; the last, tcp://\S+, was lost", rows(Path("out"))[2]["error"])
     assert messages.count("was lost; lr=0.4 is done again") == 2
 
 
