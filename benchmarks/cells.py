@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fredsim
-from fredsim import datasets
+from fredsim.data import datasets
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.models import Mlp
-from fredsim.results import Result
-from fredsim.streams import Streams
+from fredsim.models.mlp import Mlp
+from fredsim.numerics.streams import Streams
+from fredsim.runs.results import Result
 
 __all__ = ["CELLS", "FIGURE_1", "HYPER", "LEAST", "USUAL", "Cell", "plan", "simulate"]
 

@@ -11,8 +11,8 @@ import torch
 from benchmarks.cells import SEED, Cell
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table
-from fredsim.backends import make_engine
-from fredsim.streams import Streams
+from fredsim.compute.engines import make_engine
+from fredsim.numerics.streams import Streams
 
 __all__ = ["evaluation"]
 

@@ -27,7 +27,7 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from benchmarks.cells import Cell, plan
-from fredsim.datasets import Dataset
+from fredsim.data.datasets import Dataset
 
 __all__ = ["Compiled", "open_pool"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
-from fredsim.streams import Streams
+from fredsim.numerics.streams import Streams
 
 __all__ = ["Dispatcher"]
 

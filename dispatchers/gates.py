@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import nearest
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, Positive, PositiveInt
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["GATES", "Always", "BandwidthAware", "Budget", "Every", "Gate", "Statistics"]
 

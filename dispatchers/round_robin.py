@@ -6,7 +6,7 @@ import numpy as np
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
-from fredsim.streams import Streams
+from fredsim.numerics.streams import Streams
 
 __all__ = ["RoundRobin"]
 

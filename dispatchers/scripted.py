@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.errors import ConfigError, shown
-from fredsim.files import irregular
 from fredsim.hyper import HyperParameters, Printable
-from fredsim.streams import Streams
+from fredsim.numerics.streams import Streams
+from fredsim.system.files import irregular
 
 __all__ = ["Scripted"]
 

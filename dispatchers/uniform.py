@@ -9,7 +9,7 @@ import numpy as np
 
 from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Uniform"]
 

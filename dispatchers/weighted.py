@@ -16,7 +16,7 @@ from fredsim.dispatchers.base import Dispatcher, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive, PositiveInt
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Weighted"]
 

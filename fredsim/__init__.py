@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fredsim.errors import FredsimError
-    from fredsim.results import Result, Results, load
-    from fredsim.runner import run
+    from fredsim.runs.results import Result, Results, load
+    from fredsim.runs.runner import run
 
 __all__ = ["FredsimError", "Result", "Results", "__version__", "load", "run"]
 
 HOMES = {
     "FredsimError": "fredsim.errors",
-    "Result": "fredsim.results",
-    "Results": "fredsim.results",
-    "load": "fredsim.results",
-    "run": "fredsim.runner",
+    "Result": "fredsim.runs.results",
+    "Results": "fredsim.runs.results",
+    "load": "fredsim.runs.results",
+    "run": "fredsim.runs.runner",
 }
 
 

@@ -103,10 +103,10 @@ def run(
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
-    from fredsim.plan import expand, open_source
-    from fredsim.printing import exit_code, report
-    from fredsim.progress import make_show
-    from fredsim.runner import run_plan
+    from fredsim.config.plan import expand, open_source
+    from fredsim.runs.runner import run_plan
+    from fredsim.show.printing import exit_code, report
+    from fredsim.show.progress import make_show
 
     plan = expand(open_source(file), overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
@@ -123,9 +123,9 @@ def run(
 @app.command()
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
-    from fredsim.described import with_meanings
-    from fredsim.document import dump_yaml
-    from fredsim.plan import expand, open_source
+    from fredsim.config.document import dump_yaml
+    from fredsim.config.plan import expand, open_source
+    from fredsim.show.described import with_meanings
 
     plan = expand(open_source(file), overrides or [])
     for number, planned in enumerate(plan.runs):
@@ -137,9 +137,9 @@ def show(file: File, overrides: Overrides = None) -> None:
 @app.command()
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
-    from fredsim.forecast import forecast
-    from fredsim.plan import expand, open_source
-    from fredsim.printing import print_forecasts
+    from fredsim.config.plan import expand, open_source
+    from fredsim.runs.forecast import forecast
+    from fredsim.show.printing import print_forecasts
 
     planned = expand(open_source(file), overrides or [])
     print_forecasts(forecast(planned.runs, data_root))
@@ -152,9 +152,9 @@ def verify(
     data_root: Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
-    from fredsim.progress import make_show
-    from fredsim.verify import changes, check, results_of
-    from fredsim.verify import verify as run_again
+    from fredsim.runs.verify import changes, check, results_of
+    from fredsim.runs.verify import verify as run_again
+    from fredsim.show.progress import make_show
 
     results, different = results_of(folder), False
     check(*results)  # damage of the last is said before the first is run
@@ -172,8 +172,8 @@ def verify(
 @app.command()
 def compare(one: Path, other: Path) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
-    from fredsim.verify import compare as compared
-    from fredsim.verify import reasons, results_of
+    from fredsim.runs.verify import compare as compared
+    from fredsim.runs.verify import reasons, results_of
 
     left, right = results_of(one), results_of(other)
     if len(left) != len(right):
@@ -217,12 +217,12 @@ def plot(
 
     A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
     """
-    from fredsim import plots
-    from fredsim.command_words import given_words, typed
-    from fredsim.figures import recorded_figures
-    from fredsim.printing import print_table, say_error, show_figures
-    from fredsim.tables import write_files
-    from fredsim.verify import results_of
+    from fredsim.config.figures import recorded_figures
+    from fredsim.runs.verify import results_of
+    from fredsim.show import plots
+    from fredsim.show.command_words import given_words, typed
+    from fredsim.show.printing import print_table, say_error, show_figures
+    from fredsim.show.tables import write_files
 
     results = [result for folder in folders for result in results_of(folder)]
     given = given_words(context) | {"folders": folders}
@@ -261,7 +261,7 @@ def report(
     log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
 ) -> None:
     """Write one page of recorded runs that needs no network: tables, curves to explore, configuration, digests."""
-    from fredsim.report import report as write
+    from fredsim.show.report import report as write
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
     typer.echo(output)
@@ -292,8 +292,8 @@ def list_(
     ] = None,
 ) -> None:
     """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
-    from fredsim.described import describe
-    from fredsim.listing import LISTINGS
+    from fredsim.show.described import describe
+    from fredsim.show.listing import LISTINGS
 
     if what is not None and what not in LISTINGS:
         typer.echo(describe(what))
@@ -313,7 +313,7 @@ def main() -> None:
     try:
         app()
     except FredsimError as error:
-        from fredsim.printing import say_error
+        from fredsim.show.printing import say_error
 
         say_error(str(error))
         sys.exit(2)

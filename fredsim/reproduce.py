@@ -14,17 +14,17 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from fredsim.config.plan import Plan, PlannedRun, expand, open_source
 from fredsim.errors import ConfigError, nearest
-from fredsim.forecast import forecast
-from fredsim.plan import Plan, PlannedRun, expand, open_source
-from fredsim.printing import INTERRUPTED, duration, exit_code, print_table, report
-from fredsim.processors import default_threads
-from fredsim.progress import make_show
-from fredsim.results import Result
-from fredsim.resuming import to_do
-from fredsim.runner import run_plan
-from fredsim.sweep import run_name
-from fredsim.tables import PUBLISHED, Table
+from fredsim.runs.forecast import forecast
+from fredsim.runs.results import Result
+from fredsim.runs.resuming import to_do
+from fredsim.runs.runner import run_plan
+from fredsim.runs.sweep import run_name
+from fredsim.show.printing import INTERRUPTED, duration, exit_code, print_table, report
+from fredsim.show.progress import make_show
+from fredsim.show.tables import PUBLISHED, Table
+from fredsim.system.processors import default_threads
 
 __all__ = ["reproduce"]
 
@@ -37,7 +37,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         only: the names of some of them; empty: all.
         jobs: how many runs are done side by side.
         out: the folder of results, with one below it for each experiment; results/PAPER where None.
-        root: where data files are kept; see fredsim.datasets.data_root.
+        root: where data files are kept; see fredsim.data.datasets.data_root.
 
     Raises ConfigError where there is no such paper or experiment; what `fredsim.run` raises.
 

@@ -30,12 +30,12 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.streams import Streams
 from fredsim.servers.checks import comes_with_fredsim, form_coefficients, former, no_attribute
 from fredsim.servers.schedules import Rate, rate_at
-from fredsim.streams import Streams
 
 if TYPE_CHECKING:
-    from fredsim.layout import Layout
+    from fredsim.models.layout import Layout
 
 __all__ = ["Coefficients", "ElementwiseServer", "PerClient", "Rated", "Reply", "Server", "State", "Steps"]
 

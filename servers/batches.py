@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Reply, State, Steps
 

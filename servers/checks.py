@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fredsim.errors import SimulationError
-from fredsim.guarded import Adapted
 from fredsim.numerics.rules import Rule
-from fredsim.own_lines import calling_line
+from fredsim.plugins.guarded import Adapted
+from fredsim.plugins.source_lines import calling_line
 
 if TYPE_CHECKING:
     from fredsim.servers.base import ElementwiseServer

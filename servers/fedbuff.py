@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fredsim.hyper import Positive, PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer

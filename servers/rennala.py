@@ -10,7 +10,7 @@ Departures: none.
 from __future__ import annotations
 
 from fredsim.hyper import PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.servers.base import Array, Rated, Reply
 from fredsim.servers.batches import CollectingServer
 

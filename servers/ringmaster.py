@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fredsim.hyper import PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
-from fredsim.lookup import import_module, not_imported
 from fredsim.numerics.elementary import cos64, pow64
-from fredsim.own_lines import line_of, where_defined
+from fredsim.plugins.modules import import_module, not_imported
+from fredsim.plugins.source_lines import line_of, where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.servers.base import Array, Rated, Reply
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.staleness import Divisor, divisor

@@ -19,7 +19,7 @@ from pydantic import model_validator
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.servers.base import Array, Reply, Server, State, Steps
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.schedules import Rate

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from fredsim.hyper import Positive
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
 from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
 from fredsim.servers.parameter_store import ParameterStore
-from fredsim.streams import Stream
 
 __all__ = ["TernarySync"]
 

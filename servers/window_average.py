@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import model_validator
 
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.servers.base import Array, Reply, Server, State
 

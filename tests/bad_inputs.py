@@ -19,9 +19,9 @@ from typing import Any, cast
 import numpy as np
 
 import fredsim
-from fredsim.experiment import Experiment
-from fredsim.registry import KNOWN
-from fredsim.selection import Selection
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import KNOWN
+from fredsim.config.selection import Selection
 from fredsim.servers.schedules import SCHEDULES
 from tests.bad_values import OPTIONS, PIECES, VALUES
 

@@ -17,10 +17,10 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from fredsim.cuda import device
-from fredsim.datasets import Dataset, Split
-from fredsim.models import Mlp
+from fredsim.data.datasets import Dataset, Split
+from fredsim.models.mlp import Mlp
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Stream, Streams
 from tests.servers.conftest import VARIANTS, build
 
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 import fredsim
 from fredsim import cli
-from fredsim.document import dump_yaml
-from fredsim.results import Result
+from fredsim.config.document import dump_yaml
+from fredsim.runs.results import Result
 
 # Triton reads it when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fredsim.backends import make_engine
-from fredsim.datasets import data_root, load_dataset
-from fredsim.models import Mlp
+from fredsim.compute.engines import make_engine
+from fredsim.data.datasets import data_root, load_dataset
+from fredsim.data.sampling import Sampling, make_sampler
+from fredsim.models.mlp import Mlp
 from fredsim.numerics.oracle import mean64, tree_sum
-from fredsim.results import Result
-from fredsim.sampling import Sampling, make_sampler
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.runs.results import Result
 
 Array = NDArray[np.float32]
 COUNTS = ("potential_pushes", "pushes", "potential_fetches", "fetches", "bytes_pushed", "bytes_fetched")

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fredsim.config.registry import KNOWN
+from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
-from fredsim.registry import KNOWN
-from fredsim.resolution import resolve
 from fredsim.servers.schedules import SCHEDULES
 
 __all__ = ["WITHOUT_ONE", "experiment"]

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
-from fredsim.folders import kept
+from fredsim.runs.folders import kept
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

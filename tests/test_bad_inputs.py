@@ -14,7 +14,7 @@ import pytest
 
 import fredsim
 from fredsim.errors import ConfigError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 from tests.bad_inputs import claiming
 
 Refused = Callable[..., None]

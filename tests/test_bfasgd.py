@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.results import Result
-from fredsim.simulation import Length
-from fredsim.snapshots import Snapshots
+from fredsim.runs.results import Result
+from fredsim.simulation.simulation import Length
+from fredsim.simulation.snapshots import Snapshots
 
 Simulate = Callable[..., Result]
 FASGD = {"name": "fasgd", "lr": 0.005}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fredsim.document import read_document
+from fredsim.config.document import read_document
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fredsim.compressors import COMPRESSORS, QSGD, Compressor, ErrorFeedbackSign, Sign, Ternary, TopK
 from fredsim.errors import ConfigError
-from fredsim.layout import Layout
-from fredsim.results import Result
-from fredsim.streams import Stream, Streams
+from fredsim.models.layout import Layout
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

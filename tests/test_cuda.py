@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.foresight import foresee, places_of, windows_of
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.simulation.schedule import foresee, places_of, windows_of
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

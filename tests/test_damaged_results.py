@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.errors import OutputError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

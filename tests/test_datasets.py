@@ -8,8 +8,8 @@ import numpy as np
 import platformdirs
 import pytest
 
-from fredsim import datasets, idx
-from fredsim.datasets import Dataset, data_root, load_dataset
+from fredsim.data import datasets, idx
+from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.errors import ConfigError
 
 Refused = Callable[..., None]

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 import fredsim
-from fredsim.document import dump_yaml
-from fredsim.experiment import Experiment, Plugin
-from fredsim.results import Result, Results
+from fredsim.config.document import dump_yaml
+from fredsim.config.experiment import Experiment, Plugin
+from fredsim.runs.results import Result, Results
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.outbox import Outbox
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.simulation.outbox import Outbox
 
 Simulate = Callable[..., Result]
 

@@ -8,10 +8,11 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim import figures, plots
-from fredsim.plots import Options, plot
-from fredsim.plots.groups import group
-from fredsim.results import Result
+from fredsim.config import figures
+from fredsim.runs.results import Result
+from fredsim.show import plots
+from fredsim.show.plots import Options, plot
+from fredsim.show.plots.groups import group
 
 Refused = Callable[..., None]
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import fredsim
-from fredsim.plots import Options, plot
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.show.plots import Options, plot
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import fredsim
 from fredsim import cli
-from fredsim.plots import Options, plot
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.show.plots import Options, plot
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fredsim import forecast as module
-from fredsim.forecast import Forecast, forecast
-from fredsim.plan import expand, open_source
-from fredsim.results import Result
+from fredsim.config.plan import expand, open_source
+from fredsim.runs import forecast as module
+from fredsim.runs.forecast import Forecast, forecast
+from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 P = 1210  # the small experiment's parameters

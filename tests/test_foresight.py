@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fredsim.foresight import foresee
+from fredsim.simulation.schedule import foresee
 
 
 @dataclass

@@ -10,16 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.datasets import Dataset, Split
+from fredsim.compute.shelf import Limits
+from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
-from fredsim.exchanges import AdaptedGate
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.models import Mlp
+from fredsim.models.mlp import Mlp
 from fredsim.numerics.rules import Rule
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.verdicts import PASSED, REFUSED, UNDECIDED
-from fredsim.results import Result
-from fredsim.shelf import Limits
-from fredsim.streams import Stream, Streams
+from fredsim.runs.results import Result
+from fredsim.simulation.exchanges import AdaptedGate
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fredsim import datasets, idx
-from fredsim.datasets import load_dataset
+from fredsim.data import datasets, idx
+from fredsim.data.datasets import load_dataset
+from fredsim.data.idx import IdxFile
 from fredsim.errors import DataError
-from fredsim.idx import IdxFile
 
 Refused = Callable[..., None]
 Files = dict[str, bytes]

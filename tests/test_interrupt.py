@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fredsim.progress import LineRun
-from fredsim.recorder import Row
+from fredsim.show.progress import LineRun
+from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -103,7 +103,7 @@ def test_an_interrupt_while_figures_are_drawn(
     small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a shell has begun the command with interrupts ignored, as it does with what runs beside it."""
-    monkeypatch.setattr("fredsim.printing.show_figures", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("fredsim.show.printing.show_figures", lambda *_: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code, _, messages = command("run", small_yaml, *SHORT, "--out", "out")

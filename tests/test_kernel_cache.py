@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.kernels.cache import generated
-from fredsim.progress import LineRun
+from fredsim.jit.cache import generated
+from fredsim.show.progress import LineRun
 
 PROGRAM = """
 import sys
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fredsim.kernels.cache import generated
-from fredsim.kernels.team import Team, pack
+from fredsim.jit.cache import generated
+from fredsim.jit.team import Team, pack
 
 with Team(2) as team:
     out = np.zeros(2, np.int64)
@@ -26,9 +26,9 @@ with Team(2) as team:
     print(out[1])
 """
 NUMBER = """
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.team import meet
-from fredsim.kernels.pointers import integers, item, put
+from fredsim.jit.cache import kernel
+from fredsim.jit.team import meet
+from fredsim.jit.pointers import integers, item, put
 
 
 @kernel
@@ -83,7 +83,7 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
     monkeypatch.setenv("FREDSIM_CACHE", str(small_yaml.parent / "cache"))
     lines = (
         "from pathlib import Path\n"
-        "from fredsim.kernels.cache import generated\n"
+        "from fredsim.jit.cache import generated\n"
         "generated(Path('number.py').read_text(), 'a test').number.address\n"
     )
     Path("own_compiling.py").write_text(own_server(lines), encoding="utf-8")

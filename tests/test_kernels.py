@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.backends import NumpyEngine
-from fredsim.datasets import Dataset, Split
-from fredsim.kernels.cache import generated
+from fredsim.compute.engines import NumpyEngine
+from fredsim.data.datasets import Dataset, Split
+from fredsim.jit.cache import generated
+from fredsim.jit.team import Team, pack
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.reductions import BLOCK, mean64
-from fredsim.kernels.team import Team, pack
-from fredsim.models import Mlp
+from fredsim.models.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
 
@@ -77,9 +77,9 @@ def test_windows_of_any_length_one_after_another() -> None:
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 RING = """
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.team import meet
-from fredsim.kernels.pointers import integers, item, put
+from fredsim.jit.cache import kernel
+from fredsim.jit.team import meet
+from fredsim.jit.pointers import integers, item, put
 
 
 @kernel

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from fredsim.compressors import COMPRESSORS
-from fredsim.datasets import DATASETS
-from fredsim.described import meanings
+from fredsim.config.experiment import Data, MlpChoice, Normal, TorchChoice
+from fredsim.config.plan import expand, open_source
+from fredsim.data.datasets import DATASETS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.dispatchers.scripted import Column
 from fredsim.dispatchers.weighted import OnChosen
-from fredsim.experiment import Data, MlpChoice, Normal, TorchChoice
-from fredsim.plan import expand, open_source
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.servers.window_average import WindowAverage
+from fredsim.show.described import meanings
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fredsim.results import Result
-from fredsim.shelf import Limits, Shelf
+from fredsim.compute.shelf import Limits, Shelf
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 

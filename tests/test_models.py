@@ -5,9 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from fredsim.layout import Layout
-from fredsim.models import Mlp
-from fredsim.streams import Stream, Streams, normal_quantile
+from fredsim.models.layout import Layout
+from fredsim.models.mlp import Mlp
+from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 
 def test_the_digest_is_of_names_shapes_and_little_endian_bytes() -> None:

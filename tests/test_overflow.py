@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.backends import make_engine
-from fredsim.datasets import Dataset, Split
-from fredsim.models import Mlp
-from fredsim.results import Result
+from fredsim.compute.engines import make_engine
+from fredsim.data.datasets import Dataset, Split
+from fredsim.models.mlp import Mlp
+from fredsim.runs.results import Result
 from tests.servers.paths import check_same
 
 OWN = """

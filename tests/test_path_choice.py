@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.paths import PATHS
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.simulation.paths import PATHS
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

@@ -13,9 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.plots import KINDS, Options, labels, plot
-from fredsim.plots.groups import group
-from fredsim.results import Result
+from fredsim.runs.results import Result
+from fredsim.show.plots import KINDS, Options, labels, plot
+from fredsim.show.plots.groups import group
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.datasets import data_root, load_dataset
-from fredsim.models import Mlp
+from fredsim.data.datasets import data_root, load_dataset
+from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
-from fredsim.results import Result
-from fredsim.streams import Streams
+from fredsim.numerics.streams import Streams
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.config.registry import KNOWN
 from fredsim.errors import FredsimError
-from fredsim.registry import KNOWN
-from fredsim.results import Result
+from fredsim.runs.results import Result
 from tests.random_experiments import WITHOUT_ONE, experiment
 
 FEW = 24

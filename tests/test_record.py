@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 Due = Callable[[int, int, int], bool]  # of an iteration, the timestamp after it and before it

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import fredsim
-from fredsim.document import dump_yaml
-from fredsim.results import Results
+from fredsim.config.document import dump_yaml
+from fredsim.runs.results import Results
 
 go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install fredsim[report]")
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
-from fredsim.plan import PlannedRun, expand, open_source
-from fredsim.progress import LineRun
-from fredsim.recorder import Row
+from fredsim.config.plan import PlannedRun, expand, open_source
+from fredsim.show.progress import LineRun
+from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

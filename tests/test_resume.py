@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.kernels.team import Team
+from fredsim.jit.team import Team
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule, flush, positive_part, sqrt

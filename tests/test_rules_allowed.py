@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.document import dump_yaml
+from fredsim.config.document import dump_yaml
 from fredsim.errors import SimulationError
-from fredsim.kernels.team import Team
+from fredsim.jit.team import Team
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.rules import Rule
-from fredsim.results import Results
+from fredsim.runs.results import Results
 
 PAGE = (Path(__file__).parents[1] / "docs" / "rules.md").read_text(encoding="utf-8")
 TEAM = Team(1)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fredsim.data.sampling import make_sampler
 from fredsim.dispatchers import Uniform, Weighted
-from fredsim.models import Mlp
-from fredsim.results import Result
-from fredsim.sampling import make_sampler
-from fredsim.simulation import Length
-from fredsim.snapshots import Snapshots
-from fredsim.streams import Stream, Streams
+from fredsim.models.mlp import Mlp
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.runs.results import Result
+from fredsim.simulation.simulation import Length
+from fredsim.simulation.snapshots import Snapshots
 
 Simulate = Callable[..., Result]
 

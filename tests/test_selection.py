@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import fredsim
-from fredsim.results import Results
-from fredsim.selection import Selection, best_rows
+from fredsim.config.selection import Selection, best_rows
+from fredsim.runs.results import Results
 
 Refused = Callable[..., None]
 

@@ -5,7 +5,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from fredsim.streams import Stream, Streams, normal_quantile, philox4x32
+from fredsim.numerics.streams import Stream, Streams, normal_quantile, philox4x32
 
 # Random123's known answers for philox4x32-10: counter, key, result.
 KNOWN = [

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.backends import NumpyEngine, make_engine
-from fredsim.datasets import Dataset, data_root, load_dataset
-from fredsim.execution import execute
-from fredsim.models import Mlp
-from fredsim.resolution import resolve
-from fredsim.results import Result
-from fredsim.streams import Streams
+from fredsim.compute.engines import NumpyEngine, make_engine
+from fredsim.config.resolution import resolve
+from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.models.mlp import Mlp
+from fredsim.numerics.streams import Streams
+from fredsim.runs.execution import execute
+from fredsim.runs.results import Result
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.kernels.cache import generated
-from fredsim.kernels.team import Team, pack
+from fredsim.jit.cache import generated
+from fredsim.jit.team import Team, pack
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 LANES = """
 
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.team import meet
-from fredsim.kernels.pointers import floats, integers, item, put
-from fredsim.kernels.vector import all_equal_itself, load, load_part, store, store_part
-from fredsim.kernels.vector import zeros
+from fredsim.jit.cache import kernel
+from fredsim.jit.team import meet
+from fredsim.jit.pointers import floats, integers, item, put
+from fredsim.jit.vector import all_equal_itself, load, load_part, store, store_part
+from fredsim.jit.vector import zeros
 from fredsim.numerics.rules import absolute, sqrt, where
 
 
@@ -114,10 +114,10 @@ def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
 
 
 TRANSPOSE = """
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.team import meet
-from fredsim.kernels.pointers import floats, integers, item
-from fredsim.kernels.vector import transpose16
+from fredsim.jit.cache import kernel
+from fredsim.jit.team import meet
+from fredsim.jit.pointers import floats, integers, item
+from fredsim.jit.vector import transpose16
 
 
 @kernel

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim import datasets
-from fredsim.datasets import load_dataset
+from fredsim.data import datasets
+from fredsim.data.datasets import load_dataset
 from fredsim.errors import ConfigError, DataError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Refused = Callable[..., None]
 Simulate = Callable[..., Result]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import ConfigError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 STEPS = 40
@@ -104,8 +104,8 @@ def test_an_inner_server_brings_no_gates(simulate: Simulate, inner: str, instead
 
 
 def test_an_inner_server_draws_from_the_runs_streams() -> None:
+    from fredsim.numerics.streams import Streams
     from fredsim.servers import Sync
-    from fredsim.streams import Streams
 
     server = Sync(inner={"name": "asgd", "lr": 0.1})
     server.streams = Streams(17)

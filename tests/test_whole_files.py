@@ -14,8 +14,8 @@ import pytest
 
 import fredsim
 from fredsim import cli
-from fredsim.progress import LineRun
-from fredsim.recorder import Row
+from fredsim.show.progress import LineRun
+from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -164,7 +164,7 @@ def test_a_second_process_is_kept_out(
                 assert time.monotonic() < limit
                 time.sleep(0.02)
             with monkeypatch.context() as patched:
-                patched.setattr("fredsim.folders.PATIENCE_SECONDS", 0.0)
+                patched.setattr("fredsim.runs.folders.PATIENCE_SECONDS", 0.0)
                 says = ("out: another process writes into it", "let it end, or choose another folder by --out")
                 refused(*words, says=says)
                 refused("run", found[0].parent, "--out", found[0].parent, says=(f"{found[0].parent}: another process",))

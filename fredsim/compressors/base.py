@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.hyper import Configurable
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations, Operations
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Compressor", "PerTensor"]
 

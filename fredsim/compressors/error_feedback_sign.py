@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from fredsim.compressors.base import Array, PerTensor
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import sign
+from fredsim.numerics.streams import Streams
 from fredsim.numerics.ternary import packed_size
-from fredsim.streams import Streams
 
 __all__ = ["ErrorFeedbackSign"]
 

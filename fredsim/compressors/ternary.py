@@ -12,8 +12,8 @@ import numpy as np
 
 from fredsim.compressors.base import Array, Compressor
 from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
-from fredsim.streams import Stream
 
 __all__ = ["Ternary"]
 

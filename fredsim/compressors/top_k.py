@@ -16,8 +16,8 @@ from pydantic import Field
 from fredsim.compressors.base import Array, Compressor
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, PositiveInt
-from fredsim.layout import Layout
-from fredsim.streams import Streams
+from fredsim.models.layout import Layout
+from fredsim.numerics.streams import Streams
 
 __all__ = ["TopK"]
 

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fredsim.compute.shelf import Limits
 from fredsim.cuda import dense, trees
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import INTERPRETED, device, launch, name, tile
 from fredsim.cuda.queue import Queue
 from fredsim.cuda.rules import BLOCK, compile_rule
 from fredsim.cuda.ternary import CudaTernary
-from fredsim.datasets import Dataset, Split
+from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
-from fredsim.models import Mlp
+from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
-from fredsim.shelf import Limits
 
 __all__ = ["CudaEngine", "CudaOperations"]
 
@@ -250,7 +250,7 @@ class CudaEngine(CudaOperations):
 
 
 class DeviceShelf:
-    """Gives out arrays on the device, and takes them back; as fredsim.shelf.Shelf."""
+    """Gives out arrays on the device, and takes them back; as fredsim.compute.shelf.Shelf."""
 
     def __init__(self, operations: CudaOperations, size: int) -> None:
         self._operations, self._size = operations, size

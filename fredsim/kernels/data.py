@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.datasets import Split
+from fredsim.data.datasets import Split
 
 __all__ = ["Sparse", "cuts", "sparse"]
 

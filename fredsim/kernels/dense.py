@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fredsim.jit.pointers import item, put
+from fredsim.jit.vector import load, store, transpose16, zeros
 from fredsim.kernels.elementary import exp32, log32
-from fredsim.kernels.pointers import item, put
-from fredsim.kernels.vector import load, store, transpose16, zeros
 from fredsim.numerics.rules import where
 
 __all__ = [

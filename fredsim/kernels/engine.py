@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.datasets import Dataset, Split
-from fredsim.kernels.cache import Compiled
+from fredsim.compute.shelf import Limits
+from fredsim.data.datasets import Dataset, Split
+from fredsim.jit.cache import Compiled
+from fredsim.jit.team import address, pack
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.shape import Shape
-from fredsim.kernels.team import address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
-from fredsim.models import Mlp
+from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
-from fredsim.shelf import Limits
 
 __all__ = ["NumbaEngine"]
 

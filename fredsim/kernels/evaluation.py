@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.kernels.cache import kernel
+from fredsim.jit.cache import kernel
+from fredsim.jit.pointers import floats, integers, item, octets, put, shift, shorts
+from fredsim.jit.team import meet
 from fredsim.kernels.dense import first_layer, largest, length, padded, softmax_cross_entropy
-from fredsim.kernels.pointers import floats, integers, item, octets, put, shift, shorts
-from fredsim.kernels.team import meet
 from fredsim.kernels.trees import GROUP, LEAVES, upper_layers
 
 __all__ = ["GROUP", "LEAVES", "TOGETHER", "evaluate"]

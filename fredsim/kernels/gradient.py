@@ -14,11 +14,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.kernels.cache import kernel
+from fredsim.jit.cache import kernel
+from fredsim.jit.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
+from fredsim.jit.team import meet
+from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
-from fredsim.kernels.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.reductions import copy
-from fredsim.kernels.team import meet
 from fredsim.kernels.trees import (
     GROUP,
     LEAVES,
@@ -30,7 +31,6 @@ from fredsim.kernels.trees import (
     upper_layers,
 )
 from fredsim.kernels.update import call_rule
-from fredsim.kernels.vector import store, store_part, zeros
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN", "apply", "gradients", "passes"]

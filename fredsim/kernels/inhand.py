@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.datasets import Split
+from fredsim.compute.shelf import Limits, array_on, mapped, rest
+from fredsim.data.datasets import Split
+from fredsim.jit.team import Team, address, pack
 from fredsim.kernels.data import cuts, sparse
 from fredsim.kernels.shape import Shape
-from fredsim.kernels.team import Team, address, pack
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 from fredsim.numerics.rules import Rule
-from fredsim.shelf import Limits, array_on, mapped, rest
 
 __all__ = ["WorkInHand"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.shelf import Limits, Shelf
+from fredsim.jit.team import Team, pack
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
-from fredsim.kernels.team import Team, pack
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
-from fredsim.processors import default_threads
-from fredsim.shelf import Limits, Shelf
+from fredsim.system.processors import default_threads
 
 __all__ = ["NumbaOperations"]
 

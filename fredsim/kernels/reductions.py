@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.pointers import doubles, floats, integers, item, put, shift
-from fredsim.kernels.team import meet, share
-from fredsim.kernels.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
+from fredsim.jit.cache import kernel
+from fredsim.jit.pointers import doubles, floats, integers, item, put, shift
+from fredsim.jit.team import meet, share
+from fredsim.jit.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import njit
 
+from fredsim.jit.pointers import address_of
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.pointers import address_of
 from fredsim.kernels.trees import gradient_rows
 from fredsim.kernels.update import call_rule
 

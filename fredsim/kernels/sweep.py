@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from numba import njit
 
-from fredsim.kernels.cache import kernel
+from fredsim.jit.cache import kernel
+from fredsim.jit.pointers import address_of, floats, integers, item, octets, put, shift, shorts
+from fredsim.jit.team import cycles, fetch_add, meet
+from fredsim.jit.vector import load, store, zeros  # fmt: skip
 from fredsim.kernels.dense import ZERO, backward, combine, length, padded, softmax_cross_entropy, turn
-from fredsim.kernels.pointers import address_of, floats, integers, item, octets, put, shift, shorts
 from fredsim.kernels.rows import apply_rows
-from fredsim.kernels.team import cycles, fetch_add, meet
 from fredsim.kernels.trees import GROUP, LEAVES, activate, errors_finite, lay_out, stretch, upper_layers
 from fredsim.kernels.update import call_rule
-from fredsim.kernels.vector import load, store, zeros  # fmt: skip
 
 __all__ = ["PIECE", "advance"]
 

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fredsim.kernels.cache import kernel
-from fredsim.kernels.pointers import floats, integers, item, octets, put
-from fredsim.kernels.team import Team, meet, pack
+from fredsim.jit.cache import kernel
+from fredsim.jit.pointers import floats, integers, item, octets, put
+from fredsim.jit.team import Team, meet, pack
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
 
@@ -21,7 +21,7 @@ SHIFT = np.uint64(32)
 
 @njit
 def philox(block, step, client, k0, k1):
-    """Return the four words of Philox4x32-10 for the counter (block, step, client, 0): fredsim.streams.philox4x32."""
+    """Return the four words of Philox4x32-10 for the counter (block, step, client, 0), as numerics.streams."""
     c0, c1, c2, c3 = np.uint64(block), np.uint64(step), np.uint64(client), np.uint64(0)
     for _ in range(10):
         p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2

@@ -18,10 +18,10 @@ from types import ModuleType
 import numpy as np
 from numba import njit
 
-from fredsim.kernels.cache import generated
+from fredsim.jit.cache import generated
+from fredsim.jit.pointers import item, put
+from fredsim.jit.vector import all_equal_itself, load, store, zeros
 from fredsim.kernels.dense import ZERO, padded
-from fredsim.kernels.pointers import item, put
-from fredsim.kernels.vector import all_equal_itself, load, store, zeros
 from fredsim.numerics.rules import where
 
 __all__ = [

@@ -16,9 +16,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fredsim.kernels.cache import Compiled, generated, kernel
-from fredsim.kernels.pointers import integers, item, put
-from fredsim.kernels.team import Team, address, meet, share
+from fredsim.jit.cache import Compiled, generated, kernel
+from fredsim.jit.pointers import integers, item, put
+from fredsim.jit.team import Team, address, meet, share
 from fredsim.numerics import rules
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
@@ -28,8 +28,8 @@ __all__ = ["TeamRule", "call_rule", "compile_rule"]
 TEMPLATE = '''
 from numba import njit
 
-from fredsim.kernels.pointers import floats, integers, item
-from fredsim.kernels.vector import all_equal_itself, load, load_part, repeated, store, store_part, zeros
+from fredsim.jit.pointers import floats, integers, item
+from fredsim.jit.vector import all_equal_itself, load, load_part, repeated, store, store_part, zeros
 from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
 
 

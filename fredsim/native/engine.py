@@ -21,14 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
-from fredsim.backends import Part, RoomyOperations
-from fredsim.datasets import Dataset, Split
+from fredsim.compute.engines import Part, RoomyOperations
+from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.model import TorchModel
 from fredsim.native.settings import deterministic
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
-from fredsim.processors import default_threads
+from fredsim.system.processors import default_threads
 
 __all__ = ["TorchEngine"]
 

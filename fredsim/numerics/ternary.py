@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packed_size", "quantise", "scaler", "unpack"]
 

@@ -10,7 +10,7 @@ import pytest
 from fredsim.dispatchers import DISPATCHERS, Dispatcher, RoundRobin, Scripted, Uniform, Weighted
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import SimulationError
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 
 def started(dispatcher: Dispatcher, clients: int, seed: int = 0) -> Any:

@@ -11,8 +11,8 @@ import pytest
 import fredsim
 from fredsim.dispatchers.gates import Always, BandwidthAware, Budget, Every, Gate
 from fredsim.errors import ConfigError
-from fredsim.results import Result
-from fredsim.streams import Stream, Streams, philox4x32
+from fredsim.numerics.streams import Stream, Streams, philox4x32
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

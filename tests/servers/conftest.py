@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.layout import Layout
-from fredsim.results import Result
+from fredsim.models.layout import Layout
+from fredsim.runs.results import Result
 from fredsim.servers import SERVERS, WindowAverage
 from tests.servers.paths import QUICK, check_same
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fredsim.results import Result
+from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

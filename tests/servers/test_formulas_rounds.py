@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams
 
 Wide = NDArray[np.float64]
 Spec = dict[str, Any]

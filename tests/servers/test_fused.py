@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.kernels.team import Team, pack
+from fredsim.jit.team import Team, pack
 from fredsim.kernels.update import TeamRule, compile_rule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule

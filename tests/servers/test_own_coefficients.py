@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fredsim.errors import FredsimError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 from tests.servers.paths import check_same
 
 OWN = """

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.execution import execute
-from fredsim.paths import PATHS
-from fredsim.resolution import resolve
-from fredsim.results import Result
+from fredsim.config.resolution import resolve
+from fredsim.runs.execution import execute
+from fredsim.runs.results import Result
 from fredsim.servers import ElementwiseServer
 from fredsim.servers.checks import more_than_a_rule
+from fredsim.simulation.paths import PATHS
 from tests.servers.paths import (
     QUICK,
     REFUSING,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fredsim.compressors import QSGD
-from fredsim.layout import Layout
+from fredsim.models.layout import Layout
 from fredsim.numerics import ternary
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.servers import ParameterStore, TernarySync
-from fredsim.streams import Stream, Streams
 
 Array = NDArray[np.float32]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import FredsimError
-from fredsim.results import Result
+from fredsim.runs.results import Result
 from tests.servers.paths import check_same
 
 OWN = """

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.datasets import Dataset, Split
+from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels import elementary
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.models import Mlp
+from fredsim.models.mlp import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
 
 __all__ = ["NumbaDriver"]

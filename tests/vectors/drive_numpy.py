@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.backends import NumpyEngine
-from fredsim.datasets import Dataset, Split
-from fredsim.models import Mlp
+from fredsim.compute.engines import NumpyEngine
+from fredsim.data.datasets import Dataset, Split
+from fredsim.models.mlp import Mlp
 from fredsim.numerics import elementary, oracle
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.numerics.streams import Stream, Streams, philox4x32
 from fredsim.numerics.ternary import Draws
-from fredsim.streams import Stream, Streams, philox4x32
 from tests.vectors.rules import RULES
 
 __all__ = ["NumpyDriver"]

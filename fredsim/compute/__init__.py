@@ -1,0 +1,1 @@
+"""What an engine is, whatever computes; the NumPy engine; room for what clients hold."""

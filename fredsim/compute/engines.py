@@ -1,0 +1,286 @@
+"""What computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device. All give the same bits.
+
+An engine is a backend's machinery for one model on one data set; it knows neither clients nor servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.shelf import Limits, Shelf
+from fredsim.data.datasets import Dataset, Split
+from fredsim.errors import ConfigError
+from fredsim.models.mlp import Mlp
+from fredsim.numerics import oracle
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.numerics.rules import Rule
+
+if TYPE_CHECKING:
+    from fredsim.native.model import TorchModel
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Engine",
+    "FusedEngine",
+    "Machine",
+    "NativeEngine",
+    "NumpyEngine",
+    "Part",
+    "QueueMachine",
+    "QueueingEngine",
+    "RoomyOperations",
+    "found_backend",
+    "make_engine",
+    "make_operations",
+]
+
+Array = NDArray[np.float32]
+Part = Literal["validation", "test"]
+Backend = Literal["auto", "numpy", "numba", "cuda"]
+BACKENDS: dict[Backend, str] = {
+    "numba": "compiled kernels, threaded (default)",
+    "numpy": "the slow oracle that defines the bits",
+    "cuda": "a CUDA device, by PyTorch and Triton",
+    "auto": "cuda where there is a device, else numba",
+}
+
+
+class RoomyOperations(Operations, Protocol):
+    """The operations of servers on one backend, and room for what clients hold."""
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for arrays (size,) of what clients hold. Raises ConfigError for limits that it cannot keep to."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
+
+
+class Engine(RoomyOperations, Protocol):
+    """Gradients, evaluation and the operations of servers on one backend."""
+
+    threads: int
+    #: The name of the device that kernels run on, None for this machine's processors.
+    device_name: str | None
+
+    @property
+    def seconds(self) -> float:
+        """The seconds spent in kernels so far; NaN where there are none."""
+        ...
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return the mean gradients (B, P) and the samples' losses (B, µ) of the minibatches `rows` (B, µ).
+
+        `held[b]`, float32 (P,), are the parameters of minibatch b, with MARGIN readable floats behind them. The arrays
+        returned are overwritten by the next call.
+        """
+        ...
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples."""
+        ...
+
+
+class Machine(Protocol):
+    """Events whose clients hold the work they have in hand (fredsim.kernels.inhand)."""
+
+    #: The bytes that one work in hand takes.
+    each: int
+
+    def advance(
+        self,
+        arriving: NDArray[np.int64],
+        target: NDArray[np.int64],
+        source: NDArray[np.int64],
+        rows: NDArray[np.int32],
+        coefficients: Array,
+    ) -> tuple[Array, int]:
+        """Process n events; return the losses (n, µ) and the first event that is not finite, else n."""
+        ...
+
+    def give(self, params: Array, arrays: Sequence[Array]) -> None:
+        """Write parameters and state to flat arrays (P,)."""
+        ...
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of its time by what it did."""
+        ...
+
+
+class FusedEngine(Engine, Protocol):
+    """An engine that applies an elementwise rule to a gradient as it is formed."""
+
+    def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
+        """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
+        ...
+
+    def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> Applier:
+        """Return what applies a rule in place on θ and state; `watched` names an array of the state, or nothing."""
+        ...
+
+    def work_in_hand(self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
+        """Return a machine for events whose minibatches are known when clients fetch."""
+        ...
+
+
+class Applier(Protocol):
+    """A rule applied to the gradients of the last passes, and what their clients fetch then."""
+
+    def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
+        """Take what belongs to the minibatches of the last passes: `coefficients` (B, C) and what their clients fetch.
+
+        That is refused where the mean of the watched array is below bounds[b, 0]; above bounds[b, 1] θ is copied to
+        copies[b].
+        """
+        ...
+
+    def __call__(self, b: int) -> list[int]:
+        """Apply the rule to the gradients of minibatches b on, to the end or the first UNDECIDED or DIVERGED.
+
+        Return the verdict (fredsim.numerics.verdicts) on each client's fetch.
+        """
+        ...
+
+
+class QueueingEngine(Engine, Protocol):
+    """An engine whose device works through what is queued."""
+
+    def machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
+        """Return a machine for a rule in place on parameters and state, with so many places for what clients hold."""
+        ...
+
+
+class QueueMachine(Protocol):
+    """Events that are queued on a device (fredsim.cuda.queue)."""
+
+    def warm(self) -> None:
+        """Compile before any clock runs."""
+        ...
+
+    def advance(
+        self,
+        windows: Sequence[tuple[int, int]],
+        held: NDArray[np.int64],
+        kept: NDArray[np.int64],
+        rows: NDArray[np.int32],
+        coefficients: Array,
+    ) -> tuple[Array, int]:
+        """Process n events, window by window; return the losses (n, µ) and the first event not finite, else n.
+
+        Each event's gradient is of the parameters in place held[i]; after it θ is put in place kept[i], unless −1.
+        """
+        ...
+
+
+@runtime_checkable
+class NativeEngine(Engine, Protocol):
+    """An engine whose bits hold on one machine, for one number of threads and of minibatches computed at once."""
+
+    def settle(self, window: int | None, clients: int) -> int:
+        """Settle how many minibatches are computed at once, `window` or the usual number; return it."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a summary says of its numerics."""
+        ...
+
+
+class RoomyNumpyOperations(NumpyOperations):
+    """The oracle's operations, and room for what clients hold."""
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(size, MARGIN, limits)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class NumpyEngine(RoomyNumpyOperations):
+    """The oracle."""
+
+    threads = 1
+    device_name: str | None = None
+    seconds = float("nan")
+
+    def __init__(self, model: Mlp, dataset: Dataset) -> None:
+        self._layout = model.layout
+        self._layers = len(model.sizes) - 1
+        self._dataset = dataset
+
+    def _weights(self, params: Array) -> oracle.Weights:
+        views = self._layout.split(params)
+        return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute one minibatch after the other."""
+        grads = np.empty((len(rows), self._layout.size), np.float32)
+        losses = np.empty(rows.shape, np.float32)
+        train = self._dataset.train
+        for b, samples in enumerate(rows):
+            result, losses[b] = oracle.gradient(self._weights(held[b]), train.x[samples], train.y[samples])
+            grads[b] = np.concatenate([part.reshape(-1) for layer in result for part in layer])
+        return grads, losses
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Run the whole part at once."""
+        split: Split = getattr(self._dataset, part)
+        if len(split) == 0:
+            return float("nan"), float("nan")
+        logits = oracle.forward(self._weights(params), split.x).logits
+        losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
+        return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
+
+
+def found_backend(backend: Backend) -> Backend:
+    """Return the backend that `auto` comes to on this machine, or the one that is named."""
+    if backend != "auto":
+        return backend
+    try:
+        from fredsim.cuda.device import device
+
+        device()
+    except ConfigError:
+        return "numba"
+    return "cuda"
+
+
+def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
+
+    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
+    where the backend needs what is not there.
+    """
+    if not isinstance(model, Mlp):
+        from fredsim.native.engine import TorchEngine
+
+        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
+    if backend == "numpy":
+        return NumpyEngine(model, dataset)
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaEngine
+
+        return CudaEngine(model, dataset, mu)
+    from fredsim.kernels.engine import NumbaEngine
+
+    return NumbaEngine(model, dataset, mu, threads)
+
+
+def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
+    """Return what a backend computes beside gradients; see `make_engine`."""
+    if backend == "numpy":
+        return RoomyNumpyOperations()
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaOperations
+
+        return CudaOperations()
+    from fredsim.kernels.operations import NumbaOperations
+
+    return NumbaOperations(threads)

@@ -1,0 +1,1 @@
+"""From YAML to frozen experiments: documents, names, hyper-parameters, sweeps. Nothing here runs anything."""

@@ -1,0 +1,155 @@
+"""Reading and writing YAML: plain data, and for every key the file and line it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from fredsim.config.nodes import LONGEST, Key, parse_yaml
+from fredsim.errors import ConfigError, shown
+from fredsim.system.files import irregular
+
+__all__ = [
+    "Document",
+    "assign",
+    "differing",
+    "dump_yaml",
+    "flatten",
+    "heading_of",
+    "name_of_override",
+    "parse_override",
+    "read_document",
+]
+
+FEW = 4  # differing keys that a message names
+WIDE = 60  # characters of a value there
+
+
+class _Nothing:
+    """Stands where a key is not given."""
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data, where its parts stand (the place, such as `file.yaml:12`, of each key), and the comment above it.
+
+    `folder` is the folder of results that it was opened as.
+    """
+
+    data: dict[str, Any]
+    source: str = "experiment"
+    places: Mapping[Key, str] = field(default_factory=dict)
+    heading: str = ""
+    folder: Path | None = None
+
+    def place(self, key: Key) -> str:
+        """Return where a key stands, or its first part that an override gives, or the nearest part around it."""
+        if key and key not in self.places:
+            for inner, place in self.places.items():
+                if inner[: len(key)] == key:
+                    return place
+        for length in range(len(key), 0, -1):
+            if key[:length] in self.places:
+                return self.places[key[:length]]
+        return self.source
+
+
+def read_document(path: Path) -> Document:
+    """Return a YAML file's content. Raises ConfigError with line and column where it does not parse."""
+    remedy = "name a YAML file, or a run's folder"
+    if found := irregular(path):
+        raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
+    try:
+        if path.stat().st_size > 4 * LONGEST:
+            raise ConfigError(f"{path}: has {path.stat().st_size:,} bytes; an experiment has {LONGEST:,} at most")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
+    places: dict[Key, str] = {}
+    loaded = parse_yaml(text, str(path), places)
+    if not isinstance(loaded, dict):
+        found = "is empty" if loaded is None else f"holds a {'list' if isinstance(loaded, list) else 'single value'}"
+        raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
+    return Document(loaded, str(path), places, heading_of(text))
+
+
+def heading_of(text: str) -> str:
+    """Return the lines of comment that a YAML text begins with."""
+    return "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return the dotted key and the value of KEY=VALUE; the value is YAML. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isprintable() or any(not part for part in key.split(".")):
+        raise ConfigError(f"{name_of_override(text)}: must have the form KEY=VALUE, such as server.lr=0.01")
+    return key, parse_yaml(value, name_of_override(text))
+
+
+def name_of_override(text: str) -> str:
+    """Return an override as messages name it."""
+    return f"override '{text}'" if len(text) <= 160 and text.isprintable() else f"override {shown(text)}"
+
+
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML in block style, keys in their order."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None  # innermost lists and mappings on one line
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel infers None
+    yaml.width = 120
+    text = StringIO()
+    yaml.dump(dict(data), text)
+    return text.getvalue()
+
+
+def assign(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested mappings. Raises ConfigError where a part on the way is not a mapping."""
+    *parents, last = key.split(".")
+    at: Any = data
+    for depth, parent in enumerate(parents):
+        if at.get(parent) is None:
+            at[parent] = {}
+        at = at[parent]
+        if not isinstance(at, dict):
+            around = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{key}: {around} is {shown(at)}; it must be a mapping to have keys below it")
+    at[last] = value
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, under dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:
+    """Return the first few dotted keys whose values differ, by `form`: of the key, its value in one, that in other."""
+    left, right = flatten(one), flatten(other)
+    keys = [key for key in {**left, **right} if left.get(key, _NOTHING) != right.get(key, _NOTHING)]
+    found = [form.format(key, *(_said(side.get(key, _NOTHING)) for side in (left, right))) for key in keys[:FEW]]
+    return "; ".join([*found, *([f"and {len(keys) - FEW} more"] if len(keys) > FEW else [])])
+
+
+def _said(value: Any) -> str:
+    """Return a value as a line has room for it, much as YAML has it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    plain = value is _NOTHING or (isinstance(value, str) and value.isprintable())
+    text = str(value) if plain else shown(value)
+    return text if len(text) <= WIDE else f"{text[: WIDE // 2]}…{text[-WIDE // 2 :]}"

@@ -1,0 +1,198 @@
+"""An experiment: everything that determines a run's bits, frozen. fredsim.config.resolution makes one of plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator
+
+from fredsim.compute.engines import Backend
+from fredsim.config.figures import FigureChoice
+from fredsim.data.sampling import Sampling
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
+from fredsim.simulation.outbox import DroppedPush
+from fredsim.simulation.paths import Path
+
+__all__ = ["Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice"]
+
+
+class Data(HyperParameters):
+    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number.
+
+    `sha256` is of an NPZ file's bytes: filled in where it is null, checked where it is not.
+    """
+
+    name: Printable
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of an NPZ file's bytes: filled in where it is null, checked where it is not."""
+    train: PositiveInt | None = None
+    """The first so many rows of the training part; null is the usual number."""
+    validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    """The last so many rows of the training part; null is the usual number."""
+
+
+class Normal(HyperParameters):
+    """N(0, std²)."""
+
+    name: Literal["normal"]
+    std: NonNegative = 1.0
+    """The standard deviation."""
+
+
+class MlpChoice(HyperParameters):
+    """A multilayer perceptron; `hidden: []` is softmax regression."""
+
+    name: Literal["mlp"] = "mlp"
+    hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
+    """The widths of the hidden layers; [] is softmax regression."""
+    init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
+    """How weights begin; biases begin at 0."""
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def check(cls, name: Any) -> Any:
+        """Refuse another name, naming what there is."""
+        if name != "mlp":
+            raise ValueError(f"is {name!r}; it must be mlp, or a PyTorch module as torch:package.module:factory")
+        return name
+
+
+class Plugin(BaseModel):
+    """A named class and its hyper-parameters."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    name: Printable
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class TorchChoice(Plugin):
+    """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where PyTorch computes."""
+
+
+def _kind_of_model(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "Torch" if isinstance(name, str) and name.startswith("torch:") else "Mlp"
+
+
+ModelChoice = Annotated[
+    Annotated[MlpChoice, Tag("Mlp")] | Annotated[TorchChoice, Tag("Torch")], Discriminator(_kind_of_model)
+]
+
+
+class Clients(HyperParameters):
+    """λ clients, minibatches of µ samples."""
+
+    count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
+    batch_size: PositiveInt
+    sampling: Sampling = "sequential"
+    local_steps: PositiveInt = 1
+
+
+class DispatcherChoice(Plugin):
+    """Who finishes next, and how copies are exchanged.
+
+    `wait`: after a push a client waits for the reply; false: it computes on with what it holds. `push` and `fetch` are
+    gates: always, or {name: hyper-parameters}. `replica`: a client that did not fetch steps its own parameters.
+    `fred_timestamps`: a dropped fetch refreshes the client's timestamp all the same, as FRED's code did by mistake.
+    """
+
+    name: Printable = "uniform"
+    wait: bool = True
+    push: str | dict[str, Any] = "always"
+    fetch: str | dict[str, Any] = "always"
+    dropped_push: DroppedPush = "reapply"
+    replica: bool = False
+    fred_timestamps: bool = False
+
+
+class Evaluation(HyperParameters):
+    """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
+
+    `test`: rows have the loss and the error of the test rows, too.
+    """
+
+    every: PositiveInt = 1000
+    unit: Literal["iterations", "updates", "epochs"] = "iterations"
+    test: bool = False
+
+
+class Series(HyperParameters):
+    """Published points [x, y] of the runs whose resolved values are those of `where`, under dotted keys."""
+
+    where: dict[str, Any]
+    points: Annotated[list[Annotated[list[Finite], Field(min_length=2, max_length=2)]], Field(min_length=1)]
+
+
+class Published(HyperParameters):
+    """What a paper reports, to be drawn beside what comes out; it changes no run. `source` says where it stands."""
+
+    source: str
+    x: Literal["iterations", "updates"] = "iterations"
+    y: Literal["validation_error", "validation_loss", "train_loss"] = "validation_error"
+    series: list[Series]
+
+
+class ProbeChoice(HyperParameters):
+    """Measure the true B-staleness every so many iterations (fredsim.simulation.probe)."""
+
+    every: PositiveInt
+
+
+class Experiment(HyperParameters):
+    """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
+
+    name: FileName = "experiment"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    iterations: PositiveInt | None = None
+    updates: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+    data: Data
+    model: ModelChoice = MlpChoice()
+    clients: Clients
+    dispatcher: DispatcherChoice = DispatcherChoice()
+    server: Plugin
+    compress: Plugin | None = None
+    average: Plugin | None = None
+    evaluation: Evaluation = Evaluation()
+    backend: Backend = "numba"
+    threads: Annotated[int, Field(gt=0, le=1024)] | None = None
+    window: PositiveInt | None = None
+    path: Path = "auto"
+    memory: Annotated[ByteSize, Field(gt=0)] | None = None
+    probe: ProbeChoice | None = None
+    published: Published | None = None
+    figures: list[FigureChoice] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
+        data = self.model_dump()
+        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
+            if data[key] is None:
+                del data[key]
+        if not self.evaluation.test:  # configurations and digests from before there was such a key stay the same
+            del data["evaluation"]["test"]
+        return data
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it.
+
+        A PyTorch module's bits depend on threads and window, too.
+        """
+        beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published", "figures"}
+        if isinstance(self.model, TorchChoice):
+            beside -= {"threads", "window"}
+        data = {key: value for key, value in self.plain().items() if key not in beside}
+        if "average" in data:
+            data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,172 @@
+"""What a figure is asked to show: the options of `fredsim plot`, and the `figures` of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from fredsim.config.document import Document, read_document
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import FileName, Finite, HyperParameters, Printable, explain
+
+__all__ = [
+    "KINDS",
+    "SHARES",
+    "FigureChoice",
+    "Options",
+    "X",
+    "Y",
+    "choose_figures",
+    "label_of",
+    "misfits",
+    "recorded_figures",
+]
+
+KINDS = ("curves", "ends", "staleness", "copies", "probe")
+SHARES = ("pushes", "fetches")
+X = {
+    "iterations": "iteration (gradients arrived)",
+    "updates": "update (server timestamp)",
+    "bytes": "pushed and fetched",
+}
+Y = {
+    "validation_error": "validation error (fraction)",
+    "validation_loss": "validation loss (nats)",
+    "train_loss": "training loss (nats)",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a figure is asked to show.
+
+    `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
+    `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
+    iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand in the table of
+    curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`.
+    """
+
+    by: Sequence[str] | None = None
+    panel: Sequence[str] | None = None
+    x: str | None = None
+    y: str = "validation_error"
+    reach: Sequence[float] = ()
+    log: bool = False
+    title: str = ""
+    caption: bool = True
+    command: str = ""
+
+    @property
+    def axis(self) -> str | None:
+        """The dotted key that `x` is; None where it is measured."""
+        return None if self.x is None or self.x in {*X, *SHARES} else self.x
+
+
+def label_of(y: str) -> str:
+    """Return what stands at the y axis: of a number that a server records, its name."""
+    return Y.get(y, y)
+
+
+def misfits(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each option that does not exist, or not for this kind of figure, and what is wrong with it.
+
+    `recorded` are the columns that y may name, too.
+    """
+    known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
+    if kind == "curves" and options.x is not None:
+        known["x"] = options.x, tuple(X)
+    for name, (value, choices) in known.items():
+        if value not in choices:
+            yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
+    given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
+    for name, kinds in {"x": ("curves", "ends"), "y": ("curves", "ends"), "reach": ("curves",)}.items():
+        if kind in KINDS and kind not in kinds and given[name]:
+            yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
+    if kind in {"copies", "probe"} and options.panel:
+        yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
+    if kind == "copies" and options.log:
+        yield "log", "is given; it goes with figures of the other kinds"
+    if wrong := _wrong_formula(options.title):
+        yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
+
+
+def _wrong_formula(title: str) -> str:
+    """Return what is wrong with a formula between dollar signs, in matplotlib's words; nothing where nothing is."""
+    if title.count("$") < 2:
+        return ""
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    for line in filter(is_math_text, title.split("\n")):
+        try:
+            MathTextParser("path").parse(line)
+        except ValueError as error:
+            return str(error).splitlines()[-1]
+    return ""
+
+
+class FigureChoice(HyperParameters):
+    """A figure of an experiment's runs: `name`.png, with the options of `fredsim plot`; `panel: none` is one panel."""
+
+    name: FileName
+    kind: Printable = "curves"
+    by: list[Printable] | None = None
+    panel: list[Printable] | None = None
+    x: Printable | None = None
+    y: Printable = "validation_error"
+    reach: list[Finite] = Field(default_factory=list)
+    log: bool = False
+    title: str = ""
+
+    @field_validator("by", "panel", mode="before")
+    @classmethod
+    def as_list(cls, keys: Any) -> Any:
+        """Take a single key for a list of one."""
+        return [keys] if isinstance(keys, str) else keys
+
+    def options(self, title: str = "", command: str = "") -> Options:
+        """Return the options; `title` where the figure has none of its own."""
+        panel = [] if self.panel == ["none"] else self.panel
+        return Options(self.by, panel, self.x, self.y, self.reach, self.log, title=self.title or title, command=command)
+
+    def named_keys(self) -> Iterator[tuple[str, str]]:
+        """Yield the keys of experiments that it names, each after its option."""
+        options = self.options()
+        yield from (("by", key) for key in options.by or ())
+        yield from (("panel", key) for key in options.panel or ())
+        if options.axis is not None:
+            yield "x", options.axis
+
+
+class _Figures(HyperParameters):
+    figures: list[FigureChoice]
+
+
+def choose_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tuple[tuple[int | str, ...], str]]]:
+    """Return the figures of an experiment's data, and where they are not valid: (place, what is wrong)."""
+    if data.get("figures") is None:
+        return [], []
+    try:
+        found = _Figures.model_validate({"figures": data["figures"]}).figures
+    except ValidationError as error:
+        return [], explain(error, _Figures)
+    problems: list[tuple[tuple[int | str, ...], str]] = []
+    for number, one in enumerate(found):
+        problems += [(("figures", number, name), text) for name, text in misfits(one.kind, one.options())]
+        if one.name in [before.name for before in found[:number]]:
+            problems.append((("figures", number, "name"), f"is '{one.name}', as another figure's; give it its own"))
+    return found, problems
+
+
+def recorded_figures(folder: Path) -> list[FigureChoice]:
+    """Return the figures that the experiment in a folder of results asks for. Raises ConfigError."""
+    files = [path for name in ("sweep.yaml", "config.yaml") if (path := folder / name).is_file()]
+    document = read_document(files[0]) if files else Document({})
+    found, problems = choose_figures(document.data)
+    for at, text in problems:
+        raise ConfigError(f"{document.place(at)}: {'.'.join(map(str, at))}: {text}")
+    return found

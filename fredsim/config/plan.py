@@ -1,0 +1,278 @@
+"""From a document to the runs it describes: `cases` × `sweep`, overrides, labels, and where each value came from."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
+from fredsim.config.experiment import Experiment, Published, Series
+from fredsim.config.figures import FigureChoice, choose_figures
+from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
+from fredsim.config.nodes import Key, checked
+from fredsim.config.resolution import Origin, problems_at, resolve
+from fredsim.config.selection import Selection, check_selection
+from fredsim.errors import ConfigError, nearest, shown
+from fredsim.hyper import explain
+from fredsim.plugins.modules import look_above, look_in
+
+__all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
+
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def open_source(source: Source) -> Document:
+    """Return the document of a YAML file, a folder of results, an experiment that comes with fredsim, or a dict.
+
+    A user's modules are looked up beside the file, too (fredsim.plugins.modules). Raises ConfigError where there is
+    no such file.
+    """
+    if isinstance(source, Mapping):
+        look_in()
+        return Document(checked(dict(source), (), Document.source))
+    path = Path(source)
+    look_in(path.parent)
+    recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.isfile(path / name)), None)
+    folder = path if recorded else None
+    if recorded:
+        look_above(path)
+        path = path / recorded
+    if not os.path.exists(path):  # False, too, of a name that no file can have
+        folder = Path(str(resources.files("fredsim") / "experiments"))
+        shipped = folder / f"{os.path.splitext(path)[0]}.yaml"
+        if not os.path.isfile(shipped):
+            names = [found.relative_to(folder).with_suffix("").as_posix() for found in folder.rglob("*.yaml")]
+            near = nearest(os.path.splitext(path)[0], sorted(names))
+            raise ConfigError(
+                f"{path}: no such file, and no experiment of this name{near or ';'} "
+                "`fredsim list experiments` names those that come with fredsim"
+            )
+        path = shipped
+    document = read_document(path)
+    document.data.setdefault("name", path.stem)
+    return replace(document, folder=folder)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run, the values of the axes that tell it from the others, and where its keys stand."""
+
+    experiment: Experiment
+    axes: dict[str, Any]
+    origin: Origin
+
+    @property
+    def label(self) -> str:
+        """A readable name, made of the axes' values; empty for a single run."""
+        return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.axes.items())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a document, itself with its overrides, the comment above it, the folder that it is the record of."""
+
+    runs: list[PlannedRun]
+    source: dict[str, Any]
+    selection: Selection | None = None
+    figures: Sequence[FigureChoice] = ()
+    heading: str = ""
+    folder: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.runs[0].experiment.name
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the document has cases or a sweep, be it of one run."""
+        return "cases" in self.source or "sweep" in self.source
+
+    @property
+    def axes(self) -> list[str]:
+        """The keys in which the runs differ, those of mappings dotted, in the order written."""
+        return list(dict.fromkeys(key for run in self.runs for key in flatten(run.axes)))
+
+    @property
+    def cases(self) -> list[str]:
+        """Those axes that `cases` give."""
+        return list(dict.fromkeys(key for case in self.source.get("cases", []) for key in flatten(case)))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        rest = "".join(f"-{key}{_short(item)}" for key, item in value.items() if key != "name")
+        return f"{value['name']}{rest}" if "name" in value else rest.removeprefix("-")
+    if isinstance(value, list):
+        return "x".join(map(_short, value)) or "none"
+    if value is None:
+        return "null"
+    return "".join(character if character.isprintable() and character != "/" else "_" for character in str(value))
+
+
+def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
+    """Return every experiment of a document, `cases` outside, the axes of `sweep` inside, the last axis fastest.
+
+    Raises ConfigError, naming file, line and key, for the first run that is not valid.
+    """
+    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+        what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
+        raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
+    data, places = copy.deepcopy(document.data), dict(document.places)
+    document = replace(document, data=data, places=places)
+    last: list[tuple[str, Any]] = []
+    overridden: set[tuple[int | str, ...]] = set()
+    sweep, cases = grid(document)
+    if (sweep or cases) and "overrides" in data:
+        last = _recorded_overrides(document, places)
+        overridden |= {tuple(key.split(".")) for key, _ in last}
+    for text in overrides:
+        key, value = parse_override(text)
+        at = tuple(key.split("."))
+        for inner in [k for k in places if k[: len(at)] == at]:
+            del places[inner]
+        places[at] = name_of_override(text)
+        overridden.add(at)
+        if at[0] in {"sweep", "cases"} and len(at) > 1:
+            raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
+        if key in sweep:
+            sweep[key] = value if isinstance(value, list) else [value]
+        elif key in {"sweep", "cases"} or at[0] in {"select", "figures"} or not (sweep or cases):
+            _assign(data, key, value, places[at])
+        else:
+            last.append((key, value))
+        sweep, cases = grid(document)
+    refuse_clashes(document, sweep, cases)
+    refuse_too_many(document, sweep, cases)
+    figures, problems = choose_figures(data)
+    if problems:
+        raise problems_at(problems, document)
+    beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
+    base = {key: value for key, value in data.items() if key not in beside}
+    runs = []
+    for number, case in enumerate(cases or [{}]):
+        for values in product(*sweep.values()):
+            chosen = {**case, **dict(zip(sweep, values, strict=True))}
+            run = copy.deepcopy(base)
+            origin = _Origin(document, number, case, sweep, values, overridden)
+            for key, value in (*chosen.items(), *last):
+                _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
+            runs.append(PlannedRun(resolve(run, origin), chosen, origin))
+    # An override may have taken away what published points are of, or figures show; not what it itself asks for.
+    as_written = not overridden and document.folder is None
+    if as_written or any(at[0] == "figures" for at in overridden):
+        _check_keys(document, runs, figures, published=as_written)
+    source = dict(data)
+    if last:
+        rest = [key for key, _ in last]
+        source["overrides"] = {key: value for n, (key, value) in enumerate(last) if key not in rest[n + 1 :]}
+    plan = Plan(runs, source, _selection(document), figures, document.heading, document.folder)
+    if plan.selection is not None:
+        try:
+            check_selection(plan.selection, plan.axes)
+        except ConfigError as error:
+            raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
+    return plan
+
+
+def _recorded_overrides(document: Document, places: dict[Key, str]) -> list[tuple[str, Any]]:
+    """Take the `overrides` of a recorded sweep, which are laid over each run, out of it, and say where they stand.
+
+    Raises ConfigError.
+    """
+    found = document.data.pop("overrides")
+    if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
+        place = document.place(("overrides",))
+        raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
+    places |= {tuple(key.split(".")): document.place(("overrides", key)) for key in found}
+    return list(found.items())
+
+
+def _check_keys(
+    document: Document, runs: Sequence[PlannedRun], figures: Sequence[FigureChoice], *, published: bool
+) -> None:
+    """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
+    known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
+    named: list[tuple[tuple[int | str, ...], str]] = []
+    for number, series in enumerate(_published(document) if published else []):
+        named += [(("published", "series", number, "where"), key) for key in series.where]
+    for number, figure in enumerate(figures):
+        named += [(("figures", number, option), key) for option, key in figure.named_keys()]
+    for at, key in named:
+        if key not in known:
+            place, where = document.place((*at, key)), ".".join(map(str, at))
+            what = f"no run has a key '{key}'{nearest(key, known)}"
+            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
+    for number, figure in enumerate(figures):
+        if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
+            place = document.place(("figures", number, "kind"))
+            wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
+            raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
+
+
+def _published(document: Document) -> list[Series]:
+    """Return the document's own published points, which no run may have. Raises ConfigError."""
+    given = document.data.get("published")
+    if given is None:
+        return []
+    try:
+        return Published.model_validate(given).series
+    except ValidationError as error:
+        raise problems_at([(("published", *at), text) for at, text in explain(error, Published)], document) from None
+
+
+def _selection(document: Document) -> Selection | None:
+    """Return what `select` says. Raises ConfigError."""
+    given = document.data.get("select")
+    if given is None:
+        return None
+    try:
+        return Selection.model_validate(given)
+    except ValidationError as error:
+        raise problems_at([(("select", *at), text) for at, text in explain(error, Selection)], document) from None
+
+
+def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
+    try:
+        assign(data, key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+class _Origin:
+    """Where the parts of one run of a sweep come from."""
+
+    def __init__(
+        self,
+        document: Document,
+        number: int,
+        case: Mapping[str, Any],
+        sweep: Mapping[str, Any],
+        values: Sequence[Any],
+        overridden: Set[tuple[int | str, ...]],
+    ) -> None:
+        self._document = document
+        self._overridden = overridden
+        self._roots: dict[tuple[int | str, ...], tuple[int | str, ...]] = {}
+        for key in case:
+            self._roots[tuple(key.split("."))] = ("cases", number, key)
+        for key, value in zip(sweep, values, strict=True):
+            self._roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+
+    def place(self, key: tuple[int | str, ...]) -> str:
+        for length in range(len(key), 0, -1):
+            if key[:length] in self._overridden:  # an override has the last word
+                break
+            root = self._roots.get(key[:length])
+            if root is not None:
+                return self._document.place((*root, *key[length:]))
+        return self._document.place(key)

@@ -1,0 +1,147 @@
+"""Names to classes: the only module that knows which servers and dispatchers exist.
+
+A name is one of the literal mappings', one that an installed package registers under the entry-point groups
+`fredsim.servers` or `fredsim.dispatchers`, or `package.module:Class` for a user's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from fredsim.compressors import COMPRESSORS
+from fredsim.dispatchers import DISPATCHERS
+from fredsim.dispatchers.gates import GATES
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import Configurable, explain
+from fredsim.plugins.modules import import_module, not_imported
+from fredsim.plugins.source_lines import line_of
+from fredsim.servers import SERVERS
+from fredsim.servers.window_average import WindowAverage
+
+__all__ = [
+    "KNOWN",
+    "REQUIRED",
+    "Kind",
+    "Problems",
+    "build",
+    "find_class",
+    "import_named",
+    "misfits",
+    "required_keys",
+    "resolve_hyper",
+]
+
+Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
+Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
+
+KNOWN: dict[Kind, Mapping[str, type]] = {
+    "server": SERVERS,
+    "dispatcher": DISPATCHERS,
+    "gate": GATES,
+    "compressor": COMPRESSORS,
+    "average": {"window": WindowAverage},
+}
+REQUIRED: dict[Kind, tuple[str, ...]] = {
+    "server": ("init", "apply_update"),
+    "dispatcher": ("init", "choose", "hold", "release"),
+    "gate": ("init", "passes"),
+    "compressor": ("init", "compress"),
+    "average": ("init", "apply_update", "averaged_params"),
+}
+
+
+def find_class(kind: Kind, name: str) -> type:
+    """Return the class of a name. Raises ConfigError where there is none, or it lacks a method."""
+    known = KNOWN[kind]
+    if name in known:
+        return known[name]
+    if ":" in name:
+        found = import_named(name, "package.module:Class")
+    else:
+        registered = {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
+        if name not in registered:
+            choices = [*known, *registered]
+            raise ConfigError(
+                f"unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
+                "or your own as package.module:Class)"
+            )
+        try:
+            found = registered[name].load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
+    missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
+    if missing:
+        raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
+    return found
+
+
+def import_named(name: str, form: str) -> Any:
+    """Return what a name of this form, such as package.module:Class, names. Raises ConfigError where it cannot."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute or module_name.startswith("."):
+        raise ConfigError(f"'{name}' must have the form {form}")
+    try:
+        module = import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's module may raise anything
+        raise ConfigError(not_imported(module_name, error)) from error
+    if not hasattr(module, attribute):
+        callables = [n for n, v in vars(module).items() if callable(v)]
+        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
+    return getattr(module, attribute)
+
+
+def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
+    """Return the hyper-parameters with defaults filled in, and the problems found, each with its place."""
+    found = find_class(kind, name)
+    if issubclass(found, Configurable):
+        try:
+            return found.Hyper.model_validate(dict(hyper)).model_dump(), []
+        except ValidationError as error:
+            return {}, explain(error, found.Hyper)
+    return dict(hyper), misfits(found, hyper)
+
+
+def required_keys(kind: Kind, name: str) -> list[str]:
+    """Return the hyper-parameters that have no default."""
+    found = find_class(kind, name)
+    if issubclass(found, Configurable):
+        return [key for key, field in found.Hyper.model_fields.items() if field.is_required()]
+    return [str(key) for (key,), _ in misfits(found, {})]
+
+
+def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
+    """Return in what keyword arguments do not fit a callable; those `supplied` need not be given."""
+    parameters = inspect.signature(found).parameters
+    problems: Problems = []
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        known = ", ".join(parameters) or "none"
+        unknown = [key for key in hyper if key not in parameters]
+        problems += [((key,), f"unknown key{nearest(key, parameters)} (known: {known})") for key in unknown]
+    named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
+    return problems + [((key,), "is required") for key in parameters if key in required]
+
+
+def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
+    """Return a new instance."""
+    found = find_class(kind, name)
+    try:
+        with np.errstate(all="ignore"):  # what overflows here shows in the run
+            return found(**hyper)
+    except (ConfigError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # sys.exit, too
+        what = f"{type(error).__name__}: {error}{line_of(error)}"
+        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {what}") from error

@@ -1,0 +1,198 @@
+"""From plain data to an experiment: checked once, every default filled in, every problem named with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import ValidationError
+
+from fredsim.config.document import Document, flatten
+from fredsim.config.experiment import Data, Experiment, Plugin, Published, TorchChoice
+from fredsim.config.registry import Kind, Problems, build, misfits, required_keys, resolve_hyper
+from fredsim.data.datasets import USUAL, check_dataset, file_digest
+from fredsim.dispatchers.gates import spelled_out
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.hyper import explain
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.streams import Streams
+from fredsim.runs.sizes import check_steps
+from fredsim.servers import Server
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.protocol import check, make_protocol
+
+__all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
+
+
+MOST = 20  # problems that one message names
+
+
+class Origin(Protocol):
+    """Knows where the parts of an experiment come from."""
+
+    def place(self, key: tuple[int | str, ...]) -> str:
+        """Return the place of a key, such as `file.yaml:12`."""
+        ...
+
+
+def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment:
+    """Return the frozen experiment of plain data, every default filled in.
+
+    Raises ConfigError naming file, line, key, value and remedy; all problems of one pass together.
+    """
+    origin = origin or Document(dict(data))
+    try:
+        experiment = Experiment.model_validate(data)
+    except ValidationError as error:
+        raise problems_at(explain(error, Experiment), origin) from None
+    given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
+    if len(given) != 1:
+        found = f"both {' and '.join(given)} are given" if given else "is missing"
+        remedy = f"{found}; give one of iterations, updates and epochs"
+        raise problems_at([((given[0] if given else "iterations",), remedy)], origin)
+    update: dict[str, Any] = {
+        key: _resolve_plugin(key, plugin, origin)
+        for key in ("server", "dispatcher", "compress", "average")
+        if (plugin := getattr(experiment, key)) is not None
+    }
+    gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), origin) for key in ("push", "fetch")}
+    update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
+    if isinstance(experiment.model, TorchChoice):
+        _check_factory(experiment.model, origin)
+    usual = dict(zip(("train", "validation"), USUAL.get(experiment.data.name, ()), strict=False))
+    known = usual | {"sha256": file_digest(experiment.data.name)}
+    update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
+    experiment = experiment.model_copy(update=update)
+    experiment = experiment.model_copy(update={"published": _of_this_run(experiment)})
+    try:
+        _try_out(experiment)
+    except ConfigError as error:
+        raise located(error, origin) from None
+    return experiment
+
+
+KINDS: dict[str, Kind] = {
+    "server": "server",
+    "dispatcher": "dispatcher",
+    "compress": "compressor",
+    "average": "average",
+}
+
+
+def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
+    """Return the plugin with every default of its hyper-parameters filled in."""
+    try:
+        hyper, problems = resolve_hyper(KINDS[key], plugin.name, plugin.hyper)
+    except ConfigError as error:
+        raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
+    if problems:
+        raise problems_at([((key, *at), text) for at, text in _of_another(key, plugin.name, problems, origin)], origin)
+    fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
+    return type(plugin)(**fixed, **hyper)
+
+
+def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Problems:
+    """Return the problems, and of what an override of the name alone left over from another class, that it did."""
+    place = origin.place((key, "name"))
+    if not place.startswith(f"override '{key}.name="):
+        return problems
+    rest = "".join(f", {one}: …" for one in required_keys(KINDS[key], name))
+    whose, remedy = f"of {key} {name} ({place})", f"give {key}={{name: {name}{rest}}}"
+    found = []
+    for at, text in problems:
+        left = not origin.place((key, *at)).startswith("override ")
+        if left and text.startswith("unknown key"):
+            text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
+        elif left and text == "is required":
+            text = f"{text} {whose}; {remedy}"
+        found.append((at, text))
+    return found
+
+
+def _check_factory(choice: TorchChoice, origin: Origin) -> None:
+    from fredsim.native.model import find_factory, given
+
+    try:
+        found = find_factory(choice.name)
+    except ConfigError as error:
+        raise located(error, origin) from None
+    problems = misfits(found, choice.hyper, given(found))
+    if problems:
+        raise problems_at([(("model", *at), text) for at, text in problems], origin)
+
+
+def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str | dict[str, Any]:
+    """Return a gate's name, or {name: hyper-parameters} with every default filled in."""
+    at = ("dispatcher", key)
+    try:
+        name, hyper = spelled_out(spec)
+        found, problems = resolve_hyper("gate", name, hyper)
+    except ValueError as error:
+        raise problems_at([(at, str(error))], origin) from None
+    if problems:
+        raise problems_at([((*at, name, *inner), text) for inner, text in problems], origin)
+    return {name: found} if found else name
+
+
+def located(error: ConfigError, origin: Origin) -> ConfigError:
+    """Return the error, whose message begins with its key, with that key's place in front."""
+    key = str(error).partition(" ")[0].rstrip(":")
+    return ConfigError(f"{origin.place(tuple(key.split('.')))}: {error}")
+
+
+def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+    """Return one error of many problems, each with its place in front."""
+    lines = []
+    for at, text in problems[:MOST]:
+        key = ".".join(str(part) for part in at if part != "")
+        lines.append(f"{origin.place(at)}: {key}{': ' if key else ''}{text}")
+    if len(problems) > MOST:
+        lines.append(f"{origin.place(())}: and {len(problems) - MOST} more")
+    return ConfigError("\n".join(lines))
+
+
+def _of_this_run(experiment: Experiment) -> Published | None:
+    """Return what is published of an experiment with these values, None where nothing is."""
+    published, flat = experiment.published, flatten(experiment.plain())
+    if published is None:
+        return None
+    series = [one for one in published.series if all(flat.get(key) == value for key, value in one.where.items())]
+    return published.model_copy(update={"series": series}) if series else None
+
+
+def _try_out(experiment: Experiment) -> None:
+    """Let the classes themselves refuse what does not fit, before any data is loaded.
+
+    What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
+    """
+    check_dataset(experiment.data.name)
+    check_batch(experiment, experiment.data.train)
+    steps, batch_size = experiment.clients.local_steps, experiment.clients.batch_size
+    check_steps(f"clients.local_steps is {steps}", steps, batch_size)
+    with suppress(SimulationError):
+        _try_out_server(experiment)
+    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    with suppress(SimulationError):
+        AdaptedDispatcher(dispatcher, experiment.clients.count).init(Streams(experiment.seed))
+
+
+def _try_out_server(experiment: Experiment) -> None:
+    server = build("server", experiment.server.name, experiment.server.hyper)
+    if isinstance(server, Server):
+        layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
+        protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
+        start = np.zeros(1, np.float32)
+        steps, size = protocol.local_steps, experiment.clients.batch_size  # some servers set the steps
+        check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
+        check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
+
+
+def check_batch(experiment: Experiment, rows: int | None) -> None:
+    """Raise ConfigError where a minibatch is larger than the training set."""
+    size = experiment.clients.batch_size
+    if rows is not None and size > rows:
+        raise ConfigError(f"clients.batch_size is {size}; it must not exceed the {rows} training rows (data.train)")

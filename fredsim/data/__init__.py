@@ -1,0 +1,1 @@
+"""Data sets, and which samples a minibatch is made of."""

@@ -1,0 +1,210 @@
+"""The data sets: `digits` (embedded), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import importlib.util
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+from fredsim.data.idx import read_mnist
+from fredsim.data.npz import read_npz
+from fredsim.errors import ConfigError, DataError, nearest
+from fredsim.system.files import irregular
+
+__all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "file_digest", "load_dataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,)."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The training rows come first, the validation rows last in the training part; the test part is apart.
+
+    `shape` is that of one sample, such as (1, 28, 28), whose C order is a row of `x`; () where only the row is known.
+    """
+
+    train: Split
+    validation: Split
+    test: Split
+    classes: int
+    shape: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        """The length of a sample."""
+        return int(self.train.x.shape[1])
+
+
+Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part, the shape of a sample
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """Return where data files are kept: `root`, else FREDSIM_DATA, else the user's cache folder.
+
+    Raises DataError where that is no folder.
+    """
+    chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
+    if os.path.exists(chosen) and not os.path.isdir(chosen):
+        raise DataError(f"{chosen}: is no folder; name the data root's folder by --data-root or FREDSIM_DATA")
+    return chosen
+
+
+def load_dataset(
+    name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None
+) -> Dataset:
+    """Return a data set with its first `train` and last `validation` training rows; None means the usual number.
+
+    Raises ConfigError for an unknown name or numbers that do not fit, DataError for missing or damaged files.
+    """
+    check_dataset(name)
+    kind, _, path = name.partition(":")
+    digest = file_digest(name)
+    if sha256 is not None and digest is not None and digest != sha256:
+        raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
+    return _load(kind, path, digest, train, validation, root)
+
+
+def check_dataset(name: str) -> None:
+    """Raise ConfigError where there is no data set of this name."""
+    kind, _, path = name.partition(":")
+    if kind not in DATASETS or (kind in {"npz", "torchvision"}) != bool(path):
+        near = "" if kind in DATASETS else nearest(kind, DATASETS)
+        raise ConfigError(
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS)"
+        )
+
+
+def file_digest(name: str) -> str | None:
+    """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
+    kind, _, path = name.partition(":")
+    if kind != "npz":
+        return None
+    if irregular(path):
+        return None
+    try:
+        found = os.stat(path)
+        return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(path: str, *state: int) -> str:
+    del state  # every run of a sweep asks; a file that has changed is read anew
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@functools.lru_cache(maxsize=4)
+def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
+    del digest  # a file that has changed is loaded anew
+    part, test, shape = DATASETS[kind](root, path)
+    total = len(part)
+    usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
+    train = usual_train if train is None else train
+    validation = usual_validation if validation is None else validation
+    if train + validation > total:
+        raise ConfigError(
+            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
+            "lower one of them"
+        )
+    tail = slice(total - validation, total)
+    classes = int(max(part.y.max(), test.y.max() if len(test) else 0)) + 1
+    return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes, shape)
+
+
+def _digits(root: Path, path: str) -> Parts:
+    """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), from scikit-learn's CSV; x = value/16."""
+    del root, path
+    spec = importlib.util.find_spec("sklearn")  # finds the package without importing it
+    if spec is None or spec.origin is None:
+        raise DataError("digits: scikit-learn, which holds the file, is not installed; run `pip install scikit-learn`")
+    with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    x, y = table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64)
+    return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:]), (1, 8, 8)
+
+
+def _mnist(root: Path, path: str) -> Parts:
+    """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
+    del path
+    arrays = read_mnist(root)
+    train, test = (_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
+    return train, test, (1, 28, 28)
+
+
+def _of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
+    """Return images (n, …) of bytes as rows of float32(byte)/255."""
+    levels = np.arange(256, dtype=np.float32) / np.float32(255)
+    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64))
+
+
+def _torchvision(root: Path, name: str) -> Parts:
+    """Return a class of torchvision.datasets, read by itself; x = float32(byte)/255, channels first."""
+    from fredsim.data.vision import read_images
+
+    (pixels, labels), (test_pixels, test_labels) = read_images(name, root)
+    return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
+
+
+MOST_CLASSES = 2**20  # a label beyond is damage or no class number, and would ask for an output layer as wide
+
+
+def _npz(root: Path, path: str) -> Parts:
+    """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255."""
+    del root
+    arrays = read_npz(path)
+    splits = []
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.ndim < 2 or y.shape != (len(x),) or 0 in x.shape[1:]:
+            raise DataError(f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; expected (n, …) and (n,)")
+        if y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < MOST_CLASSES):
+            found = f"{y.dtype}" + (f" from {y.min()} to {y.max()}" if len(y) and y.dtype.kind in "iuf" else "")
+            raise DataError(f"{path}: y_{part} holds {found}; it must hold integers from 0 to {MOST_CLASSES - 1}")
+        if x.dtype.kind not in "biuf":
+            raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
+        with np.errstate(over="ignore"):
+            flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
+        if not np.isfinite(flat).all():
+            raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
+        splits.append(Split(flat / np.float32(255) if x.dtype == np.uint8 else flat, y.astype(np.int64)))
+    train, test = splits
+    shape = arrays["x_train"].shape[1:]
+    if len(train) == 0:
+        raise DataError(f"{path}: x_train has no rows; training needs one at least")
+    if train.x.shape[1] != test.x.shape[1]:
+        lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
+        raise DataError(f"{path}: a sample has {lengths}; they must agree")
+    return train, test, shape
+
+
+DATASETS: dict[str, Callable[[Path, str], Parts]] = {
+    "digits": _digits,
+    "mnist": _mnist,
+    "npz": _npz,
+    "torchvision": _torchvision,
+}
+
+#: The usual numbers of training and validation rows; the others give their last sixth to validation.
+USUAL = {"digits": (1200, 297), "mnist": (50000, 10000)}

@@ -1,0 +1,67 @@
+"""NPZ files of a user's data: what their headers claim is checked before any array is read."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from fredsim.errors import DataError
+from fredsim.system.files import irregular
+from fredsim.system.memory import in_bytes, machine_memory
+
+__all__ = ["read_npz"]
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
+VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it becomes that
+
+
+def read_npz(path: str) -> dict[str, NDArray[Any]]:
+    """Return the four arrays. Raises DataError where the file is damaged, lacks one, or holds more than memory does."""
+    try:
+        if found := irregular(path):
+            raise DataError(f"{path}: cannot be read (it is {found}); {REMEDY}")
+        with open(path, "rb"):
+            pass  # what cannot be opened says why
+        if not zipfile.is_zipfile(path):
+            raise DataError(f"{path}: is no NPZ file, or a truncated one; {REMEDY}")
+        with zipfile.ZipFile(path) as file:
+            _check(path, file)
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in ARRAYS}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
+    except (ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error}); {REMEDY}") from None
+
+
+def _check(path: str, file: zipfile.ZipFile) -> None:
+    """Raise DataError where an array is missing, is not as long as its header says, or does not fit into memory."""
+    names = [name.removesuffix(".npy") for name in file.namelist()]
+    needed = 0
+    for key in ARRAYS:
+        if key not in names:
+            raise DataError(f"{path}: has no array '{key}' (arrays: {', '.join(names) or 'none'}); {REMEDY}")
+        shape, dtype, rest = _header(file, f"{key}.npy" if f"{key}.npy" in file.namelist() else key)
+        size = math.prod(shape) * dtype.itemsize
+        if size != rest and not dtype.hasobject:
+            claims = f"its header says {dtype} {shape}, {in_bytes(size)}, and {in_bytes(rest)} follow"
+            raise DataError(f"{path}: {key} is damaged ({claims}); {REMEDY}")
+        needed += size + VALUE * math.prod(shape)
+    if needed > (most := machine_memory()):
+        takes = f"its arrays take {in_bytes(needed)}, and this machine has {in_bytes(most)} of memory"
+        raise DataError(f"{path}: {takes}; save fewer rows, or bytes (uint8) instead of numbers")
+
+
+def _header(file: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return the shape and type that an array's header claims, and how many bytes follow it. Raises ValueError."""
+    with file.open(name) as stream:
+        read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        return shape, dtype, file.getinfo(name).file_size - stream.tell()

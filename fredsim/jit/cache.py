@@ -1,0 +1,149 @@
+"""Compiled C functions, in a cache that many processes may share.
+
+numba's own `cache=True` looks at nothing but the file of the function itself, so a change in a module that a kernel is
+built from would go unseen, and it numbers its data files, so that two processes compiling different signatures at once
+can mix them up. Here one digest of every kernel source stands for all of them, and a data file is named after its key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+
+import platformdirs
+from numba import types
+from numba.core import caching
+from numba.core.ccallback import CFunc
+
+from fredsim.system import notices
+
+__all__ = ["Compiled", "cache_folder", "generated", "kernel"]
+
+
+def cache_folder() -> Path:
+    """Return the folder for compiled kernels and downloads: FREDSIM_CACHE, else the user's cache folder."""
+    return Path(os.environ.get("FREDSIM_CACHE") or platformdirs.user_cache_dir("fredsim"))
+
+
+def _digest_of_sources() -> str:
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in ("jit", "kernels", "numerics"):
+        for path in sorted((package / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+SOURCES = _digest_of_sources()
+
+
+class _Locator:
+    def __init__(self, disambiguator):
+        self._disambiguator = disambiguator
+        self._path = cache_folder() / f"kernels-{SOURCES}"
+
+    def ensure_cache_path(self):
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self):
+        return str(self._path)
+
+    def get_source_stamp(self):
+        return SOURCES
+
+    def get_disambiguator(self):
+        return self._disambiguator
+
+
+class _Impl(caching.CompileResultCacheImpl):
+    def __init__(self, function):
+        self._lineno = function.__code__.co_firstlineno
+        self._locator = _Locator(hashlib.sha256(function.__module__.encode()).hexdigest()[:10])
+        self._filename_base = self.get_filename_base(function.__qualname__, getattr(sys, "abiflags", ""))
+
+
+class _Files(caching.IndexDataCacheFile):
+    def save(self, key, data):
+        overloads = self._load_index()
+        stem = self._data_name_pattern.partition(".{number")[0]
+        name = f"{stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+        self._save_data(name, data)
+        overloads[key] = name
+        self._save_index(overloads)
+
+
+class KernelCache(caching.Cache):
+    """numba's cache with our locator and our data files."""
+
+    _impl_class = _Impl
+
+    def __init__(self, function):
+        super().__init__(function)
+        impl = self._impl
+        self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
+
+    def load_overload(self, sig, target_context):
+        """Return what was compiled before; else say that something will be compiled now."""
+        found = None
+        with suppress(OSError):
+            found = super().load_overload(sig, target_context)
+        if found is None:
+            notices.compiling()
+        return found
+
+    def save_overload(self, sig, data):
+        """Keep what was compiled; where no folder can be written, every process compiles anew."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class Compiled:
+    """A function of 64-bit integers, compiled to a plain C function when it is first asked for.
+
+    A call costs a microsecond, whatever it is given, and lets other Python threads run; kernels call it by `address`.
+    """
+
+    def __init__(self, function, result=types.void):
+        self._function = function
+        self._result = result
+
+    @cached_property
+    def _callback(self):
+        count = self._function.__code__.co_argcount
+        options = {"error_model": "numpy"}  # as C divides; never fastmath
+        callback = CFunc(self._function, ((types.int64,) * count, self._result), {}, options)
+        with suppress(OSError):  # where no folder can be written, every process compiles anew
+            setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
+        callback.compile()
+        return callback
+
+    @property
+    def address(self):
+        """The address of the machine code."""
+        return self._callback.address
+
+    @cached_property
+    def call(self):
+        """The function, to be called from Python."""
+        return self._callback.ctypes
+
+
+def kernel(function):
+    """Make a kernel of a team: (rank, size, barrier, arguments), the last two addresses of int64 arrays."""
+    return Compiled(function)
+
+
+def generated(source: str, purpose: str) -> ModuleType:
+    """Return the module of a generated source text; its kernels are cached under the text's digest."""
+    name = f"fredsim.kernels.generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    module = sys.modules.get(name)
+    if module is None:
+        module = ModuleType(name, f"Generated by fredsim: {purpose}.")
+        sys.modules[name] = module
+        exec(compile(source, f"<fredsim: {purpose}>", "exec"), module.__dict__)
+    return module

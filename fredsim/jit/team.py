@@ -1,0 +1,254 @@
+"""A few threads that run one compiled kernel together, and the barrier at which they meet inside it.
+
+A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0.
+The others spin for a moment after a call, then sleep; inside a call they meet at a barrier of well under a microsecond,
+where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from fredsim.jit.cache import Compiled
+from fredsim.jit.pointers import integers, item, put, shift
+
+__all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack", "share"]
+
+INT64 = ir.IntType(64)
+SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
+ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
+IDLE = 10_000  # pauses without a call, then sleep: a fraction of a millisecond
+
+
+Argument = int | NDArray[Any]
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return the memory address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def pack(*arguments: Argument) -> NDArray[np.int64]:
+    """Return what a kernel takes: integers, and addresses of arrays, which the caller keeps alive."""
+    return np.array([address(a) if isinstance(a, np.ndarray) else a for a in arguments], np.int64)
+
+
+@njit(error_model="numpy")
+def share(rank, size, count):
+    """Return begin and end of a thread's share of `count` floats, in whole vectors of 16."""
+    end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
+    return count // 16 * rank // size * 16, end
+
+
+@intrinsic
+def fetch_add(typingctx, pointer, index, value):
+    """Add to pointer[index], int64, as one step whatever other threads do; return what stood there."""
+
+    def generate(context, builder, sig, args):
+        return builder.atomic_rmw("add", builder.gep(args[0], [args[1]]), args[2], "seq_cst")
+
+    return types.int64(pointer, types.intp, types.int64), generate
+
+
+@intrinsic
+def _atomic_load(typingctx, pointer, index):
+    def generate(context, builder, sig, args):
+        return builder.load_atomic(builder.gep(args[0], [args[1]]), "seq_cst", 8)
+
+    return types.int64(pointer, types.intp), generate
+
+
+@intrinsic
+def _atomic_store(typingctx, pointer, index, value):
+    def generate(context, builder, sig, args):
+        builder.store_atomic(args[2], builder.gep(args[0], [args[1]]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, types.int64), generate
+
+
+@intrinsic
+def _give_way(typingctx):
+    def generate(context, builder, sig, args):
+        if sys.platform != "win32":
+            function = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@intrinsic
+def cycles(typingctx):
+    """Return the processor's cycle counter."""
+
+    def generate(context, builder, sig, args):
+        function = ir.FunctionType(INT64, [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.readcyclecounter"), [])
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _pause(typingctx):
+    def generate(context, builder, sig, args):
+        if platform.machine() in {"x86_64", "AMD64"}:
+            function = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@njit
+def meet(size, barrier):
+    """Wait until all `size` threads have come. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
+    if size > 1:
+        counts = integers(barrier)
+        turn = _atomic_load(counts, 8)
+        if fetch_add(counts, 0, 1) == size - 1:
+            _atomic_store(counts, 0, 0)
+            fetch_add(counts, 8, 1)
+        else:
+            spins = 0
+            while _atomic_load(counts, 8) == turn:
+                spins += 1
+                if spins > SPINS:
+                    _give_way()
+
+
+@intrinsic
+def _call_kernel(typingctx, kernel, rank, size, barrier, arguments):
+    def generate(context, builder, sig, args):
+        function = ir.FunctionType(ir.VoidType(), [INT64] * 4)
+        builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 5), generate
+
+
+# What the threads have in common, int64: the number of calls so far, the kernel's address and its arguments'; then for
+# each rank, a cache line apart, whether it sleeps and which call it has seen last.
+CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
+ASLEEP, SEEN, APART = 0, 1, 16
+
+
+def _serve(rank, size, barrier, board):
+    """Take part in every call; return 0 when there has been none for a while, 1 when the team is closed."""
+    shared = integers(board)
+    own = shift(shared, RANKS + APART * rank)
+    idle = 0
+    while True:
+        calls = _atomic_load(shared, CALLS)
+        if calls != item(own, SEEN):
+            put(own, SEEN, calls)
+            if item(shared, KERNEL) == 0:
+                return 1
+            _call_kernel(item(shared, KERNEL), rank, size, barrier, item(shared, ARGUMENTS))
+            idle = 0
+            continue
+        idle += 1
+        _pause()
+        if idle > IDLE:
+            _atomic_store(own, ASLEEP, 1)
+            if _atomic_load(shared, CALLS) == calls:
+                return 0
+            _atomic_store(own, ASLEEP, 0)  # called at this very moment: awake after all
+            idle = 0
+
+
+def _publish(size, board, kernel, arguments):
+    """Announce a call; return how many threads sleep."""
+    shared = integers(board)
+    put(shared, KERNEL, kernel)
+    put(shared, ARGUMENTS, arguments)
+    fetch_add(shared, CALLS, 1)
+    asleep = 0
+    for rank in range(1, size):
+        asleep += _atomic_load(shared, RANKS + APART * rank + ASLEEP)
+    return asleep
+
+
+serve = Compiled(_serve, types.int64)
+publish = Compiled(_publish, types.int64)
+
+
+class Team:
+    """`threads` threads for team kernels; close it, or use it as a context, to end them."""
+
+    def __init__(self, threads: int) -> None:
+        self.size = threads
+        self._barrier = np.zeros(16, np.int64)
+        self._board = np.zeros(RANKS + APART * threads, np.int64)
+        self._addresses = address(self._barrier), address(self._board)
+        self.seconds = 0.0  # spent in kernels
+        self._publish = publish.call
+        self._serve = serve.call
+        self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
+            for rank in range(1, threads)
+        ]
+        self._board[RANKS + ASLEEP :: APART] = 1
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, kernel: Compiled, arguments: NDArray[np.int64], work: int = ENOUGH) -> None:
+        """Call the kernel with packed arguments on every thread; it must end with `meet`, its last look at them.
+
+        With too little work, about so many multiply-adds, the calling thread is a team of one.
+        """
+        if work < ENOUGH:
+            self.alone(kernel, arguments)
+            return
+        begin = time.perf_counter()
+        barrier, _ = self._addresses
+        at = address(arguments)
+        self._announce(kernel.address, at)
+        kernel.call(0, self.size, barrier, at)
+        self.seconds += time.perf_counter() - begin
+
+    def alone(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
+        """Call the kernel on the calling thread only, as a team of one."""
+        begin = time.perf_counter()
+        kernel.call(0, 1, self._addresses[0], address(arguments))
+        self.seconds += time.perf_counter() - begin
+
+    def close(self) -> None:
+        """End the threads."""
+        self._announce(0, 0)
+        for thread in self._threads:
+            thread.join()
+        self._starts, self._threads, self.size = [], [], 1
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _announce(self, kernel: int, arguments: int) -> None:
+        """Publish a call and wake who sleeps. A thread that is woken once too often goes back to sleep."""
+        if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
+            for rank, start in enumerate(self._starts, 1):
+                place = RANKS + APART * rank + ASLEEP
+                if self._board[place]:
+                    self._board[place] = 0
+                    start.release()
+
+    def _work(self, rank: int) -> None:
+        closed = 0
+        while not closed:
+            self._starts[rank - 1].acquire()
+            closed = self._serve(rank, self.size, *self._addresses)

@@ -1,0 +1,287 @@
+"""A vector type for numba: 16, 32 or 64 float32 lanes, so that a loop over many arrays is sure to run in registers.
+
+LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type
+knows only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a
+scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
+to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
+
+`load` and its like take a pointer (fredsim.jit.pointers), and a vector, `zeros(16)` say, from which they learn how
+many lanes are meant. Nothing is checked.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, lower_cast, models, overload, register_model
+
+from fredsim.jit.pointers import place_of
+from fredsim.numerics import rules
+
+__all__ = [
+    "LANES",
+    "add_pairs",
+    "all_equal_itself",
+    "load",
+    "load_part",
+    "repeated",
+    "store",
+    "store_part",
+    "transpose16",
+    "zeros",
+]
+
+LANES = 16  # of the narrowest vector, to which rows are padded
+INT32 = ir.IntType(32)
+
+
+class VectorType(types.Type):
+    """So many float32."""
+
+    def __init__(self, lanes):
+        super().__init__(name=f"fredsim_float32x{lanes}")
+        self.lanes = lanes
+        self.llvm = ir.VectorType(ir.FloatType(), lanes)
+
+
+class MaskType(types.Type):
+    """So many truth values, the result of comparing two vectors."""
+
+    def __init__(self, lanes):
+        super().__init__(name=f"fredsim_bool1x{lanes}")
+        self.llvm = ir.VectorType(ir.IntType(1), lanes)
+
+
+class _Model(models.PrimitiveModel):
+    """A vector is one LLVM value."""
+
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, fe_type.llvm)
+
+
+register_model(VectorType)(_Model)
+register_model(MaskType)(_Model)
+
+
+def _splat(builder, value, lanes):
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, INT32(0))
+    zeros = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
+    return builder.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zeros)
+
+
+def _below(builder, count, lanes):
+    """Return the mask of the lanes whose index is below `count`."""
+    index = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", index, _splat(builder, builder.trunc(count, INT32), lanes))
+
+
+@lower_cast(types.Number, VectorType)
+def _cast(context, builder, fromty, toty, value):
+    return _splat(builder, context.cast(builder, value, fromty, types.float32), toty.lanes)
+
+
+def _register(function, arity, emit, result=lambda vector: vector):
+    """Let `function` take vectors, or vectors and numbers, and be `emit(builder, *values)`."""
+
+    @infer_global(function)
+    class Template(AbstractTemplate):
+        def generic(self, args, kws):
+            vectors = [a for a in args if isinstance(a, VectorType)]
+            fitting = len(args) == arity and all(a in vectors or isinstance(a, types.Number) for a in args)
+            if fitting and vectors:
+                return signature(result(vectors[0]), *vectors[:1] * arity)
+            return None
+
+    @lower_builtin(function, *[VectorType] * arity)
+    def lower(context, builder, sig, args):
+        return emit(builder, *args)
+
+
+_register(operator.add, 2, lambda b, x, y: b.fadd(x, y))
+_register(operator.sub, 2, lambda b, x, y: b.fsub(x, y))
+_register(operator.mul, 2, lambda b, x, y: b.fmul(x, y))
+_register(operator.truediv, 2, lambda b, x, y: b.fdiv(x, y))
+_register(operator.neg, 1, lambda b, x: b.fneg(x))
+for _symbol, _operator in {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+                           "==": operator.eq}.items():  # fmt: skip
+    _register(
+        _operator,
+        2,
+        lambda b, x, y, symbol=_symbol: b.fcmp_ordered(symbol, x, y),
+        lambda vector: MaskType(vector.lanes),
+    )
+_register(operator.ne, 2, lambda b, x, y: b.fcmp_unordered("!=", x, y), lambda vector: MaskType(vector.lanes))
+
+
+def _call(builder, name, result, *values):
+    function_type = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
+
+
+@intrinsic
+def _sqrt(typingctx, x):
+    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.sqrt.v{x.lanes}f32", x.llvm, *args)
+
+
+@intrinsic
+def _absolute(typingctx, x):
+    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.fabs.v{x.lanes}f32", x.llvm, *args)
+
+
+@intrinsic
+def _where(typingctx, condition, x, y):
+    vector = x if isinstance(x, VectorType) else y
+    if not isinstance(vector, VectorType):  # numbers on both sides: as many as the condition's lanes
+        vector = VectorType(condition.llvm.count)
+    return vector(condition, vector, vector), lambda context, builder, sig, args: builder.select(*args)
+
+
+@overload(rules.sqrt)
+def _overload_sqrt(x):
+    return (lambda x: _sqrt(x)) if isinstance(x, VectorType) else None
+
+
+@overload(rules.absolute)
+def _overload_absolute(x):
+    return (lambda x: _absolute(x)) if isinstance(x, VectorType) else None
+
+
+@overload(rules.where)
+def _overload_where(condition, x, y):
+    return (lambda condition, x, y: _where(condition, x, y)) if isinstance(condition, MaskType) else None
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typingctx, lanes):
+    """Return so many +0; `lanes` is a constant."""
+    vector = VectorType(lanes.literal_value)
+    return vector(lanes), lambda context, builder, sig, args: ir.Constant(vector.llvm, [0.0] * vector.lanes)
+
+
+@intrinsic(prefer_literal=True)
+def repeated(typingctx, lanes, number):
+    """Return a number, rounded to float32, in so many lanes; `lanes` is a constant."""
+    vector = VectorType(lanes.literal_value)
+    return vector(lanes, vector), lambda context, builder, sig, args: args[1]
+
+
+@intrinsic
+def all_equal_itself(typingctx, x):
+    """Return whether no lane is NaN."""
+
+    def generate(context, builder, sig, args):
+        ordered = builder.fcmp_ordered("==", args[0], args[0])
+        bits = builder.bitcast(ordered, ir.IntType(x.lanes))
+        return builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 2**x.lanes - 1))
+
+    return types.boolean(x), generate
+
+
+@intrinsic
+def load(typingctx, like, pointer, index):
+    """Return pointer[index :] in all lanes."""
+
+    def generate(context, builder, sig, args):
+        value = builder.load(place_of(builder, *args[1:], like.llvm))
+        value.align = 4
+        return value
+
+    return like(like, pointer, types.intp), generate
+
+
+@intrinsic
+def store(typingctx, pointer, index, value):
+    """Set pointer[index :] to all lanes."""
+
+    def generate(context, builder, sig, args):
+        builder.store(args[2], place_of(builder, *args[:2], value.llvm)).align = 4
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, value), generate
+
+
+@intrinsic
+def load_part(typingctx, like, pointer, index, count):
+    """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
+
+    def generate(context, builder, sig, args):
+        place = place_of(builder, *args[1:3], like.llvm)
+        mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
+        return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
+
+    return like(like, pointer, types.intp, types.intp), generate
+
+
+@intrinsic
+def store_part(typingctx, pointer, index, value, count):
+    """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
+
+    def generate(context, builder, sig, args):
+        place = place_of(builder, *args[:2], value.llvm)
+        mask = _below(builder, args[3], value.lanes)
+        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], place, INT32(4), mask)
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.intp, value, types.intp), generate
+
+
+@intrinsic
+def transpose16(typingctx, source, index, stride, out, at, out_stride):
+    """Set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
+
+    def generate(context, builder, sig, args):
+        like = VectorType(16)
+
+        def row(pointer, begin, stride, i):
+            place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
+            return place_of(builder, pointer, place, like.llvm)
+
+        rows = []
+        for i in range(16):
+            value = builder.load(row(*args[:3], i))
+            value.align = 4
+            rows.append(value)
+        for half in (8, 4, 2, 1):  # exchange the off-diagonal halves of blocks of 2·half
+            low = [lane if not lane & half else lane - half + 16 for lane in range(16)]
+            high = [lane + half if not lane & half else lane + 16 for lane in range(16)]
+            masks = [ir.Constant(ir.VectorType(INT32, 16), lanes) for lanes in (low, high)]
+            for i in range(16):
+                if not i & half:
+                    pair = rows[i], rows[i + half]
+                    rows[i], rows[i + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+        for i, value in enumerate(rows):
+            builder.store(value, row(*args[3:], i)).align = 4
+        return context.get_dummy_value()
+
+    integer = types.intp
+    return types.none(source, integer, integer, out, integer, integer), generate
+
+
+@intrinsic
+def add_pairs(typingctx, source, index, out, at):
+    """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64 for i < 16."""
+
+    def generate(context, builder, sig, args):
+        element = ir.FloatType() if source.dtype == types.float32 else ir.DoubleType()
+        halves = []
+        for begin in (0, 16):
+            place = builder.add(args[1], ir.Constant(args[1].type, begin))
+            value = builder.load(place_of(builder, args[0], place, ir.VectorType(element, 16)))
+            value.align = 4
+            halves.append(value)
+        sides = []
+        for odd in (0, 1):
+            mask = ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2)))
+            side = builder.shuffle_vector(*halves, mask)
+            sides.append(
+                side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16))
+            )
+        total = builder.fadd(*sides)
+        builder.store(total, place_of(builder, args[2], args[3], total.type)).align = 4
+        return context.get_dummy_value()
+
+    return types.none(source, types.intp, out, types.intp), generate

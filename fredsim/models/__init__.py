@@ -1,0 +1,1 @@
+"""Models as named tensors in one flat vector, and their initial parameters."""

@@ -1,0 +1,81 @@
+"""The models that clients train, and how their parameters start."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.models.layout import Layout
+from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile
+
+__all__ = ["Mlp", "Model"]
+
+Array = NDArray[np.float32]
+TOGETHER = 2**16  # weights drawn at once: what a draw works on takes 150 bytes each
+
+Init = Literal["he", "glorot", "zeros", "normal"]
+
+
+class Model(Protocol):
+    """What a run asks of a model; its gradients are the engine's."""
+
+    @property
+    def layout(self) -> Layout:
+        """The names and shapes of its parameters, in the order of the flat vector."""
+        ...
+
+    def initial(self, streams: Streams) -> Array:
+        """Return the initial parameters, float32 (P,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A multilayer perceptron with ReLU and softmax cross-entropy; without hidden layers it is softmax regression.
+
+    `sizes` are the widths: inputs, hidden …, classes. `std` counts for the init `normal` only.
+    """
+
+    sizes: tuple[int, ...]
+    init: Init = "he"
+    std: float = 1.0
+
+    @property
+    def layout(self) -> Layout:
+        """W1 (inputs, hidden), b1, W2, b2, …."""
+        tensors: list[tuple[str, tuple[int, ...]]] = []
+        for layer, (inputs, outputs) in enumerate(pairwise(self.sizes), start=1):
+            tensors += [(f"W{layer}", (inputs, outputs)), (f"b{layer}", (outputs,))]
+        return Layout(tuple(tensors))
+
+    def initial(self, streams: Streams) -> Array:
+        """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer, biases 0.
+
+        he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010);
+        normal: N(0, std²).
+        """
+        params = np.zeros(self.layout.size, np.float32)
+        views = self.layout.split(params)
+        for step, (inputs, outputs) in enumerate(pairwise(self.sizes)):
+            if self.init == "zeros":
+                continue
+            weights = views[f"W{step + 1}"].reshape(-1)
+            for begin in range(0, len(weights), TOGETHER):
+                part = weights[begin : begin + TOGETHER]
+                words = streams.run_of_words(Stream.PARAMETERS, len(part), step=step, begin=begin)
+                part[...] = self._drawn(words, inputs, outputs)
+        return params
+
+    def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:
+        """Return a layer's weights of these random words."""
+        if self.init == "glorot":
+            limit = np.float32(math.sqrt(6 / (inputs + outputs)))
+            uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+            return limit * (np.float32(2) * uniform - np.float32(1))
+        std = math.sqrt(2 / inputs) if self.init == "he" else self.std
+        return (normal_quantile(words) * std).astype(np.float32)

@@ -1,0 +1,159 @@
+"""Random draws without state: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+
+A draw is a function of (seed, stream, element, step, client, attempt) and of nothing else, so no draw depends on how
+many others were made: changing a gate, the evaluation interval or the number of threads moves no other draw.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fredsim.numerics.elementary import log64
+
+__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32"]
+
+Words = NDArray[np.uint32]
+
+
+class Stream(IntEnum):
+    """What a draw is for; the number is the second word of Philox's key."""
+
+    PARAMETERS = 0
+    DISPATCH = 1
+    IID = 2
+    SHUFFLE = 3
+    PUSH_GATE = 4
+    FETCH_GATE = 5
+    COMPRESSION = 6
+    TIME = 7
+    SERVER = 8
+
+
+MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+WEYL = (0x9E3779B9, 0xBB67AE85)
+LOW = np.uint64(0xFFFF_FFFF)
+SHIFT = np.uint64(32)
+
+
+def philox4x32(
+    counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: tuple[int, int]
+) -> tuple[Words, Words, Words, Words]:
+    """Return the four words of Philox4x32-10 for 32-bit counter words, which broadcast together, and a 32-bit key."""
+    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, np.uint64) for c in counter))
+    k0, k1 = key
+    for _ in range(10):
+        p0 = MULTIPLIERS[0] * c0
+        p1 = MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (p1 >> SHIFT) ^ c1 ^ np.uint64(k0),
+            p1 & LOW,
+            (p0 >> SHIFT) ^ c3 ^ np.uint64(k1),
+            p0 & LOW,
+        )
+        k0 = (k0 + WEYL[0]) & 0xFFFF_FFFF
+        k1 = (k1 + WEYL[1]) & 0xFFFF_FFFF
+    words = [np.asarray(c, np.uint32) for c in (c0, c1, c2, c3)]
+    return words[0], words[1], words[2], words[3]
+
+
+class Streams:
+    """Every random draw of a run, by purpose. `seed` is 0 … 2³²−1."""
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"seed is {seed}; it must lie in 0 … 4294967295")
+        self.seed = seed
+
+    def words(
+        self, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0, attempt: ArrayLike = 0
+    ) -> Words:
+        """Return one 32-bit word a draw: lane element mod 4 of the block at (element ÷ 4, step, client, attempt)."""
+        element, step, client, attempt = np.broadcast_arrays(
+            *(np.asarray(x, np.uint64) for x in (element, step, client, attempt))
+        )
+        block = philox4x32((element >> np.uint64(2), step, client, attempt), (self.seed, int(stream)))
+        lane = (element & np.uint64(3)).astype(np.intp)
+        return np.choose(lane, block).astype(np.uint32)
+
+    def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0, begin: int = 0) -> Words:
+        """Return the words of `count` elements from `begin`, a multiple of 4, on: `words` in a quarter of the work."""
+        blocks = np.arange(begin // 4, (begin + count + 3) // 4)
+        block = philox4x32((blocks, step, client, 0), (self.seed, int(stream)))
+        return np.stack(block, axis=1).reshape(-1)[:count]
+
+    def word(self, stream: Stream, element: int, step: int, client: int = 0) -> int:
+        """Return one word, the same as `words`, without NumPy: a gate asks for one at a time."""
+        c0, c1, c2, c3 = element >> 2, step, client, 0
+        k0, k1 = self.seed, int(stream)
+        for _ in range(10):
+            p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+            c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & 0xFFFF_FFFF, p0 >> 32 ^ c3 ^ k1, p0 & 0xFFFF_FFFF
+            k0, k1 = (k0 + WEYL[0]) & 0xFFFF_FFFF, (k1 + WEYL[1]) & 0xFFFF_FFFF
+        return (c0, c1, c2, c3)[element & 3]
+
+    def below(
+        self, n: ArrayLike, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0
+    ) -> NDArray[np.int64]:
+        """Return unbiased integers in [0, n), n < 2³²; a biased word is redrawn with the next attempt."""
+        n, element, step, client = np.broadcast_arrays(*(np.asarray(x, np.uint64) for x in (n, element, step, client)))
+        product = np.asarray(self.words(stream, element, step, client).astype(np.uint64) * n)  # of one draw, too
+        attempt = 0
+        while (redraw := (product & LOW) < (LOW + np.uint64(1)) % n).any():
+            attempt += 1
+            word = self.words(stream, element[redraw], step[redraw], client[redraw], attempt)
+            product[redraw] = word.astype(np.uint64) * n[redraw]
+        result: NDArray[np.int64] = (product >> SHIFT).astype(np.int64)
+        return result
+
+    def below64(self, n: int, stream: Stream, step: int) -> int:
+        """Return an unbiased integer in [0, n), n < 2⁶⁴, from words 0 (high) and 1 (low) of the block."""
+        attempt = 0
+        while True:
+            high, low, _, _ = philox4x32((0, step, 0, attempt), (self.seed, int(stream)))
+            product = (int(high) << 32 | int(low)) * n
+            if product & (2**64 - 1) >= 2**64 % n:
+                return product >> 64
+            attempt += 1
+
+    def uniform(self, stream: Stream, *counter: Any) -> NDArray[np.float64]:
+        """Return uniform draws in [0, 1), multiples of 2⁻²⁴; `counter` as in `words`."""
+        return (self.words(stream, *counter) >> np.uint32(8)).astype(np.float64) * 2.0**-24
+
+
+def normal_quantile(words: Words) -> NDArray[np.float64]:
+    """Return the standard normal quantile of (word + ½)·2⁻³²: Wichura 1988, algorithm AS 241, PPND16, in float64."""
+    p = (words.astype(np.float64) + 0.5) * 2.0**-32
+    q = p - 0.5
+    r = 0.180625 - q * q
+    central = q * _ratio(CENTRAL, r)
+    tail = np.where(q < 0.0, p, 1.0 - p)
+    outer = _ratio(MIDDLE, np.sqrt(-log64(tail)) - 1.6)  # PPND16's last case begins at a tail of e^−25: below 2⁻³³
+    return np.where(np.abs(q) <= 0.425, central, np.where(q < 0.0, -outer, outer))
+
+
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], r: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = []
+    for polynomial in coefficients:
+        value = np.full_like(r, polynomial[-1])
+        for coefficient in polynomial[-2::-1]:
+            value = value * r + coefficient
+        values.append(value)
+    return values[0] / values[1]
+
+
+CENTRAL = (
+    (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3),
+    (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+     2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3),
+)  # fmt: skip
+MIDDLE = (
+    (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
+     1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4),
+    (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+     1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9),
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""An object of a user's, and what is said of it when it fails.
+
+Whatever goes wrong inside, the error names the class, the client, the iteration, the stage, and the user's line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fredsim.errors import FredsimError, SimulationError
+from fredsim.plugins.source_lines import line_of, where_defined
+
+__all__ = ["REAL", "Adapted"]
+
+REAL = (int, float, np.integer, np.floating)
+
+
+class Adapted:
+    """An object whose methods may fail, and what to say then."""
+
+    def __init__(self, inner: Any, users: Any = None) -> None:
+        """Take an object; `users` is the one that is a user's, where another of fredsim's is around it."""
+        self._inner = inner
+        self._users = inner if users is None else users
+        self._name = type(self._users).__name__
+        self._event: tuple[int | None, int] | str = ""
+
+    @property
+    def where(self) -> str:
+        """What is at hand in words, as errors name it: a client and an iteration, or what was set."""
+        if isinstance(self._event, str):
+            return self._event
+        client, iteration = self._event
+        return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
+
+    @where.setter
+    def where(self, text: str) -> None:
+        self._event = text
+
+    def at(self, client: int | None, iteration: int) -> None:
+        """Take note of the event at hand; it is put into words where something fails."""
+        self._event = client, iteration
+
+    def call(self, stage: str, /, **arguments: Any) -> Any:
+        """Call a method, its arguments by place; their names are those of the contract, which an error shows.
+
+        Raises SimulationError, naming the stage and the line, where it fails.
+        """
+        try:
+            return getattr(self._inner, stage)(*arguments.values())
+        except (FredsimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # sys.exit, too, ends its run and nothing else
+            wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) else ""
+            raise self._failed(stage, error, wrong) from error
+
+    def lend(self, array: Any, stage: str, /, **arguments: Any) -> Any:
+        """Call a method with an array among its arguments that is overwritten later on.
+
+        Raises SimulationError where an object of a user's keeps it, or a view of it.
+        """
+        owner = array if getattr(array, "base", None) is None else array.base
+        before = sys.getrefcount(array), sys.getrefcount(owner)
+        result = self.call(stage, **arguments)
+        returned = sum(item is array for item in result) if isinstance(result, tuple) else int(result is array)
+        if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) > before:
+            (name,) = (name for name, value in arguments.items() if value is array)
+            raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
+        return result
+
+    def guard(self, stage: str, do: Callable[[], Any]) -> Any:
+        """Do something with the object. Raises SimulationError, naming the stage and the line, where it fails."""
+        try:
+            return do()
+        except (FredsimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._failed(stage, error) from error
+
+    def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
+        return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
+
+    def _read(self, attribute: str) -> Any:
+        """Return an attribute, which may be a property that fails."""
+        try:
+            return getattr(self._inner, attribute)
+        except (FredsimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._failed(attribute, error) from error
+
+    def has(self, attribute: str) -> bool:
+        """Return whether there is such an attribute, which may be a property that fails."""
+        return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
+
+    def get(self, attribute: str, otherwise: Any) -> Any:
+        """Return an attribute, or something else where there is none."""
+        return self._read(attribute) if self.has(attribute) else otherwise
+
+    def _wrong_signature(self, stage: str, arguments: Mapping[str, Any]) -> str:
+        """Return what is wrong with a method that cannot take these arguments, nothing where it can."""
+        method = getattr(self._users, stage, None)
+        try:
+            signature = inspect.signature(method)  # type: ignore[arg-type]  # what is no callable has none
+        except (TypeError, ValueError):
+            return ""
+        try:
+            signature.bind(*arguments.values())
+        except TypeError:
+            found, wanted = (f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, arguments))
+            return f"is {found}{where_defined(method)}; it must be {wanted}"
+        return ""
+
+    def broken(self, stage: str, what: str) -> SimulationError:
+        """Return the error that says what is wrong, and at which event."""
+        return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
+
+    def _check_array(self, array: Any, size: int, what: str) -> None:
+        is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
+        if not is_array or array.dtype != np.float32 or array.shape != (size,):
+            found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
+            raise self.broken(what, f"is {found}; it must be float32 ({size},)")
+
+    def _check_number(self, value: Any, what: str) -> None:
+        """Refuse what is no real number ≥ 0; ∞ is one, and ends a run by its own means."""
+        if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
+            raise self.broken(what, f"is {value!r}; it must be a number, 0 at least")
+
+    def check_count(self, value: Any, what: str) -> None:
+        """Refuse what is no integer ≥ 1."""
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
+            raise self.broken(what, f"is {value!r}; it must be an integer, 1 at least")

@@ -1,0 +1,76 @@
+"""Where a user's modules are looked up: in the current folder, beside the experiment's file, then where Python looks.
+
+Of a run that is recorded nobody knows where its file was: there it is the run's folder and each one above it, since
+`results/` usually stands beside the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from fredsim.plugins.source_lines import line_of
+
+__all__ = ["folders", "import_module", "look_above", "look_in", "not_imported"]
+
+_FOLDERS: list[Path] = []  # of the experiment that was opened last
+
+
+def folders() -> list[Path]:
+    """Return the folders where modules are looked up before Python looks, the current one first."""
+    return list(dict.fromkeys([Path.cwd(), *_FOLDERS]))
+
+
+def look_in(*found: Path) -> None:
+    """Look up modules in these folders, too, and in no others that were named before."""
+    _FOLDERS[:] = [folder.resolve() for folder in found]
+
+
+def look_above(folder: Path) -> None:
+    """Look up modules in this folder, too, and in each one above it."""
+    look_in(folder.resolve(), *folder.resolve().parents)
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module, whose folder is on Python's path from then on.
+
+    Raises ImportError where another module of this name was imported before, and whatever the module itself raises.
+    """
+    top, here = name.partition(".")[0], str(Path.cwd())
+    if here not in sys.path:  # a console script's path lacks the folder it is called from
+        sys.path.insert(0, here)
+    file = _file_of(top, folders())
+    if file is not None:
+        folder = str(file.parent if file.stem == top else file.parent.parent)
+        if folder not in sys.path:
+            sys.path.insert(sys.path.index(here) + 1, folder)
+        _check_imported(top, file)
+    return importlib.import_module(name)
+
+
+def not_imported(name: str, error: BaseException) -> str:
+    """Say why a module cannot be imported: where it was looked up, or at which line of a user's it fails."""
+    what = error.msg if isinstance(error, SyntaxError) else str(error)
+    said = f"cannot import '{name}' ({type(error).__name__}: {what}"
+    absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
+    if absent:  # itself, and not what it imports in turn
+        return f"{said}); it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
+    return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
+
+
+def _file_of(top: str, where: Sequence[Path]) -> Path | None:
+    """Return the file of a top-level module or package, None where none of the folders has it."""
+    candidates = (folder / place for folder in where for place in (Path(top, "__init__.py"), Path(f"{top}.py")))
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _check_imported(top: str, file: Path) -> None:
+    """Refuse to take what was imported of another file for this one: the run would be of other code."""
+    before = getattr(sys.modules.get(top), "__file__", None)
+    if before is None or top == "fredsim" or Path(before).resolve() == file.resolve() or not Path(before).is_file():
+        return
+    if Path(before).read_bytes() != file.read_bytes():
+        raise ImportError(f"{before} was imported before under this name; {file} is another: give it another name")

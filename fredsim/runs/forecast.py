@@ -1,0 +1,164 @@
+"""What a run will take, before it is run: its path, memory, bytes sent, and time, measured on a short stretch of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredsim.config.document import flatten
+from fredsim.config.plan import PlannedRun
+from fredsim.config.registry import build
+from fredsim.models.mlp import Mlp
+from fredsim.runs.execution import execute
+from fredsim.runs.prepared import Prepared, prepare
+from fredsim.runs.results import Result
+from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.checks import comes_with_fredsim
+from fredsim.simulation.paths import FORESEEN
+from fredsim.simulation.protocol import own_settings
+
+__all__ = ["Forecast", "forecast"]
+
+ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
+SHORTEST = 64  # iterations of the first stretch that is tried
+#: What changes no iteration's time; that of evaluation is measured apart.
+NO_MATTER = {"name", "seed", "iterations", "updates", "epochs", "evaluation", "published", "figures"}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one run will take. Bytes are those of copies that all pass; a gate lets fewer through.
+
+    `holdings` is how many works in hand (path hand) or versions of the parameters (otherwise) are live at most;
+    `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some).
+    `memory`, in bytes, covers them, the server's state, unsent pushes, the clients' own arrays and the data.
+    """
+
+    label: str
+    path: str
+    why: str
+    iterations: int
+    holdings: int
+    memory: int
+    pushed: int
+    fetched: int
+    seconds: float
+    gated: bool
+
+
+def forecast(
+    runs: Sequence[PlannedRun],
+    root: str | os.PathLike[str] | None,
+    *,
+    share: int | None = None,
+    measured: dict[str, dict[str, Any]] | None = None,
+) -> Iterator[Forecast]:
+    """Yield the forecast of each run.
+
+    Runs that differ only in seed, length, rows and what is a fraction in their server and gates share one measurement;
+    `measured` keeps these from one call to the next. `share` is a run's number of threads where it gives none.
+    """
+    measured = {} if measured is None else measured
+    for planned in runs:
+        prepared = prepare(planned.experiment, root)
+        kind = _kind(prepared, share)
+        if kind not in measured:
+            measured[kind] = _measure(prepared, root, share)
+        yield _forecast(planned.label, prepared, measured[kind])
+
+
+def _kind(prepared: Prepared, share: int | None) -> str:
+    plain = prepared.experiment.plain()
+    kept = {key: value for key, value in plain.items() if key not in NO_MATTER}
+    for part in ("server", "dispatcher"):
+        kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
+    kept["test"] = prepared.experiment.evaluation.test
+    kept["foreseen"] = prepared.length.events <= FORESEEN  # which decides the path
+    return json.dumps([share, kept], sort_keys=True)
+
+
+def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, share: int | None) -> dict[str, Any]:
+    """Run the beginning, longer and longer, until it takes long enough; return its summary."""
+    length = prepared.length  # of updates, the server may want several arrivals each
+    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count
+    iterations = min(SHORTEST, total)
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, share=share)
+            result = Result(Path(folder) / "run")
+            summary = {**result.summary, "rows": len(result.metrics)}
+        if summary["seconds"] >= ENOUGH or iterations >= total or summary["status"] == "diverged":
+            return summary
+        wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
+        iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
+
+
+def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Forecast:
+    experiment, model = prepared.experiment, prepared.model
+    done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
+    total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
+    clients = min(experiment.clients.count, total)  # those that the schedule picks
+    begun = clients * (1 if experiment.dispatcher.wait else 2)
+    server = build("server", experiment.server.name, experiment.server.hyper)
+    together = False  # whether clients are all held until the last has pushed: they wait for the same version then
+    if comes_with_fredsim(server):
+        server.init(np.zeros(1, np.float32), experiment.clients.count)  # before it, some do not know what they hold
+        together = server.holds and server.pushes_until_release() == experiment.clients.count
+    if summary["path"] == "hand":
+        holdings, each = begun, _work_bytes(prepared)
+    else:
+        holdings, each = 2 if together else begun + 1, size
+    held = holdings * each
+    arrays, own = 1, 0
+    if isinstance(server, ElementwiseServer):
+        own = len(server.per_client)
+        arrays += len(server.rule.state) - own
+    choice = experiment.dispatcher
+    gates = {"push": choice.push, "fetch": choice.fetch} | own_settings(server)
+    own += gates["push"] != "always"  # the last gradient sent, or those not sent yet
+    if experiment.compress is not None:
+        own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
+    dataset = prepared.dataset
+    data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    if experiment.memory is not None:
+        held = min(held, max(0, int(experiment.memory) - data))
+    data *= 2  # as it is read, and as the kernels read it
+    rows = _rows(prepared, total, total * summary["updates"] / done)
+    return Forecast(
+        label=label,
+        path=summary["path"],
+        why=summary["path_why"],
+        iterations=total,
+        holdings=holdings,
+        memory=held + arrays * size + own * clients * size + data,
+        pushed=total * max(summary["bytes_pushed"] // max(1, summary["pushes"]), 0),
+        fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
+        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+        gated=gates["push"] != "always" or gates["fetch"] != "always",
+    )
+
+
+def _rows(prepared: Prepared, iterations: int, updates: float) -> int:
+    """Return how many rows there will be: one at the beginning, those that are due, one at the end."""
+    evaluation = prepared.experiment.evaluation
+    every = evaluation.every * (prepared.batches if evaluation.unit == "epochs" else 1)
+    return 1 + math.ceil((updates if evaluation.unit == "updates" else iterations) / every)
+
+
+def _work_bytes(prepared: Prepared) -> int:
+    """Return what one work in hand takes: samples, losses, errors and activations (fredsim.kernels.shape)."""
+    from fredsim.kernels.shape import Shape
+    from fredsim.kernels.trees import specialised
+
+    mu, model = prepared.experiment.clients.batch_size, prepared.model
+    assert isinstance(model, Mlp)  # no other has a path by hand
+    shape = Shape(model.sizes, mu, specialised("sweep", mu), 1)
+    return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))

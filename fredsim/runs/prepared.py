@@ -1,0 +1,66 @@
+"""What one run needs before it can be simulated: data, model, length."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fredsim.config.experiment import Experiment, TorchChoice
+from fredsim.config.resolution import check_batch
+from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.errors import ConfigError
+from fredsim.models.mlp import Mlp
+from fredsim.runs.sizes import check_sizes
+from fredsim.simulation.simulation import Length
+from fredsim.system.memory import short_of_memory
+
+if TYPE_CHECKING:
+    from fredsim.native.model import TorchModel
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one run needs: its resolved experiment, data, model and length."""
+
+    experiment: Experiment
+    dataset: Dataset
+    model: Mlp | TorchModel
+    length: Length
+    batches: int  # minibatches in an epoch
+
+
+@short_of_memory()
+def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
+    """Load the data and settle what depends on it. Raises ConfigError, DataError."""
+    data = experiment.data
+    dataset = load_dataset(data.name, data.train, data.validation, data_root(root), data.sha256)
+    rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
+    experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
+    check_batch(experiment, len(dataset.train))
+    model = _make_model(experiment, dataset)
+    batches = len(dataset.train) // experiment.clients.batch_size
+    iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
+    if iterations is not None and iterations >= 2**32:
+        raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
+    length = Length(iterations, experiment.updates)
+    if isinstance(model, Mlp):
+        check_sizes(experiment, model, length)
+    return Prepared(experiment, dataset, model, length, batches)
+
+
+def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:
+    choice = experiment.model
+    if isinstance(choice, TorchChoice):
+        from fredsim.native.model import TorchModel
+
+        shape = dataset.shape or (dataset.inputs,)
+        return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
+    init = choice.init
+    return Mlp(
+        sizes=(dataset.inputs, *choice.hidden, dataset.classes),
+        init=init if isinstance(init, str) else init.name,
+        std=1.0 if isinstance(init, str) else init.std,
+    )

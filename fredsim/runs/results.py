@@ -1,0 +1,222 @@
+"""Reading results back: one run's folder, or a sweep's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.config.document import read_document
+from fredsim.errors import OutputError
+from fredsim.simulation.probe import COLUMNS
+from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
+from fredsim.system.files import irregular
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Result", "Results", "config_digest", "load"]
+
+#: What every metrics.csv holds, and what stands there; there may be more columns.
+METRICS: dict[str, Cell] = {
+    **dict.fromkeys(("iteration", "timestamp"), COUNT),
+    **dict.fromkeys(("time", "validation_loss", "validation_error"), NUMBER),
+    **dict.fromkeys(("potential_pushes", "pushes", "potential_fetches", "fetches"), COUNT),
+    **dict.fromkeys(("bytes_pushed", "bytes_fetched"), COUNT),
+    **dict.fromkeys(("train_loss", "staleness_mean", "staleness_p50", "staleness_p95", "staleness_max"), PERHAPS),
+    "digest": DIGEST,
+}
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what config.yaml says, but for what is drawn of the run: it tells whether it was edited."""
+    said = {key: value for key, value in config.items() if key not in {"published", "figures"}}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+#: What comes out of a run, in files; summary.json says of them, and is written last.
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
+
+
+class Result:
+    """One run, read from its folder when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<Result {self.folder}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved experiment. Raises OutputError where it was edited after the run."""
+        path = self.folder / "config.yaml"
+        config = read_document(path).data
+        if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
+            raise OutputError(
+                f"{path}: was edited after the run, whose summary.json has another digest of it; "
+                "take the change back, or run the edited experiment into another folder"
+            )
+        return config
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is a summary.json, which is written last."""
+        return (self.folder / "summary.json").exists()
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        path = self.folder / "summary.json"
+        if what := irregular(path):
+            raise OutputError(f"{path}: is {what}; run the experiment again")
+        try:
+            loaded: Any = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
+        if not isinstance(loaded, dict):
+            raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
+        for key, kind in (("status", str), ("digest", str), ("iterations", int)):
+            if not isinstance(loaded.get(key), kind):
+                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        for name in ("code", "files"):  # names to digests
+            names = loaded.get(name, {})
+            if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
+                raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
+        return loaded
+
+    @property
+    def changed_files(self) -> list[str]:
+        """What has become of the run's files since it wrote them, a sentence each."""
+        found, recorded = file_digests(self.folder), self.summary.get("files", {})
+        gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
+        return gone + [
+            f"{self.folder / name} is not as the run wrote it"
+            for name, digest in recorded.items()
+            if found.get(name, digest) != digest
+        ]
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of metrics.csv. Raises OutputError where they are damaged, or end elsewhere than the run."""
+        path = self.folder / "metrics.csv"
+        table = read_table(path, METRICS, rising="iteration")
+        if self.has_ended:
+            ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
+            for key, found in zip(("iterations", "digest"), ends, strict=True):
+                if found != self.summary[key]:
+                    says = f"{key} is {self.summary[key]} in the one, {found} at the end of the other"
+                    what = f"{self.folder}: summary.json and metrics.csv disagree"
+                    raise OutputError(f"{what} ({says}); run the experiment again")
+        return table
+
+    @cached_property
+    def staleness(self) -> pd.DataFrame:
+        """The rows of staleness.csv: how many pushes had each staleness."""
+        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, rising="staleness")
+
+    @cached_property
+    def probe(self) -> pd.DataFrame:
+        """The rows of probe.csv (fredsim.simulation.probe), of an experiment that asks for it: `probe: {every: 100}`.
+
+        There are none where the run diverged before the first.
+        """
+        path = self.folder / "probe.csv"
+        if not path.is_file():
+            raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
+        if path.stat().st_size == 0:
+            import pandas as pd
+
+            return pd.DataFrame(columns=[*COLUMNS], dtype=float)
+        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), rising="iteration")
+
+    @cached_property
+    def params(self) -> dict[str, NDArray[np.float32]]:
+        """The final parameters, by name."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = self.folder / "params.safetensors"
+        try:
+            return dict(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+
+
+class Results:
+    """The runs of a sweep that have ended with a result, in its order; what failed stands in `runs` alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        failed = {name for name, _ in self.failures}
+        self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
+
+    def __iter__(self) -> Iterator[Result]:
+        return map(self._result, self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Result:
+        return self._result(self._names[index])
+
+    def _result(self, name: str) -> Result:
+        """Return a run's result. Raises OutputError where its folder is gone."""
+        folder = self.folder / name
+        if not folder.is_dir():
+            gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
+            raise OutputError(f"{gone}; --resume does it again")
+        return Result(folder)
+
+    def __repr__(self) -> str:
+        return f"<Results {self.folder}: {len(self)} runs>"
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row a run: the values of the axes, and how it ended."""
+        return read_table(self.folder / "runs.csv", {"run": TEXT})
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """What `select` chose: a row for each combination of the other axes. Raises OutputError where there is none."""
+        path = self.folder / "best.csv"
+        if not path.is_file():
+            raise OutputError(
+                f"{path}: is not there; give the experiment `select`, and let all its runs end (--resume)"
+            )
+        return read_table(path, {})
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """The runs that failed, and why."""
+        rows = self.runs.to_dict("records")
+        return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that holds what came out of a run, by name."""
+    paths = [folder / name for name in FILES]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+
+
+def load(folder: str | os.PathLike[str]) -> Result | Results:
+    """Return what a folder of results holds. Raises OutputError where it holds none."""
+    folder = Path(folder)
+    if os.path.isfile(folder / "runs.csv"):  # False, too, of a name that no file can have
+        results = Results(folder)
+        if results.runs.empty:
+            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+        return results
+    if os.path.isfile(folder / "config.yaml"):
+        return Result(folder)
+    found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
+    raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")

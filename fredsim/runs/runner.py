@@ -1,0 +1,141 @@
+"""Running experiments: one, or the runs of a sweep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from fredsim.config.plan import Plan, Source, expand, open_source
+from fredsim.config.resolution import located
+from fredsim.errors import ConfigError
+from fredsim.runs.cluster import Cluster
+from fredsim.runs.execution import execute
+from fredsim.runs.observer import Show, SilentShow
+from fredsim.runs.results import Result, Results
+from fredsim.runs.resuming import to_do
+from fredsim.runs.sweep import run_sweep
+from fredsim.system.processors import default_threads
+
+__all__ = ["run", "run_plan"]
+
+JOBS = 32  # the most that run side by side, a processor: each is a process of its own
+
+
+def run(
+    source: Source,
+    overrides: Sequence[str] = (),
+    out: str | os.PathLike[str] | None = None,
+    *,
+    data_root: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    dask: str | None = None,
+) -> Result | Results:
+    """Run an experiment or a sweep and return its result.
+
+    Args:
+        source: a YAML file, the name of an experiment that comes with fredsim, or a dict of the same shape.
+        overrides: `KEY=VALUE` strings with dotted keys, applied last.
+        out: the folder of results; results/NAME where None.
+        data_root: where data files are kept; see fredsim.data.datasets.data_root.
+        resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
+        jobs: how many runs of a sweep are done side by side, each in a process of its own; no bit depends on it.
+        dask: the address of a Dask scheduler whose workers do the runs of a sweep instead; nor does any on this.
+
+    A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
+
+    Raises:
+        ConfigError: the experiment is not valid. DataError: its data is missing or damaged. OutputError: the folder
+        holds another experiment. SimulationError: the server or dispatcher of a single run broke its contract.
+        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost. KeyboardInterrupt:
+        an interrupt came when every run had ended, or a second one came; an earlier one leaves an interrupted run.
+
+    """
+    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
+
+
+def run_plan(
+    plan: Plan,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    dask: str | None = None,
+    show: Show | None = None,
+) -> Result | Results:
+    """Run what a plan holds; see `run`."""
+    most = JOBS * default_threads()
+    if not 1 <= jobs <= most:
+        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {JOBS} for each processor")
+    if dask is not None and jobs > 1:
+        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
+    if dask is not None and not plan.is_sweep:
+        raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
+    default = (plan.folder if resume else None) or Path("results") / plan.name
+    folder = Path(out) if out is not None else default
+    with stop_on_interrupt() as stop, show or SilentShow() as show:
+        loaded: Result | Results
+        if plan.is_sweep:
+            with Cluster(dask) if dask is not None else nullcontext() as cluster:
+                run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
+            loaded = Results(folder)
+        else:
+            loaded = Result(folder)
+            _run_single(plan, folder, root, resume, show, stop)
+        if stop() and _has_ended(plan, loaded):  # the interrupt came too late to leave anything undone
+            raise KeyboardInterrupt
+        return loaded
+
+
+def _has_ended(plan: Plan, loaded: Result | Results) -> bool:
+    if isinstance(loaded, Result):
+        return bool(loaded.summary["status"] != "interrupted")
+    return len(loaded.runs) == len(plan.runs)
+
+
+def _run_single(
+    plan: Plan,
+    folder: Path,
+    root: str | os.PathLike[str] | None,
+    resume: bool,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Run the one run of a plan; `resume` leaves it out where it has finished there."""
+    (planned,) = plan.runs
+    if resume:
+        why = to_do(folder, planned.experiment)
+        if why is None:
+            show.note(f"{folder} finished before, and is not run again")
+            return
+        if why:
+            show.note(f"{folder} is done again: {why}")
+    try:
+        execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
+    except ConfigError as error:  # what shows only beside the data
+        raise located(error, planned.origin) from None
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Turn the first interrupt (Ctrl-C) into a request to stop after the events at hand; a second one kills."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        del number, frame
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

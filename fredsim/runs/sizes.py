@@ -1,0 +1,42 @@
+"""What a run allocates at least, held against this machine's memory before anything is allocated."""
+
+from __future__ import annotations
+
+from fredsim.config.experiment import Experiment, MlpChoice
+from fredsim.errors import shown
+from fredsim.models.mlp import Mlp
+from fredsim.simulation.simulation import Length
+from fredsim.system.memory import refuse_beyond_memory
+
+__all__ = ["check_sizes", "check_steps"]
+
+COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, those that are saved
+ROW = 32  # bytes that the choice of one sample takes for a moment
+
+
+def check_sizes(experiment: Experiment, model: Mlp, length: Length) -> None:
+    """Raise ConfigError, naming the key that asks for it, where a run takes more memory than there is.
+
+    Only what it needs in any case is counted: the parameters, and the minibatches that are computed together.
+    """
+    clients, size = experiment.clients, model.layout.size
+    inputs, *widths = model.sizes
+    hidden = experiment.model.hidden if isinstance(experiment.model, MlpChoice) else []
+    of = f"{size:,} parameters, of {inputs:,} inputs and {widths[-1]:,} classes, take"
+    refuse_beyond_memory(COPIES * 4 * size, f"model.hidden is {shown(hidden)}; {of}", "make the model smaller")
+    minibatch = 4 * (clients.batch_size * (inputs + 2 * sum(widths)) + size)
+    of = "the samples, activations and gradient of one minibatch take"
+    refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
+    together = min(experiment.window or 1, clients.count, length.events)
+    refuse_beyond_memory(
+        together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
+    )
+
+
+def check_steps(given: str, steps: int, batch_size: int) -> None:
+    """Raise ConfigError where the samples of one client's local steps take more memory than there is.
+
+    `given` says which key gives so many.
+    """
+    what = f"{given}; the samples of a client's local steps take"
+    refuse_beyond_memory(ROW * steps * batch_size, what, "take fewer")

@@ -1,0 +1,195 @@
+"""The runs of a sweep: what is left to do, one after another or side by side, and the tables of what has ended.
+
+runs.csv has a row for each run that has finished, diverged or failed, in the order of the plan, whatever the order in
+which they ended. It is written anew, as a whole, whenever a run ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.document import dump_yaml, flatten
+from fredsim.config.experiment import Experiment
+from fredsim.config.plan import Plan, PlannedRun
+from fredsim.config.resolution import located
+from fredsim.config.selection import best_rows
+from fredsim.errors import ConfigError, FredsimError
+from fredsim.plugins.digests import own_code
+from fredsim.runs.cluster import Cluster
+from fredsim.runs.execution import execute
+from fredsim.runs.folders import claim, kept, put, writing
+from fredsim.runs.observer import Show
+from fredsim.runs.prepared import prepare
+from fredsim.runs.results import Result
+from fredsim.runs.resuming import to_do
+
+__all__ = ["Task", "run_sweep"]
+
+SUMMARY_COLUMNS = (
+    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "bytes_pushed", "bytes_fetched", "digest", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that is to be done: its place in the plan, and what `execute` needs to know.
+
+    `code` are the digests of the user's modules that it names: whoever does the run must have the same.
+    """
+
+    number: int
+    label: str
+    experiment: Experiment
+    folder: Path
+    root: str | os.PathLike[str] | None
+    code: Mapping[str, str]
+
+
+def run_sweep(
+    plan: Plan,
+    folder: Path,
+    *,
+    root: str | os.PathLike[str] | None,
+    resume: bool,
+    jobs: int,
+    cluster: Cluster | None,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Run what a plan holds into the folders below `folder`; `resume` leaves out what has finished there.
+
+    A run that fails does not stop the others. Raises ConfigError, DataError before the first run where some run's data
+    is missing or does not fit it; OutputError where the folder holds something else.
+    """
+    names = [run_name(planned) for planned in plan.runs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
+    check_data(plan, root)
+    with kept(folder):
+        claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
+        tables, tasks, again = Tables(plan, folder, names), [], []
+        for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
+            why = to_do(folder / name, planned.experiment) if resume else ""
+            if why is None:
+                tables.add(number)
+            else:
+                code = own_code(planned.experiment.plain())
+                tasks.append(Task(number, planned.label, planned.experiment, folder / name, root, code))
+                again += [f"{planned.label} is done again: {why}"] if why else []
+        tables.write()
+        show.sweep(len(plan.runs), len(plan.runs) - len(tasks))
+        for note in again:
+            show.note(note)
+        _do(tasks, plan, tables, jobs, cluster, show, stop)
+
+
+def _do(
+    tasks: Sequence[Task],
+    plan: Plan,
+    tables: Tables,
+    jobs: int,
+    cluster: Cluster | None,
+    show: Show,
+    stop: Callable[[], bool],
+) -> None:
+    """Do the tasks; write the tables as each ends."""
+
+    def ended(task: Task, error: Exception | None) -> None:
+        if isinstance(error, ConfigError):  # what shows only when the parts meet
+            error = located(error, plan.runs[task.number].origin)
+        if error is not None:
+            show.failed(task.label, str(error))
+            tables.fail(task.number, str(error))
+        elif Result(task.folder).summary["status"] != "interrupted":
+            tables.add(task.number)
+        tables.write()
+
+    if cluster is not None:
+        cluster.run(tasks, show, stop, ended)
+    elif min(jobs, len(tasks)) > 1:
+        from fredsim.runs.workers import Crew
+
+        Crew(tasks, jobs, show, stop, ended).run()
+    else:
+        _run_in_turn(tasks, show, stop, ended)
+
+
+def _run_in_turn(
+    tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Callable[[Task, Exception | None], None]
+) -> None:
+    for task in tasks:
+        failure: FredsimError | None = None
+        try:
+            execute(task.experiment, task.folder, root=task.root, observer=show.run(), stop=stop, label=task.label)
+        except FredsimError as error:
+            failure = error
+        ended(task, failure)
+        if stop():
+            break
+
+
+def check_data(plan: Plan, root: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigError, with its place, or DataError where the data of a run is missing or does not fit it."""
+    for planned in plan.runs:
+        try:
+            prepare(planned.experiment, root)
+        except ConfigError as error:
+            raise located(error, planned.origin) from None
+
+
+def run_name(planned: PlannedRun) -> str:
+    """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
+    label = planned.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    return f"{label}-{planned.experiment.digest[:8]}"
+
+
+class Tables:
+    """runs.csv, and best.csv once every run has ended."""
+
+    def __init__(self, plan: Plan, folder: Path, names: Sequence[str]) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._names = names
+        self._axes = [flatten(planned.axes) for planned in plan.runs]
+        self._ended: dict[int, Mapping[str, Any]] = {}
+
+    def add(self, number: int) -> None:
+        """Take up the summary of a run that has finished or diverged."""
+        summary = Result(self._folder / self._names[number]).summary
+        self._ended[number] = {key: summary.get(key) for key in SUMMARY_COLUMNS}
+
+    def fail(self, number: int, error: str) -> None:
+        """Take up a run that has failed."""
+        self._ended[number] = {"status": "failed", "error": error}
+
+    def write(self) -> None:
+        """Write what has ended."""
+        ended = [(number, self._ended[number]) for number in sorted(self._ended)]
+        rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
+        axes = [axis for axis in self._plan.axes if axis not in SUMMARY_COLUMNS]
+        write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
+        best = self._folder / "best.csv"
+        if self._plan.selection is None or len(ended) < len(self._plan.runs):
+            with writing(best):
+                best.unlink(missing_ok=True)
+            return
+        chosen = best_rows(self._plan.selection, [(self._axes[n], columns) for n, columns in ended], self._plan.cases)
+        write_table(best, list(chosen[0]), chosen)
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file as a whole: who reads it meanwhile finds the one before. Raises OutputError."""
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with writing(path):
+        put(path, text.getvalue())

@@ -1,0 +1,165 @@
+"""Are two runs the same, bit for bit? `verify` runs a recorded experiment again, `compare` takes two folders."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.config.document import differing, read_document
+from fredsim.config.resolution import resolve
+from fredsim.errors import OutputError
+from fredsim.plugins.digests import changed, own_code
+from fredsim.plugins.modules import look_above
+from fredsim.runs.execution import execute
+from fredsim.runs.observer import Observer
+from fredsim.runs.results import Result, config_digest, load
+
+__all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
+
+#: What summary.json says of a run's numbers.
+NUMBERS = (
+    "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+)  # fmt: skip
+FILES = {"probe.csv": "probe", "params_raw.safetensors": "average"}  # of runs whose experiment has such a key
+
+
+def verify(
+    result: Result, *, root: str | None = None, backend: str | None = None, observer: Observer | None = None
+) -> str | None:
+    """Run the recorded experiment again and return the first difference, or None where every bit is the same.
+
+    Compared are the digests row by row, the summary's numbers, and the bytes of the other files. A run that was
+    interrupted is run as far as it came.
+    """
+    look_above(result.folder)
+    config = read_document(result.folder / "config.yaml")
+    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
+    experiment = resolve(config.data | instead, config)
+    until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
+    check(result)  # what cannot be read is found before the run, not after it
+    with tempfile.TemporaryDirectory() as folder:
+        execute(experiment, Path(folder), root=root, observer=observer, until=until)
+        return difference(result, Result(Path(folder)), AGAIN)
+
+
+def check(*results: Result) -> None:
+    """Raise OutputError where something that is compared is gone or damaged."""
+    for result in results:
+        _ = result.metrics, result.staleness
+        difference(result, result)
+
+
+def changes(result: Result) -> list[str]:
+    """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
+    look_above(result.folder)
+    config = read_document(result.folder / "config.yaml")
+    found = changed(result.summary.get("code", {}), own_code(resolve(config.data, config).plain()))
+    if result.summary.get("config") not in (None, config_digest(config.data)):
+        found.append("config.yaml was edited after the run")
+    return found
+
+
+def compare(one: Result, other: Result) -> str | None:
+    """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
+    _ = one.config, other.config
+    check(one, other)
+    return difference(one, other)
+
+
+def reasons(one: Result, other: Result) -> list[str]:
+    """Say in what two recorded runs are not of the same experiment or code, a line each."""
+    left, right = (result.config | {"name": None, "published": None, "figures": None} for result in (one, other))
+    keys = differing(left, right, "{} is {} and {}")
+    codes = [result.summary.get("code", {}) for result in (one, other)]
+    modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
+    return [*([f"config.yaml: {keys}"] if keys else []), *(f"the module {name} differs" for name in modules)]
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a difference is told: by two values, and by who of two has fewer lines."""
+
+    values: str = "{} and {}"
+    names: tuple[str, str] | None = None  # the folders' where None
+
+
+AGAIN = Words("{} (recorded) and {} (now)", ("the record", "the run now"))
+
+
+def difference(one: Result, other: Result, words: Words = Words()) -> str | None:
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files."""
+    names = words.names or (str(one.folder), str(other.folder))
+    both, before = words.values.format, ""
+    for line, (left, right) in enumerate(zip_longest(_rows(one), _rows(other)), start=2):
+        if left is None or right is None:
+            return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
+        if left["iteration"] != right["iteration"]:
+            return f"metrics.csv, line {line}: iteration is {both(left['iteration'], right['iteration'])}"
+        before = f"after iteration {left['iteration']}"
+        for key in ("digest", *left):
+            if left.get(key) != right.get(key):
+                at = f"metrics.csv, line {line}, iteration {left['iteration']}"
+                return f"{at}: {key} is {both(left.get(key), right.get(key))}"
+    for key in NUMBERS:
+        if one.summary.get(key) != other.summary.get(key):
+            return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
+    for name, values in one.params.items():
+        if name not in other.params or values.shape != other.params[name].shape:
+            return f"params.safetensors: {name} is not in both with one shape"
+        unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
+        if len(unequal):
+            place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
+            found = both(repr(values[place]), repr(other.params[name][place]))
+            return f"params.safetensors: {name}{list(place)} is {found}"
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    some = [name for name, key in FILES.items() if all(key in config for config in configs)]
+    for name in ("metrics.csv", "staleness.csv", *some):
+        contents = [_bytes(result.folder / name) for result in (one, other)]
+        if contents[0] != contents[1]:
+            return _first_line(name, contents, both)
+    return None
+
+
+def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
+    """Say where two files of these bytes first differ: of tables the line, where more than its end does."""
+    if name.endswith(".csv"):
+        lines = (content.decode(errors="replace").splitlines() for content in contents)
+        for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
+            if left != right:
+                return f"{name}, line {line} is {both(left, right)}"
+    return f"{name}: the bytes differ"
+
+
+def _rows(result: Result) -> Iterator[dict[str, str]]:
+    """Yield the rows of metrics.csv as text. Raises OutputError where it cannot be read."""
+    path = result.folder / "metrics.csv"
+    try:
+        reader = csv.DictReader(_bytes(path).decode().splitlines())
+        if "iteration" not in (reader.fieldnames or ()):
+            raise OutputError(f"{path}: is damaged (it has no column 'iteration'); run the experiment again")
+        yield from reader
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+
+
+def results_of(folder: Path) -> list[Result]:
+    """Return the one result of a run's folder, or all of a sweep's. Raises OutputError where there is none."""
+    loaded = load(folder)
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
+    return results

@@ -1,0 +1,106 @@
+"""The process of `--jobs` that does one run after another: tasks come in by its standard input, what happens goes out.
+
+Every message is a pickle. When the input ends, because the process that started this one has ended or was killed, this
+one ends at once: a run is never done for nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from fredsim.errors import FredsimError
+from fredsim.simulation.recorder import Row
+
+__all__ = ["STOP", "Teller", "main"]
+
+STOP = "stop"  # what is sent instead of a task
+MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
+
+
+class Teller:
+    """An observer who passes on what it is told."""
+
+    def __init__(self, tell: Callable[..., None], seconds: float) -> None:
+        """Pass on names and their arguments by `tell`; how far a run is, no more often than in so many seconds."""
+        self._tell = tell
+        self._seconds = seconds
+        self._told = 0.0
+
+    def compiling(self) -> None:
+        """Pass it on."""
+        self._tell("compiling")
+
+    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+        """Pass it on."""
+        self._tell("begin", label, iterations, updates)
+
+    def advance(self, iteration: int, timestamp: int) -> None:
+        """Pass it on, now and then."""
+        now = time.perf_counter()
+        if now - self._told >= self._seconds:
+            self._told = now
+            self._tell("advance", iteration, timestamp)
+
+    def row(self, row: Row) -> None:
+        """Pass it on."""
+        self._tell("row", row)
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Pass it on."""
+        self._tell("end", label, dict(summary))
+
+
+def main(jobs: int) -> None:
+    """Do the tasks that come in, one of so many processes; say `done` after each, with the error where it failed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us hears it, and says when to stop
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:  # a user's server may read or print
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+
+    from fredsim.runs.execution import execute
+    from fredsim.system.processors import default_threads
+
+    tasks: SimpleQueue[Any] = SimpleQueue()
+    stop = threading.Event()
+
+    def listen() -> None:
+        while True:
+            try:
+                task = pickle.load(incoming)
+            except (EOFError, pickle.UnpicklingError):  # its end, or half a message
+                os._exit(1)
+            if task == STOP:
+                stop.set()
+            else:
+                tasks.put(task)
+
+    threading.Thread(target=listen, daemon=True).start()
+
+    def tell(*message: object) -> None:
+        try:
+            pickle.dump(message, outgoing)
+            outgoing.flush()
+        except BrokenPipeError:  # nobody listens any more
+            os._exit(1)
+
+    teller = Teller(tell, MESSAGE_SECONDS)
+    share = max(1, default_threads() // jobs)
+    while True:
+        task = tasks.get()
+        failure: FredsimError | None = None
+        try:
+            execute(
+                task.experiment, task.folder, root=task.root, observer=teller, stop=stop.is_set, label=task.label,
+                share=share, code=task.code,
+            )  # fmt: skip
+        except FredsimError as error:
+            failure = error
+        tell("done", failure)

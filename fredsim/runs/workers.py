@@ -1,0 +1,185 @@
+"""Runs side by side, each in a process of its own that does one after another (fredsim.runs.worker).
+
+Plain processes with a pipe, not `multiprocessing`: a script need not guard its main module, a process that dies costs
+the run that it was doing and no other, and those of a sweep that is killed end with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any
+
+from fredsim.errors import SimulationError
+from fredsim.runs.observer import Show
+from fredsim.runs.sweep import Task
+from fredsim.runs.worker import STOP
+
+__all__ = ["Crew"]
+
+LOOK_SECONDS = 0.1  # how often it is looked whether to stop
+
+
+class Crew:
+    """So many processes and what is left to do; `ended` is called as each task ends, by one thread at a time."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        jobs: int,
+        show: Show,
+        stop: Callable[[], bool],
+        ended: Callable[[Task, Exception | None], None],
+    ) -> None:
+        self._tasks = deque(tasks)
+        self._jobs = min(jobs, len(tasks))
+        self._show = show
+        self._stop = stop
+        self._ended = ended
+        self._lock = threading.Lock()  # of all that follows, and of what watches
+        self._workers: set[Worker] = set()
+        self._killed = False
+        self._first = True
+        self._compiled = threading.Event()  # the first run has begun: the others find its kernels in the cache
+
+    def run(self) -> None:
+        """Do the tasks."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            serving: Sequence[Future[None]] = [pool.submit(self._serve) for _ in range(self._jobs)]
+            try:
+                left = set(serving)
+                while left:
+                    done, left = wait(left, timeout=LOOK_SECONDS)
+                    for future in done:
+                        future.result()
+                    if self._stop():
+                        self._ask_to_stop()
+            finally:  # a second interrupt, or an error of ours
+                self._kill()
+
+    def _serve(self) -> None:
+        """Keep one process at work until nothing is left."""
+        worker = self._hire()
+        try:
+            while (task := self._next()) is not None:
+                failure: Exception | None
+                try:
+                    failure = self._watch(worker, task)
+                except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
+                    code = self._dismiss(worker)
+                    failure = SimulationError(f"the process of the run ended with exit code {code}")
+                    worker = self._hire()
+                with self._lock:
+                    if not self._killed:
+                        self._ended(task, failure)
+                self._compiled.set()
+        finally:
+            self._compiled.set()
+            self._dismiss(worker)
+
+    def _hire(self) -> Worker:
+        with self._lock:
+            worker = Worker(self._jobs)
+            self._workers.add(worker)
+            if self._killed:
+                worker.kill()
+        return worker
+
+    def _dismiss(self, worker: Worker) -> int:
+        with self._lock:
+            self._workers.discard(worker)
+        return worker.close()
+
+    def _next(self) -> Task | None:
+        """Return the next task; none but the first before its kernels are compiled."""
+        with self._lock:
+            first, self._first = self._first, False
+        if not first:
+            self._compiled.wait()
+        with self._lock:
+            return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
+
+    def _watch(self, worker: Worker, task: Task) -> Exception | None:
+        """Let the process do a task; return how it failed, or None. Raises EOFError where the process ends."""
+        with self._lock:
+            observer = self._show.run()
+        worker.send(task)
+        while True:
+            name, *arguments = worker.receive()
+            if name == "done":
+                failure: Exception | None = arguments[0]
+                return failure
+            with self._lock:
+                getattr(observer, name)(*arguments)
+            if name == "row":
+                self._compiled.set()
+
+    def _ask_to_stop(self) -> None:
+        """Let the runs under way stop after the events at hand."""
+        self._compiled.set()
+        with self._lock:
+            for worker in self._workers:
+                worker.stop()
+
+    def _kill(self) -> None:
+        """End every process at once."""
+        self._compiled.set()
+        with self._lock:
+            self._killed = True
+            for worker in self._workers:
+                worker.kill()
+
+
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from fredsim.runs.worker import main; main(int(sys.argv[1]))"
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, jobs: int) -> None:
+        """Start it; a session of its own keeps the terminal's Ctrl-C from it."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(jobs), *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._sending = threading.Lock()
+        self._stopped = False
+
+    def send(self, message: object) -> None:
+        """Send a task, or STOP. Raises OSError where the process has ended."""
+        assert self._process.stdin is not None
+        with self._sending:
+            pickle.dump(message, self._process.stdin)
+            self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        """Return the next message. Raises EOFError, or pickle.UnpicklingError, where the process has ended."""
+        assert self._process.stdout is not None
+        return pickle.load(self._process.stdout)
+
+    def stop(self) -> None:
+        """Ask the process to stop after the events at hand."""
+        if not self._stopped:
+            self._stopped = True
+            with suppress(OSError):  # it has ended by itself
+                self.send(STOP)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def close(self) -> int:
+        """End the process by closing its input, and return its exit code."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+        return self._process.wait()

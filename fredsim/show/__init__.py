@@ -1,0 +1,1 @@
+"""What comes out, to be looked at: tables, figures, reports, progress."""

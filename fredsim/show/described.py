@@ -1,0 +1,228 @@
+"""What `fredsim list NAME` prints, and what `fredsim show` says beside a null: hyper-parameters in words.
+
+A hyper-parameter's meaning is the string that stands below its field in the class, or its Field(description=…).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import re
+import textwrap
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fredsim.config.experiment import Data, Experiment, MlpChoice, TorchChoice
+from fredsim.config.registry import KNOWN, REQUIRED, build, import_named
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import Configurable
+from fredsim.servers.schedules import SCHEDULES, Constant
+from fredsim.show.listing import LISTINGS
+
+__all__ = ["describe", "meanings", "with_meanings"]
+
+KINDS = {"servers": "server", "dispatchers": "dispatcher", "gates": "gate", "compressors": "compressor"}
+
+
+def describe(name: str) -> str:
+    """Return what there is of a name: its kind, what it is, and each hyper-parameter. Raises ConfigError for none."""
+    found = [text for kind in LISTINGS if (text := _described(kind, name))]
+    if not found and ":" in name:
+        try:
+            found = [_own(name)]
+        except ConfigError as error:
+            raise ConfigError(f"list: {error}") from None
+    if name in KNOWN["average"]:
+        found.append(_entry("average", name, KNOWN["average"][name].idea, KNOWN["average"][name].Hyper))  # type: ignore[attr-defined]
+    if not found:
+        known = [*LISTINGS, *(known for listing in LISTINGS.values() for known, _ in listing())]
+        raise ConfigError(
+            f"list: there is no '{name}'{nearest(name, known)} (kinds: {', '.join(LISTINGS)}; each lists its names)"
+        )
+    return "\n".join(found)
+
+
+def _described(kind: str, name: str) -> str:
+    lines = dict(LISTINGS[kind]()).get(name)
+    if lines is None:
+        return ""
+    model: Any = None
+    if kind in KINDS:
+        cls: Any = KNOWN[KINDS[kind]][name]  # type: ignore[index]
+        model, lines = cls.Hyper, [cls.idea, getattr(cls, "citation", "")]
+    elif kind == "schedules":
+        model, lines = SCHEDULES[name], lines[:1]
+    elif kind == "models":
+        model = MlpChoice if name == "mlp" else TorchChoice
+        lines = lines[:1] if name == "mlp" else lines
+    elif kind == "datasets":
+        model = Data
+    return _entry(kind.removesuffix("s"), name, "\n".join(line for line in lines if line), model)
+
+
+def _own(name: str) -> str:
+    """Describe a class or a function of a user's own. Raises ConfigError where it cannot be imported."""
+    factory = name.startswith("torch:")
+    found = import_named(name.removeprefix("torch:"), "package.module:Class")
+    text = getattr(found, "idea", "") or (found.__doc__ or "").strip().partition("\n")[0]
+    if not isinstance(found, type):
+        return _signature(
+            f"{name}: {'model' if factory else 'schedule'}", text, found, skipped=() if factory else ("t",)
+        )
+    fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
+    kind = "average" if "average" in fits else fits[0] if fits else "class"
+    if issubclass(found, Configurable):
+        return _entry(kind, name, "\n".join(filter(None, (text, getattr(found, "citation", "")))), found.Hyper)
+    return _signature(f"{name}: {kind}", text, found)
+
+
+def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ()) -> str:
+    """Describe what a plain class or function takes, whose types nobody checks."""
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{heading}: what it takes cannot be read ({error})") from None
+    rows = [
+        (one.name, "required" if one.default is one.empty else "null" if one.default is None else str(one.default))
+        for one in parameters
+        if one.name not in skipped
+    ]
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"  {text}" if text else "", *(f"  {name.ljust(width)}  {default}" for name, default in rows)]
+    return "\n".join([heading, *filter(None, lines)])
+
+
+def _entry(kind: str, name: str, text: str, model: type[BaseModel] | None) -> str:
+    rows = list(_rows(model)) if model is not None else []
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    lines = [f"{name}: {kind}", *textwrap.indent(text, "  ").splitlines()]
+    for *columns, meaning in rows:
+        lines.append(
+            "  " + "  ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True)) + f"  {meaning}"
+        )
+    return "\n".join(lines)
+
+
+def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, default, range and meaning of each hyper-parameter, those of a mapping in it dotted."""
+    said = meanings(model)
+    for name, field in model.model_fields.items():
+        if name == "name":  # of what is described
+            continue
+        yield f"{prefix}{name}", _default(field), _range(field.annotation, field.metadata), said.get(name, "")
+        for inner in _models(field.annotation):
+            yield from _rows(inner, f"{prefix}{name}.")
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the meaning of each hyper-parameter that has one, by name."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, BaseModel) or cls is BaseModel:
+            continue
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        except (OSError, TypeError, SyntaxError):  # made without a file
+            continue
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                    found[name] = " ".join(meaning.split())
+    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None:
+        return "null"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _range(annotation: Any, metadata: Any = ()) -> str:
+    """Return in words what a value may be."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _range(arguments[0], [*arguments[1:], *metadata])
+    if origin is Literal:
+        return ", ".join(str(value) for value in arguments)
+    if origin in {Union, types.UnionType}:
+        if _holds(annotation, Constant):
+            null = " or null" if type(None) in arguments else ""
+            return f"number > 0, or a schedule{null}"
+        return " or ".join(_range(part) for part in arguments)
+    if origin is list:
+        return f"list of {_range(arguments[0])}"
+    if origin is dict:
+        return "mapping"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"{{{', '.join(name for name in annotation.model_fields)}}}"
+    names = {bool: "true, false", int: "integer", float: "number", str: "text", type(None): "null"}
+    return f"{names.get(annotation, str(annotation))}{_bounds(metadata)}"
+
+
+TECHNICAL = 2**16  # from here on a bound is what numbers can hold, and says nothing of what they mean
+
+
+def _bounds(metadata: Any) -> str:
+    flat = [part for one in metadata for part in (one.metadata if isinstance(one, FieldInfo) else [one])]
+    bounds = []
+    for symbol, key in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
+        values = [getattr(part, key) for part in flat if getattr(part, key, None) is not None]
+        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1] if abs(value) < TECHNICAL]
+    return f" {', '.join(bounds)}" if bounds else ""
+
+
+def _spelled(value: float) -> str:
+    """Return a bound as people write it: limits of a number's format are powers of two."""
+    mantissa, exponent = math.frexp(value)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else f"{value:g}"
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the mappings that a value may be; schedules are described by themselves."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if _holds(annotation, Constant):
+        return []
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _holds(annotation: Any, cls: type) -> bool:
+    return annotation is cls or any(_holds(part, cls) for part in get_args(annotation))
+
+
+def with_meanings(text: str, experiment: Experiment) -> str:
+    """Return the YAML text of an experiment with a comment beside each null that stands for something."""
+    lines, section = [], ""
+    meant = _meant(experiment)
+    for line in text.splitlines():
+        section = line.partition(":")[0] if line[:1].isalpha() else section
+        nulls = re.findall(r"([\w.]+): null(?=[,}\s]|$)", line)
+        said = [(name, meant[section][name]) for name in nulls if name in meant.get(section, {})]
+        if line.endswith(": null") and said:  # the only one here
+            line += f"  # {said[0][1]}"
+        elif said:
+            line = f"{line.rstrip()}  # " + "; ".join(f"{name}: {value}" for name, value in said)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _meant(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for key, kind in (("server", "server"), ("dispatcher", "dispatcher"), ("compress", "compressor")):
+        choice = getattr(experiment, key)
+        built = build(kind, choice.name, choice.hyper) if choice is not None else None  # type: ignore[arg-type]
+        if isinstance(built, Configurable) and hasattr(built.hyper, "meant"):
+            found[key] = built.hyper.meant(experiment.clients.count)
+    if experiment.average is not None:
+        average = KNOWN["average"][experiment.average.name].Hyper(**experiment.average.hyper)  # type: ignore[attr-defined]
+        found["average"] = average.meant(experiment.clients.count)
+    return found

@@ -1,0 +1,6 @@
+"""Figures from recorded runs, each with a table. The same runs give the same files."""
+
+from fredsim.show.plots.figure import KINDS, Options, plot
+from fredsim.show.plots.groups import labels
+
+__all__ = ["KINDS", "Options", "labels", "plot"]

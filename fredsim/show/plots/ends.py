@@ -1,0 +1,204 @@
+"""How runs ended, a point for each setting: against a swept value, bytes, or the share of copies that passed.
+
+Runs of one point are drawn as their median, and whiskers from the smallest to the largest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from fredsim.config.figures import SHARES
+from fredsim.runs.results import Result
+from fredsim.show.plots import published
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, share_of, x_of
+from fredsim.show.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
+from fredsim.show.tables import PUBLISHED, Table
+
+__all__ = ["ENDS"]
+
+DECADE = 10  # values that span more stand on a logarithmic axis
+TICKS = 8  # swept values that have room for a number each
+SHORT = 4  # characters of such a number that need no slope
+
+
+@dataclass(frozen=True)
+class Point:
+    """Runs that differ in nothing but their seed, or have one value of the axis; `x` None: they have no such value."""
+
+    x: float | str | None
+    runs: list[Result]
+
+    def finals(self, y: str) -> list[float]:
+        """Return the last values of the runs that did not diverge."""
+        return [_end(run, y) for run in self.runs if run.summary["status"] != "diverged"]
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel in each pair of axes."""
+    points = {(panel.title, line.label): _points(line, options) for panel in panels for line in panel.lines}
+    every = [point for some in points.values() for point in some]
+    values = [point.x for point in every if point.x is not None]
+    numbers = [value for value in values if not isinstance(value, str)]
+    unit, name, places = 1.0, "", dict[str, float]()
+    if len(numbers) < len(values):
+        places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+    elif (options.x or "bytes") == "bytes":
+        unit, name = in_units(max(numbers))
+    names = iter(labels([point.runs[0] for point in every]))
+    rows, beside = [], []
+    sources: dict[str, None] = {}
+    for axes, panel in zip(grid, panels, strict=True):
+        for line in panel.lines:
+            for point in points[panel.title, line.label]:
+                for source, value, ended in published.at_end(point.runs, options.y):
+                    sources[source] = None
+                    finals = Point(point.x, ended).finals(options.y)
+                    at = options.x or "bytes", point.x
+                    beside.append(published.row(panel.title, line.label, at, value, median(finals) if finals else None))
+                    if point.x is not None:
+                        place = _place(point.x, places, unit)
+                        axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
+            _draw(axes, line, points[panel.title, line.label], places, unit, options)
+            rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
+        if places:
+            texts = [value_name(options.axis or "", text) for text in places]
+            rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, parse_math=False)
+        elif numbers and 0 < min(numbers) * DECADE < max(numbers):
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
+                texts = [f"{value:g}" for value in ticks]
+                axes.set_xticks(ticks, texts)
+                if max(map(len, texts)) > SHORT:
+                    axes.tick_params("x", rotation=30)
+                axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
+    scale = dress_y(grid, options)  # only now: a limit that is set stays, and all panels share theirs
+    tables = [Table(rows)]
+    if sources:
+        tables.append(Table(beside, PUBLISHED))
+    return Drawing(" ".join(filter(None, (_caption(every, options, sources), scale))), tables, bool(sources))
+
+
+ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copies that passed", draw, shared=True)
+
+
+def _points(line: Line, options: Options) -> list[Point]:
+    """Return a line's points, ascending where they are numbers."""
+    groups: dict[str, tuple[Any, list[Result]]] = {}
+    for run in line.runs:
+        flat = flat_config(run)
+        if options.axis is None:
+            key, x = repr({key: value for key, value in flat.items() if key != "seed"}), None
+        else:
+            x = flat.get(options.axis, None if options.axis not in flat else "null")
+            x = x if x is None or _is_number(x) else str(x).lower() if isinstance(x, bool) else str(x)
+            key = repr(x)
+        groups.setdefault(key, (x, []))[1].append(run)
+    points = [Point(_measured(runs, options) if options.axis is None else x, runs) for x, runs in groups.values()]
+    return sorted(points, key=lambda point: 0.0 if point.x is None or isinstance(point.x, str) else point.x)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _measured(runs: Sequence[Result], options: Options) -> float:
+    if options.x in SHARES:
+        return median(share_of(run.metrics.iloc[-1], options.x) for run in runs)
+    return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
+
+
+def _end(run: Result, y: str) -> float:
+    return float(run.metrics[y].iloc[-1])
+
+
+def _place(x: float | str, places: dict[str, float], unit: float) -> float:
+    return places[str(x)] if places else float(x) / unit
+
+
+def _draw(
+    axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
+) -> None:
+    """Draw a line's points; those without a value of the axis across all of it; a cross where a run diverged."""
+    shown: list[tuple[float, list[float]]] = []
+    for point in points:
+        finals = point.finals(options.y)
+        if point.x is None and finals:
+            alone = len(points) == 1
+            axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
+        elif point.x is not None:
+            x = _place(point.x, places, unit)
+            shown += [(x, finals)] if finals else []
+            for run in point.runs:
+                if run.summary["status"] == "diverged":
+                    axes.plot(x, _end(run, options.y), "x", color=line.colour, markersize=7)
+    if not shown:
+        return
+    middle = [median(finals) for _, finals in shown]
+    low = [value - min(finals) for value, (_, finals) in zip(middle, shown, strict=True)]
+    high = [max(finals) - value for value, (_, finals) in zip(middle, shown, strict=True)]
+    axes.errorbar(
+        [x for x, _ in shown],
+        middle,
+        [low, high] if any(len(finals) > 1 for _, finals in shown) else None,
+        color=line.colour,
+        linestyle="" if places else line.dash,
+        marker="o",
+        markersize=3.5,
+        capsize=2,
+        label=line.label,
+    )
+
+
+def _name(options: Options) -> str:
+    """Return what the x axis shows."""
+    if options.x in SHARES:
+        return f"share of {options.x} that passed"
+    if options.axis is None:
+        return X[options.x or "bytes"]
+    last = options.axis.rpartition(".")[2]
+    if last == "name":
+        return options.axis.removesuffix(".name")
+    return f"{SYMBOLS.get(options.axis, last)} ({options.axis})"
+
+
+def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
+    name = "total bytes" if (options.x or "bytes") == "bytes" else _name(options).partition(" (")[0]
+    what = label_of(options.y).partition(" (")[0]
+    parts = [f"{what[0].upper()}{what[1:]} at the end of runs against {name}."]
+    most = max(len(point.runs) for point in points)
+    if most > 1:
+        parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")
+    if any(point.x is None for point in points):
+        parts.append("Dotted: runs that have no such value.")
+    if any(run.summary["status"] == "diverged" for point in points for run in point.runs):
+        parts.append("×: a run diverged.")
+    if sources:
+        parts.append(f"Circles: published ({'; '.join(sources)}).")
+    return " ".join(parts)
+
+
+def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
+    """Return a point's row: how its runs ended, and at what cost; its name where no value of the axis says it."""
+    finals = point.finals(options.y)
+    last = [run.metrics.iloc[-1] for run in point.runs]
+    row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label}
+    row |= {"of": name} if options.axis is None else {options.axis: point.x}
+    row |= {"runs": len(last), "diverged": len(last) - len(finals)}
+    row[f"final {options.y}"] = median(finals) if finals else None
+    if len(finals) > 1:
+        row |= {"smallest": min(finals), "largest": max(finals)}
+    row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
+    for copies in SHARES:
+        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
+    if options.x in {"iterations", "updates"}:  # other measured ones have a column anyway
+        row[options.x] = point.x
+    return row

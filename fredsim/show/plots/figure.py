@@ -1,0 +1,140 @@
+"""A figure: its panels, legend, caption and files. What is drawn in them, the modules beside this one know."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fredsim.config.figures import Y, misfits
+from fredsim.errors import ConfigError, OutputError
+from fredsim.runs.results import Result
+from fredsim.show.plots.copies import COPIES
+from fredsim.show.plots.curves import CURVES
+from fredsim.show.plots.drawing import Drawing, Kind, Options
+from fredsim.show.plots.ends import ENDS
+from fredsim.show.plots.groups import group
+from fredsim.show.plots.probe import PROBE
+from fredsim.show.plots.staleness import STALENESS
+
+__all__ = ["KINDS", "Options", "plot"]
+
+KINDS: dict[str, Kind] = {"curves": CURVES, "ends": ENDS, "staleness": STALENESS, "copies": COPIES, "probe": PROBE}
+FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+STYLE: Any = {
+    "svg.hashsalt": "fredsim",
+    "pdf.fonttype": 42,  # TrueType: what publishers take
+    "font.size": 9,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.titlesize": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.2,
+}
+INSIDE = 6  # lines whose legend has room inside the axes
+LOOKS = 32  # more lines than that cannot be told apart
+LETTERS = 20  # of the caption, in an inch
+NAMES = 12  # letters of a legend, in an inch
+BESIDE = 0.45  # of the width, that a legend beside the panels may take
+
+
+def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: Options | None = None) -> Drawing:
+    """Write a figure of recorded runs to a PDF, SVG or PNG file; return its caption and tables.
+
+    Panels stand side by side, two a row, under one legend. Raises OutputError for a suffix that is none of the three,
+    or a file that cannot be written; ConfigError for a kind, column or key that there is not.
+    """
+    options = options or Options()
+    if path.suffix not in FORMATS:
+        raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
+    for name, text in misfits(kind, options, _numbers(results) if options.y not in Y else ()):
+        raise ConfigError(f"--{name}: {text}")
+    found = KINDS[kind]
+    panels = group(results, options.by, options.panel if not found.axes else [], options.axis)
+    count = found.axes or len(panels)
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    with mpl.rc_context(STYLE):
+        size = 5.5 if columns == 1 else 7.2, 3.6 if rows == 1 else 2.5 * rows
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
+        drawing = found.draw(list(grid.flat[:count]), panels, options)
+        for empty in grid.flat[count:]:
+            empty.set_visible(False)
+        for number, axes in enumerate(grid.flat[:count]):
+            if not found.axes:
+                axes.set_title(panels[number].title, parse_math=False)
+            if found.shared and number < count - columns:  # something stands below
+                axes.set_xlabel("")
+                axes.tick_params(labelbottom=False)
+            if found.shared and number % columns:
+                axes.set_ylabel("")
+        if not _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0):
+            note = "There are too many lines to name; --by says which runs to take together."
+            drawing = replace(drawing, caption=f"{drawing.caption} {note}")
+        if found.axes:  # the legend stands above
+            grid[0, 0].set_title(options.title, loc="left", fontsize=10)
+        else:
+            figure.suptitle(options.title, fontsize=10)
+        if options.caption:
+            text = "\n".join(
+                line
+                for part in (drawing.caption, f"$ {options.command}" if options.command else "")
+                for line in textwrap.wrap(part, int(LETTERS * figure.get_figwidth()))
+            )
+            figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=200, metadata=FORMATS[path.suffix])
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+    return drawing
+
+
+def _numbers(results: Sequence[Result]) -> list[str]:
+    """Return the columns of metrics.csv that hold numbers in all runs, but for those that count."""
+    columns = [list(run.metrics.select_dtypes("number").columns) for run in results]
+    return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
+
+
+def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> bool:
+    """Name each line once, and published points: inside the first panel, or beside or `above` all of them.
+
+    Returns whether the lines are few enough for that.
+    """
+    handles: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > LOOKS:
+        return False
+    if published:
+        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
+    width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
+    columns = min(2, len(grid))
+    inside = not above and len(handles) <= INSIDE and longest <= NAMES * width / columns
+    if above:
+        count = max(1, min(3, int(NAMES * width / longest)))
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)
+    elif inside:
+        legend = grid[0].legend(list(handles.values()), list(handles))
+    else:
+        legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a file's name may hold what looks like a formula
+    taken = legend.get_window_extent().width / figure.dpi
+    if not (above or inside) and taken > BESIDE * width:
+        figure.set_figwidth(width + taken)  # long names would leave the panels no room
+    return True

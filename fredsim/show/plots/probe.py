@@ -1,0 +1,98 @@
+"""The true B-staleness that a probe measured: on the left through training, on the right against the staleness τ.
+
+The table has its rank correlation (Spearman's) with each measure that a strategy may take for it: 1 is a perfect proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, logarithmic
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["PROBE", "Quartiles", "quartiles", "rank_row"]
+
+PARTS = {"iteration": 20, "staleness": 10}  # of the training, and of the probes by τ
+BANDS = 3  # more bands than that hide each other
+PLACES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}  # all other columns are proxies
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw each line's medians and quartiles; the probes of its runs are taken together."""
+    import pandas as pd
+
+    rows = []
+    for line in panels[0].lines:
+        probes = pd.concat([run.probe for run in line.runs])
+        for axes, column in zip(grid, PARTS if len(probes) else (), strict=False):
+            x, low, middle, high = quartiles(probes, column)
+            axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
+            if len(panels[0].lines) <= BANDS:
+                axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
+        rows.append(rank_row(line, probes))
+    scales = []
+    for axes, name in zip(grid, (X["iterations"], "staleness τ (updates)"), strict=True):
+        axes.set_xlabel(name)
+        axes.set_xlim(left=0)
+        if options.log:
+            scales.append(logarithmic([axes]))
+        else:
+            axes.set_ylim(bottom=0)
+    grid[0].set_ylabel("B-staleness (norm of a gradient)")
+    caption = (
+        "B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches (Odena 2016, eq 3): "
+        f"medians of {PARTS['iteration']} parts of the training on the left, of {PARTS['staleness']} parts of the "
+        "probes by τ on the right."
+    )
+    banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
+    return Drawing(" ".join([f"{caption}{banded}", *filter(None, dict.fromkeys(scales))]), [Table(rows)])
+
+
+PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
+
+
+class Quartiles(NamedTuple):
+    """Of parts of the probes: their medians of a column, and the quartiles and medians of the B-staleness."""
+
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def quartiles(probes: pd.DataFrame, column: str) -> Quartiles:
+    """Return those of the parts, each of as many probes, in order of `iteration` or `staleness`."""
+    ordered = probes.sort_values([column, "iteration"], kind="stable")
+    at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
+    where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
+    x = np.array([np.median(at[part]) for part in where])
+    there = [values[part][~np.isnan(values[part])] for part in where]
+    with np.errstate(invalid="ignore"):  # between two infinities
+        found = [np.percentile(some, [25, 50, 75]) if len(some) else np.full(3, np.nan) for some in there]
+    return Quartiles(x, *np.array(found).T)
+
+
+def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
+    """Return a line's medians, and how well each proxy ranks its probes."""
+    true = probes["b_staleness"]
+    row: dict[str, Any] = {
+        "line": line.label,
+        "runs": len(line.runs),
+        "probes": len(probes),
+        "b_staleness": float(true.median()),
+        "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
+    }
+    for proxy in probes.columns:
+        if proxy not in PLACES:
+            varies = probes[proxy].nunique() > 1 and true.nunique() > 1
+            row[f"rank by {proxy}"] = float(true.rank().corr(probes[proxy].rank())) if varies else None
+    return row

@@ -1,0 +1,54 @@
+"""The published points of the experiments behind a figure, and the table that sets them beside what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fredsim.runs.results import Result
+from fredsim.show.plots.drawing import x_of
+
+__all__ = ["Series", "at_end", "row", "series"]
+
+
+class Series(NamedTuple):
+    """Published points (x, y), where they were published, and the runs that they are of."""
+
+    source: str
+    points: list[tuple[float, float]]
+    runs: list[Result]
+
+
+def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
+    """Return the published points of the runs' experiments, each series once, where they are of these columns."""
+    found: dict[str, Series] = {}
+    for run in runs:
+        published = run.config.get("published") or {"x": "", "y": ""}
+        if (published["x"], published["y"]) != (x, y):
+            continue
+        for one in published["series"]:
+            points = [(float(at), float(value)) for at, value in one["points"]]
+            found.setdefault(repr(one), Series(published["source"], points, [])).runs.append(run)
+    return list(found.values())
+
+
+def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Result]]]:
+    """Yield what was published of an iteration or update that ends some of the runs: source, value, these runs."""
+    for x in ("iterations", "updates"):
+        for found in series(runs, x, y):
+            for at, value in found.points:
+                ended = [run for run in found.runs if float(x_of(run.metrics, x).iloc[-1]) == at]
+                if ended:
+                    yield found.source, value, ended
+
+
+def row(panel: str, line: str, at: tuple[str, Any], published: float, here: float | None) -> dict[str, Any]:
+    """Return a row of the table: the published value, ours, and the difference, at a place (its name, its value)."""
+    return {
+        **({"panel": panel} if panel else {}),
+        "line": line,
+        at[0]: at[1],
+        "published": published,
+        "here": here,
+        "difference": None if here is None else here - published,
+    }

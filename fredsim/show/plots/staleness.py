@@ -1,0 +1,89 @@
+"""Histograms of staleness: how many updates old the pushed gradients were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from fredsim.show.plots.drawing import Drawing, Kind, Options, logarithmic
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.tables import Table
+
+__all__ = ["STALENESS", "Histogram", "final_row", "histograms"]
+
+BINS = 60
+SHOWN = 99.9  # percent of the pushes: the longest tail of a few would leave no room for the rest
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel in each pair of axes."""
+    rows = []
+    for axes, panel in zip(grid, panels, strict=True):
+        for number, (line, counts, edges, shares) in enumerate(histograms(panel.lines)):
+            few = len(panel.lines)
+            thick = 1 + 3 * (few - 1 - number) / few  # lines that lie on each other can all be seen
+            axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=thick, label=line.label)
+            rows.append({**({"panel": panel.title} if panel.title else {}), **final_row(line, counts)})
+        if options.log:
+            logarithmic([axes])
+        axes.set_xlim(left=-0.5)
+        axes.set_xlabel("staleness τ (updates)")
+        axes.set_ylabel("share of pushes, per update")
+    caption = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
+    return Drawing(f"{caption} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
+
+
+STALENESS = Kind("histograms of the staleness of pushes", draw)
+
+
+class Histogram(NamedTuple):
+    """How many pushes of a line's runs had each staleness; shares of them, per update, between edges."""
+
+    line: Line
+    counts: Counter[int]
+    edges: NDArray[Any]
+    shares: NDArray[Any]
+
+
+def histograms(lines: Sequence[Line]) -> list[Histogram]:
+    """Return a histogram a line, all with the same edges; the pushes of a line's runs are counted together."""
+    counted = [(line, counts_of(line)) for line in lines]
+    end = max((_percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
+    width = -(-end // BINS)
+    edges = np.arange(0, end + width, width)
+    found = []
+    for line, counts in counted:
+        values, weights = (np.array(list(part), np.int64) for part in (counts.keys(), counts.values()))
+        shares = np.histogram(values, edges, weights=weights)[0] / max(1, weights.sum()) / width
+        found.append(Histogram(line, counts, edges - 0.5, shares))
+    return found
+
+
+def counts_of(line: Line) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for run in line.runs:
+        counts.update(dict(zip(run.staleness["staleness"].tolist(), run.staleness["count"].tolist(), strict=True)))
+    return counts
+
+
+def _percentile(counts: Counter[int], percent: float) -> int:
+    """Return the smallest staleness that at least this share of the pushes does not exceed."""
+    values = sorted(counts)
+    below = np.cumsum([counts[value] for value in values])
+    return values[int(np.searchsorted(below, percent * below[-1] / 100))] if values else 0
+
+
+def final_row(line: Line, counts: Counter[int]) -> dict[str, object]:
+    """Return a line's row: the pushes of its runs, and their mean, percentiles and largest staleness."""
+    total = counts.total()
+    row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
+    if total:
+        row["mean"] = sum(value * count for value, count in counts.items()) / total
+        row |= {f"{percent} %": _percentile(counts, percent) for percent in (50, 95, 99)}
+        row["max"] = max(counts)
+    return row

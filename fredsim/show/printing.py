@@ -1,0 +1,149 @@
+"""What is printed of runs that will be, or have ended, and the figures that are drawn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from fredsim.config.figures import FigureChoice
+from fredsim.config.plan import Plan
+from fredsim.errors import FredsimError
+from fredsim.runs.results import Result, Results
+from fredsim.show.tables import Table
+from fredsim.system.memory import in_bytes
+
+if TYPE_CHECKING:
+    from fredsim.runs.forecast import Forecast
+
+__all__ = [
+    "INTERRUPTED",
+    "duration",
+    "exit_code",
+    "print_forecasts",
+    "print_table",
+    "report",
+    "say_error",
+    "show_figures",
+]
+
+INTERRUPTED = 130  # an exit code, as shells have it
+
+
+def print_table(table: RichTable) -> None:
+    """Print a table; a pipe or a file has no edge to wrap at."""
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def say_error(text: str) -> None:
+    """Print an error, each line as one."""
+    for line in text.split("\n"):
+        typer.echo(f"error: {line}", err=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+
+
+def print_forecasts(forecasts: Iterable[Forecast]) -> None:
+    """Print what runs will take, and why no sooner, as it becomes known."""
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
+        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
+    console = Console(stderr=True)
+    found = []
+    with console.status("measuring …") if console.is_terminal else nullcontext():
+        for run in forecasts:
+            found.append(run)
+            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+            live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
+            table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
+    print_table(table)
+    for path, why in dict.fromkeys((run.path, run.why) for run in found):
+        typer.echo(f"{path}: {why}")
+    if any(run.gated for run in found):
+        typer.echo("pushed, fetched: at most, before gates")
+    typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
+
+
+def report(plan: Plan, loaded: Result | Results) -> list[Table]:
+    """Print the table of the runs that ended, draw their figures, and return the tables of these."""
+    from fredsim.show import plots
+
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        return []
+    rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+    print_table(Table(rows).printed())
+    for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
+        typer.echo(f"backend: {backend}{device and f', {device}'}")
+    if plan.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
+        title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
+        rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
+        print_table(Table(rows, title).printed())
+    typer.echo(f"results: {loaded.folder}")
+    tables, left_out = show_figures(results, loaded.folder, plan.figures)
+    for path, why in left_out:
+        typer.echo(f"left out: {path} ({why})", err=True)
+    return tables
+
+
+def show_figures(
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
+) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
+    """Draw the figures that an experiment asks for and print where they are.
+
+    Return their tables, and what was left out, with the reason why.
+    """
+    from fredsim.show.plots.asked import plot_figures
+
+    tables: list[Table] = []
+    left_out = []
+    for path, drawn in plot_figures(results, folder, figures):
+        if isinstance(drawn, FredsimError):
+            left_out.append((path, drawn))
+        else:
+            typer.echo(f"figure:  {path}")
+            tables += drawn.tables
+    return tables, left_out
+
+
+def _row(result: Result, label: str) -> dict[str, Any]:
+    s = result.summary
+    return {
+        "run": label,
+        "status": s["status"],
+        "iterations": s["iterations"],
+        "valid. error": s["validation_error"],
+        "test error": s["test_error"],
+        "iter./s": s["iterations_per_second"],
+        "digest": s["digest"][:12],
+    }
+
+
+def exit_code(plan: Plan, loaded: Result | Results, how: str = "--resume") -> int:
+    """Say which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, 130 interrupted."""
+    results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
+    failures = [] if isinstance(loaded, Result) else loaded.failures
+    for name, error in failures:
+        say_error(f"{name} failed: {error}")
+    left = len(plan.runs) - len(results) - len(failures)
+    if left:
+        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; {how} goes on", err=True)
+        return INTERRUPTED
+    if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
+        typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command begins it anew", err=True)
+        return INTERRUPTED
+    return 2 if failures else 0

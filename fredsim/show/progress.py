@@ -1,0 +1,226 @@
+"""How runs show themselves: a live table on a terminal, a row for each run under way; plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fredsim.simulation.recorder import Row
+
+__all__ = ["Bars", "Lines", "make_show"]
+
+LINE_SECONDS = 2.0  # plain lines come no closer than this
+BAR_SECONDS = 0.1
+
+
+class Reports:
+    """Lines that stay: one when kernels are compiled for the first time, one for each run that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.counts: Counter[str] = Counter()  # runs by how they ended
+        self._compiling = False
+        self._runs = 0
+
+    def sweep(self, runs: int, ended: int) -> None:
+        """Take note of how many runs a sweep has, and how many have ended before."""
+        self._runs = runs
+        self.counts["finished before"] = ended
+
+    def say(self, text: str) -> None:
+        """Print a line, however long."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        if not self._compiling:
+            self.say("compiling kernels, once on this machine …")
+        self._compiling = True
+
+    def ended(self, label: str, status: str, how: str) -> None:
+        """Say how a run ended; of a sweep also its number."""
+        self.counts[status] += 1
+        number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
+        self.say(f"{number}{label}: {status} {how}")
+
+    def summary(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Say how a run ended that has a summary."""
+        error = summary["validation_error"]
+        shown = "none" if error is None else f"{error:.4f}"
+        how = f"after {summary['iterations']} iterations in {summary['seconds']:.1f} s"
+        self.ended(label, summary["status"], f"{how}, validation error {shown}, digest {summary['digest'][:12]}")
+
+    def failed(self, label: str, error: str) -> None:
+        """Say why a run failed."""
+        self.ended(label, "failed", f"({error})")
+
+
+class Bars:
+    """A live table: a row for each run under way, and one for the sweep."""
+
+    def __init__(self, console: Console) -> None:
+        self.reports = Reports(console)
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[state]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[error]}"),
+            console=console,
+            transient=True,
+        )
+        self._task = self.progress.add_task("all runs", state="", rate="", error="", visible=False)
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the live table away."""
+        self.progress.stop()
+
+    def sweep(self, runs: int, ended: int) -> None:
+        """Show the row of the sweep."""
+        self.reports.sweep(runs, ended)
+        self.progress.update(self._task, total=runs, visible=True)
+        self.count()
+
+    def run(self) -> BarRun:
+        """Return who shows the next run."""
+        return BarRun(self)
+
+    def failed(self, label: str, error: str) -> None:
+        """Say why a run failed, and take its row away."""
+        for task in [task for task in self.progress.tasks if task.description == label]:
+            self.progress.remove_task(task.id)
+        self.reports.failed(label, error)
+        self.count()
+
+    def note(self, text: str) -> None:
+        """Say it."""
+        self.reports.say(text)
+
+    def count(self) -> None:
+        """Show how many runs have ended, and how many of them badly."""
+        counts = self.reports.counts
+        bad = ", ".join(f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status])
+        self.progress.update(self._task, completed=counts.total(), error=bad)
+
+
+class BarRun:
+    """One run's row: its bar, iterations per second, time left and the latest validation error."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._progress = bars.progress
+        self._task = self._progress.add_task("", total=None, state="", rate="", error="", visible=False)
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        self._bars.reports.compiling()
+
+    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+        """Show the row."""
+        self._by_updates = iterations is None
+        self._began = self._shown = time.perf_counter()
+        total = updates if self._by_updates else iterations
+        self._progress.reset(
+            self._task, total=total, description=label, state="starting", rate="", error="", visible=True
+        )
+
+    def advance(self, iteration: int, timestamp: int) -> None:
+        """Move the bar, at most ten times a second."""
+        now = time.perf_counter()
+        if now - self._shown >= BAR_SECONDS:
+            self._shown = now
+            done = timestamp if self._by_updates else iteration
+            self._progress.update(self._task, completed=done, rate=f"{iteration / (now - self._began):,.0f} it/s")
+
+    def row(self, row: Row) -> None:
+        """Show the latest validation error."""
+        self._progress.update(self._task, state="running", error=f"error {row.validation_error:.4f}")
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Leave one line of the run that ended."""
+        self._progress.remove_task(self._task)
+        self._bars.reports.summary(label, summary)
+        self._bars.count()
+
+
+class Lines:
+    """A plain line now and then, and one at the end of each run."""
+
+    def __init__(self, console: Console) -> None:
+        self.reports = Reports(console)
+        self.shown = 0.0
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
+    def sweep(self, runs: int, ended: int) -> None:
+        """Say how many runs there are."""
+        self.reports.sweep(runs, ended)
+        self.reports.say(f"{runs} runs{f', {ended} of them finished before' if ended else ''}")
+
+    def run(self) -> LineRun:
+        """Return who tells of the next run."""
+        return LineRun(self)
+
+    def failed(self, label: str, error: str) -> None:
+        """Say why a run failed."""
+        self.reports.failed(label, error)
+
+    def note(self, text: str) -> None:
+        """Say it."""
+        self.reports.say(text)
+
+
+class LineRun:
+    """One run's lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        self._lines.reports.compiling()
+
+    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+        """Note the beginning."""
+        self._label = label
+        self._of = f"{iterations} iterations" if iterations else f"{updates} updates"
+        self._began = time.perf_counter()
+        self._lines.shown = max(self._lines.shown, self._began)
+
+    def advance(self, iteration: int, timestamp: int) -> None:
+        """Say nothing: rows do."""
+
+    def row(self, row: Row) -> None:
+        """Say where the run is, unless a line was printed just now."""
+        now = time.perf_counter()
+        if now - self._lines.shown >= LINE_SECONDS:
+            self._lines.shown = now
+            rate = row.iteration / (now - self._began)
+            self._lines.reports.say(
+                f"{self._label}: iteration {row.iteration} of {self._of}, {rate:,.0f} it/s, "
+                f"validation error {row.validation_error:.4f}"
+            )
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Say how the run ended."""
+        self._lines.reports.summary(label, summary)
+
+
+def make_show(console: Console) -> Bars | Lines:
+    """Return a live table where the console is a terminal, else plain lines."""
+    return Bars(console) if console.is_terminal else Lines(console)

@@ -1,0 +1,183 @@
+"""The figures of a report, as data for plotly.js: what a trace shows by which choice of axes, page.js looks up.
+
+A trace belongs to a line of `fredsim.show.plots.groups` by its `legendgroup`, which has one look and one entry in the
+legend in all figures. `x` and `y` are lists, or mappings from what the reader may choose to lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from fredsim.config.figures import X, Y
+from fredsim.runs.results import Result
+from fredsim.show.plots import published
+from fredsim.show.plots.curves import by_iteration
+from fredsim.show.plots.drawing import x_of
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.probe import PARTS, quartiles
+from fredsim.show.plots.staleness import histograms
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Figure", "copies", "curves", "dropped", "probe", "probed", "probes", "staleness"]
+
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+BYTES = {"bytes": "bytes pushed and fetched"}
+
+Figure = dict[str, Any]
+
+
+def curves(panels: Sequence[Panel]) -> list[Figure]:
+    """Return a figure a panel: each y against each x, medians and bands of a line's runs, published points."""
+    figures = [_figure(panel.title, [trace for line in panel.lines for trace in _curve(line)]) for panel in panels]
+    for figure in figures:  # the same scales in all panels
+        figure |= {
+            "x": {x: {"title": BYTES.get(x, title), "range": _span(figures, "x", x)} for x, title in X.items()},
+            "y": {y: {"title": title, "range": _span(figures, "y", y)} for y, title in Y.items()},
+        }
+    return figures
+
+
+def staleness(panels: Sequence[Panel]) -> list[Figure]:
+    """Return a figure a panel: histograms of the staleness of what the server applied."""
+    figures = []
+    for panel in panels:
+        traces = []
+        for number, found in enumerate(histograms(panel.lines)):
+            trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
+            few = len(panel.lines)
+            trace["line"] |= {"shape": "hv", "width": 1.5 + 4 * (few - 1 - number) / few}  # equal ones can all be seen
+            traces.append(trace)
+        figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
+    return figures
+
+
+def dropped(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels with a run of which a gate dropped something."""
+    return [
+        panel
+        for panel in panels
+        if any(
+            (run.metrics[copies] < run.metrics[f"potential_{copies}"]).any()
+            for line in panel.lines
+            for run in line.runs
+            for copies in ("pushes", "fetches")
+        )
+    ]
+
+
+def copies(panels: Sequence[Panel]) -> list[Figure]:
+    """Return two figures a panel: pushes and fetches that passed the gates, against those that could have been made."""
+    figures = []
+    for panel in panels:
+        for kind in ("pushes", "fetches"):
+            traces, most = [], 0
+            for line in panel.lines:
+                for run in line.runs:
+                    potential = run.metrics[f"potential_{kind}"].tolist()
+                    traces.append(_trace(line) | {"x": potential, "y": run.metrics[kind].tolist()})
+                    most = max(most, potential[-1])
+            grey = {"color": "#999999", "width": 1}
+            traces.append({"x": [0, most], "y": [0, most], "mode": "lines", "line": grey, "name": "all pass"})
+            figures.append(_figure(panel.title, traces, f"potential {kind} (copies)", f"{kind} (copies)"))
+    return figures
+
+
+def probed(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels with what has a probe in them."""
+    found = []
+    for panel in panels:
+        lines = [replace(line, runs=list(filter(_has_probes, line.runs))) for line in panel.lines]
+        if any(line.runs for line in lines):
+            found.append(replace(panel, lines=[line for line in lines if line.runs]))
+    return found
+
+
+def _has_probes(run: Result) -> bool:
+    """Return whether something was probed: not so where a run was not to be, or diverged before."""
+    return (run.folder / "probe.csv").is_file() and len(run.probe) > 0
+
+
+def probes(line: Line) -> pd.DataFrame:
+    """Return the probes of all runs of a line."""
+    import pandas as pd
+
+    return pd.concat([run.probe for run in line.runs])
+
+
+def probe(panels: Sequence[Panel]) -> list[Figure]:
+    """Return two figures a panel: the true B-staleness through training, and against the staleness τ."""
+    figures = []
+    for panel in panels:
+        drawn = [(line, probes(line)) for line in panel.lines]
+        for column, title in zip(PARTS, (X["iterations"], "staleness τ (updates)"), strict=True):
+            traces: list[dict[str, Any]] = []
+            for line, rows in drawn:
+                x, low, middle, high = (part.tolist() for part in quartiles(rows, column))
+                traces += _band(line, x, low, high)
+                traces.append(_trace(line) | {"x": x, "y": _numbers(middle), "mode": "lines+markers"})
+            figures.append(_figure(panel.title, traces, title, "B-staleness (norm of a gradient)"))
+    return figures
+
+
+def _figure(panel: str, traces: list[dict[str, Any]], x: str = "", y: str = "") -> Figure:
+    return {"panel": panel, "data": traces, "x": {"": {"title": x}}, "y": {"": {"title": y}}}
+
+
+def _trace(line: Line) -> dict[str, Any]:
+    look = {"color": line.colour, "dash": DASHES[line.dash], "width": 1.8}
+    return {"name": line.label, "legendgroup": line.label, "mode": "lines", "line": look}
+
+
+def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
+    """Yield a band: two lines that are not seen, and what is between them."""
+    unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": line.label}
+    red, green, blue = (int(line.colour[at : at + 2], 16) for at in (1, 3, 5))
+    between = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, 0.18)"}
+    yield unseen | {"x": x, "y": _numbers(low)}
+    yield unseen | between | {"x": x, "y": _numbers(high)}
+
+
+def _curve(line: Line) -> Iterator[dict[str, Any]]:
+    """Yield a line's traces: its band, its median, where its runs diverged, and published points."""
+    at = {x: _numbers(by_iteration(line, partial(x_of, x=x)).median(axis=1)) for x in X}
+    values = {y: by_iteration(line, itemgetter(y)) for y in Y}
+    if len(line.runs) > 1:
+        low, high = ({y: getattr(values[y], end)(axis=1) for y in Y} for end in ("min", "max"))
+        yield from _band(line, at, low, high)
+    yield _trace(line) | {"x": at, "y": _numbers({y: values[y].median(axis=1) for y in Y})}
+    for run in line.runs:
+        if run.summary["status"] == "diverged":
+            last = run.metrics.iloc[-1:]
+            cross = {"symbol": "x", "size": 9, "color": line.colour}
+            ends = {"x": {x: _numbers(x_of(last, x)) for x in X}, "y": _numbers({y: last[y] for y in Y})}
+            name = {"name": f"{line.label}: diverged", "legendgroup": line.label}
+            yield name | {"mode": "markers", "marker": cross} | ends
+    for x in X:
+        for y in Y:
+            for source, points, _ in published.series(line.runs, x, y):
+                circle = {"symbol": "circle-open", "size": 8, "color": line.colour}
+                places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
+                name = {"name": f"{line.label}: {source}", "legendgroup": line.label}
+                yield name | {"mode": "markers", "marker": circle} | places
+
+
+def _numbers(values: Any) -> Any:
+    """Return a column of numbers, or a mapping to such, as lists; None where there is none."""
+    if isinstance(values, dict):
+        return {key: _numbers(column) for key, column in values.items()}
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:
+    """Return the smallest and the largest number, and the smallest above 0, of an axis in all figures."""
+    columns = [trace[axis].get(choice, []) for figure in figures for trace in figure["data"]]
+    numbers = [value for column in columns for value in column if value is not None]
+    above = [value for value in numbers if value > 0]
+    return [min(numbers), max(numbers), min(above)] if above else None

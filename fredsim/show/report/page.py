@@ -1,0 +1,232 @@
+"""The page of a report: its sections as HTML, with plotly.js, its figures and a small program within it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.document import read_document
+from fredsim.config.figures import X, Y
+from fredsim.errors import ConfigError, OutputError
+from fredsim.runs.results import Result, load
+from fredsim.show.plots.groups import Panel, differences, group, labels
+from fredsim.show.report.sections import Section, sections
+from fredsim.show.tables import Table, short
+
+__all__ = ["report"]
+
+VALUES = 8  # of a key in which the runs differ, that are listed
+RUN_COLUMNS = (
+    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error", "bytes_pushed",
+    "bytes_fetched",
+)  # fmt: skip
+PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine")
+
+
+def report(
+    folders: Sequence[Path],
+    path: Path,
+    by: Sequence[str] | None = None,
+    panel: Sequence[str] | None = None,
+    *,
+    log: bool = False,
+) -> None:
+    """Write a report of the runs and sweeps in some folders to an HTML file.
+
+    `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups); `log`: the y axis of curves is
+    logarithmic at first. Raises ConfigError where plotly is missing or a key is of no run, OutputError where results
+    cannot be read or the file not be written.
+    """
+    program = _plotly()
+    results: list[Result] = []
+    failures: list[tuple[str, str]] = []
+    headings: dict[str, None] = {}
+    for folder in folders:
+        loaded = load(folder)
+        if isinstance(loaded, Result):
+            results.append(loaded)
+        else:
+            results += loaded
+            failures += loaded.failures
+        for written in filter(Path.is_file, (folder / "config.yaml", folder / "sweep.yaml")):
+            headings[read_document(written).heading] = None
+    if not results:
+        raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
+    panels = group(results, by, panel)
+    text = _page(results, failures, list(filter(None, headings)), panels, program, log=log)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _plotly() -> str:
+    """Return plotly.js. Raises ConfigError where it is not installed."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ConfigError(
+            f"fredsim report needs plotly, which cannot be imported ({error}); run pip install 'fredsim[report]'"
+        ) from None
+    return str(get_plotlyjs())
+
+
+def _page(
+    results: Sequence[Result],
+    failures: Sequence[tuple[str, str]],
+    headings: Iterable[str],
+    panels: Sequence[Panel],
+    program: str,
+    *,
+    log: bool,
+) -> str:
+    names = ", ".join(dict.fromkeys(result.config["name"] for result in results))
+    found = list(sections(panels))
+    drawn = {f"{section.key}-{n}": figure for section in found for n, figure in enumerate(section.figures)}
+    data = json.dumps(drawn, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "title": escape(names),
+        "style": _file("page.css"),
+        "question": _question(names, headings),
+        "facts": _facts(results, failures),
+        "runs": _runs(results, failures),
+        "legend": _legend(panels),
+        "sections": "".join(_section(section, log=log) for section in found),
+        "configuration": _configuration(results),
+        "provenance": _provenance(results),
+        "plotly": program,
+        "figures": data.replace("<", "\\u003c"),  # a label may hold what ends a script
+        "program": _file("page.js"),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
+
+
+def _file(name: str) -> str:
+    return resources.files("fredsim.show.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _section(section: Section, *, log: bool) -> str:
+    controls = _controls(log=log) if section.key == "curves" else ""
+    plots = "".join(
+        f"<figure><figcaption>{escape(figure['panel'])}</figcaption>"
+        f'<div class="plot" id="{section.key}-{n}"></div></figure>'
+        for n, figure in enumerate(section.figures)
+    )
+    return (
+        f'<section id="{section.key}"><h2>{section.title}</h2>{controls}<div class="figures">{plots}</div>'
+        f'<p class="caption">{escape(section.caption)}</p>{_table(section.table)}</section>\n'
+    )
+
+
+def _controls(*, log: bool) -> str:
+    groups = []
+    for name, choices in (("y", Y), ("x", X)):
+        buttons = "".join(
+            f'<label><input type="radio" name="{name}" value="{choice}"{" checked" if number == 0 else ""}>'
+            f"{choice.replace('_', ' ')}</label>"
+            for number, choice in enumerate(choices)
+        )
+        groups.append(f'<span class="choice">{buttons}</span>')
+    checked = " checked" if log else ""
+    box = f'<label class="choice"><input type="checkbox" name="log"{checked}>logarithmic</label>'
+    return f'<p class="controls">{" against ".join(groups)} {box}</p>'
+
+
+def _question(names: str, headings: Iterable[str]) -> str:
+    """Return the name and the comments above the experiments: a line, then paragraphs."""
+    parts = [f"<h1>{escape(names)}</h1>"]
+    for heading in headings:
+        text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in heading.splitlines())
+        first, *rest = (part.strip() for part in text.replace("\n", "\n\n", 1).split("\n\n"))
+        parts.append(f'<p class="question">{escape(first)}</p>')
+        parts += [f"<p>{escape(part)}</p>" for part in rest if part]
+    return "".join(parts)
+
+
+def _facts(results: Sequence[Result], failures: Sequence[object]) -> str:
+    """Return how many runs there are, how they ended, and in what they differ."""
+    ended = Counter(result.summary["status"] for result in results)
+    ended["failed"] += len(failures)
+    how = ", ".join(f"{count} {status}" for status, count in ended.items() if count)
+    total = ended.total()
+    text = f"<p>{total} run{'s' if total > 1 else ''}: {how}.</p>"
+    rows = [{"differs": key, "values": _listed(values)} for key, values in differences(results).items()]
+    return text + (_table(Table(rows)) if rows else "")
+
+
+def _listed(values: Sequence[Any]) -> str:
+    shown = [str(value) for value in values]
+    if len(shown) > VALUES:
+        shown = [*shown[: VALUES - 2], f"… {shown[-1]} ({len(shown)} values)"]
+    return ", ".join(shown)
+
+
+def _runs(results: Sequence[Result], failures: Sequence[tuple[str, str]]) -> str:
+    rows: list[dict[str, Any]] = []
+    for result, label in zip(results, labels(results), strict=True):
+        columns = {key.replace("_", " "): result.summary.get(key) for key in RUN_COLUMNS}
+        rows.append({"run": label, **columns, "digest": result.summary["digest"][:12]})
+    rows += [{"run": name, "status": "failed", "error": error} for name, error in failures]
+    return _table(Table(rows))
+
+
+def _legend(panels: Sequence[Panel]) -> str:
+    """Return a button a line, which hides and shows it in every figure."""
+    buttons = []
+    for line in {line.label: line for panel in panels for line in panel.lines}.values():
+        dash = {"-": "none", "--": "8 4", "-.": "8 3 2 3", ":": "2 3"}[line.dash]
+        stroke = f'stroke="{line.colour}" stroke-width="3" stroke-dasharray="{dash}"'
+        mark = f'<svg width="28" height="8" aria-hidden="true"><line x1="0" x2="28" y1="4" y2="4" {stroke}/></svg>'
+        label = escape(line.label)
+        buttons.append(f'<button type="button" aria-pressed="true" data-line="{label}">{mark}{label}</button>')
+    return "".join(buttons)
+
+
+def _configuration(results: Sequence[Result]) -> str:
+    written = {result.folder.parent / "sweep.yaml": None for result in results}
+    texts = [("the sweep, with its overrides", path) for path in written if path.is_file()]
+    texts += [(label, result.folder / "config.yaml") for result, label in zip(results, labels(results), strict=True)]
+    details = "".join(
+        f"<details><summary>{escape(title)}</summary><pre>{escape(path.read_text(encoding='utf-8'))}</pre></details>"
+        for title, path in texts
+    )
+    return f'<div class="wide">{details}</div>'
+
+
+def _provenance(results: Sequence[Result]) -> str:
+    """Return what made the runs, each fact once where it is the same for all, and their digests."""
+    facts: dict[str, Counter[str]] = {}
+    for result in results:
+        versions = result.summary.get("versions", {})
+        for key, value in (*versions.items(), *((key, result.summary.get(key)) for key in PROVENANCE)):
+            if value is not None:
+                facts.setdefault(key.replace("_", " "), Counter())[str(value)] += 1
+    rows = [
+        {"": key, "value": "; ".join(f"{value} ({n} runs)" if len(found) > 1 else value for value, n in found.items())}
+        for key, found in facts.items()
+    ]
+    digests = [
+        {"run": label, "folder": result.folder.resolve().name, "SHA-256 of the parameters": result.summary["digest"]}
+        for result, label in zip(results, labels(results), strict=True)
+    ]
+    return f"{_table(Table(rows))}<details><summary>digests</summary>{_table(Table(digests))}</details>"
+
+
+def _table(table: Table) -> str:
+    texts = [{name: row.get(name) for name in table.columns} for row in table.rows]
+    words = {name for name in table.columns if any(isinstance(row[name], str) for row in texts)}
+
+    def cell(tag: str, name: str, text: str) -> str:
+        number = "" if name in words else ' class="number"'
+        return f"<{tag}{number}>{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
+    body = "".join(f"<tr>{''.join(cell('td', name, short(row[name])) for name in row)}</tr>" for row in texts)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

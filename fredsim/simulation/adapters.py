@@ -1,0 +1,307 @@
+"""One face for every server: a user's mistakes are caught here.
+
+A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.errors import FredsimError, SimulationError
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import Operations
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import Adapted
+from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.checks import comes_with_fredsim, more_than_a_rule
+from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.holdings import Work
+from fredsim.simulation.own_numbers import check_proxies, let_record
+from fredsim.simulation.recorder import Recorder
+
+__all__ = ["AdaptedServer", "Pushed"]
+
+Array = NDArray[np.float32]
+PUSHES = ("gradient", "delta", "params")
+
+
+class Pushed(NamedTuple):
+    """What a push brought about."""
+
+    released: tuple[int, ...]
+    restarted: tuple[int, ...]
+    finite: bool
+
+
+class AdaptedServer(Adapted):
+    """A server as the loop sees it."""
+
+    def __init__(
+        self,
+        server: Any,
+        params: Array,
+        clients: int,
+        layout: Layout,
+        operations: Operations,
+        streams: Streams,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Start the server; the numbers that it records go to `recorder`.
+
+        Raises SimulationError where its `init` fails or its params are not float32 (P,).
+        """
+        inner = server.server if isinstance(server, WindowAverage) else server
+        super().__init__(server, inner)
+        self._clients = clients
+        self._size = layout.size
+        self._own = isinstance(inner, Server)
+        #: The numbers that the server records, and what a row makes of those since the one before.
+        self.metrics = let_record(self, inner, recorder)
+        if isinstance(inner, Server):
+            inner.operations = operations
+            inner.streams = streams
+            self.call("init", params=params, clients=clients, layout=layout)
+        else:
+            self.call("init", params=params.copy(), clients=clients)
+        self.timestamp = 0
+        self.where = "init"
+        self._check_params()
+        self.holds = bool(self.get("holds", False))
+        self.cancels = bool(self.get("cancels", False))
+        self.corrects = bool(self.get("corrects", False))
+        self.watches = self.has("begins")
+        self.pushes: Work = self.get("pushes", "gradient")
+        if self.pushes not in PUSHES:
+            raise self.broken("pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
+        self.averages = self.has("averaged_params")
+        #: Whether what the server says of its parameters and its timestamp is known to be so.
+        self.trusted = comes_with_fredsim(inner)
+        self.unforeseen = f"{self._name if self._own else 'the server'} sees whole gradients"
+        if isinstance(server, WindowAverage):
+            self.unforeseen = "the average needs the parameters after every update"
+        elif isinstance(server, ElementwiseServer):
+            self.unforeseen = more_than_a_rule(server, ElementwiseServer)
+            self.trusted |= not self.unforeseen
+        self._layout = layout
+        self._mean = operations.mean
+        self._finite = operations.finite
+        self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
+        self._counts_itself = self.has("timestamp")
+        self._hands_out = self.has("fetch")
+        self._weighs = {direction for direction in ("pushed", "fetched") if self.has(f"bytes_{direction}")}
+        self._proxies: list[str] | None = None  # their names
+        self._held: set[int] = set()
+        self._certain = 0  # how many pushes are certain to come yet before any client is released
+
+    @property
+    def params(self) -> Array:
+        """The server's parameters, float32 (P,)."""
+        params: Array = self._read("params")
+        return params
+
+    @property
+    def result(self) -> Array:
+        """The parameters to evaluate: averaged ones where the server averages. Raises SimulationError."""
+        if not self.averages:
+            return self.params
+        averaged: Array = self._read("averaged_params")
+        self._check_array(averaged, self._size, "averaged_params")
+        return averaged
+
+    def pushes_until_release(self) -> int:
+        """Return how many pushes are certain to come before any client is released, for a server that holds."""
+        count = self.call("pushes_until_release") if self.has("pushes_until_release") else 1
+        self.check_count(count, "what pushes_until_release returns")
+        self._certain = max(self._certain, int(count))
+        return int(count)
+
+    @property
+    def elementwise(self) -> ElementwiseServer:
+        """The server itself, whose updates are known ahead but for the rule."""
+        server: ElementwiseServer = self._inner
+        return server
+
+    def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
+        """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule.
+
+        Fewer rows where those of a later push cannot be had; that may never come. Raises SimulationError where the
+        first cannot.
+        """
+        server = self.elementwise
+        result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
+        with np.errstate(all="ignore"):
+            if comes_with_fredsim(server):
+                try:
+                    for column, values in enumerate(server.coefficients(t, staleness)):
+                        result[:, column] = values
+                    return result
+                except Exception:  # of a user's schedule: at which push? one by one
+                    pass
+            for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
+                self.at(None, one)
+                try:
+                    result[i] = self.guard("coefficients", partial(server.formed, one, behind))
+                except FredsimError:
+                    if i == 0:
+                        raise
+                    return result[:i]
+        return result
+
+    def rate(self) -> float:
+        """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
+        if not self.has("rate"):
+            what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
+            raise self.broken("rate", what)
+        rate = self.call("rate")
+        self._check_number(rate, "the learning rate that rate returns")
+        return float(rate)
+
+    def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
+        """Return the bytes of one copy, where the server has a say in it."""
+        if direction not in self._weighs:
+            return usual
+        count = self.call(f"bytes_{direction}")
+        self.check_count(count, f"what bytes_{direction} returns")
+        return int(count)
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether the server has a say in what a copy takes."""
+        return bool(self._weighs)
+
+    @property
+    def has_deviation(self) -> bool:
+        """Whether the server keeps v, which gates may ask for."""
+        return self.has("v")
+
+    @property
+    def deviation(self) -> str:
+        """The name of the array of the rule's state that v is; empty where it is none, or a user's class forms it."""
+        return self._inner.deviation if getattr(type(self._inner), "v", None) is ElementwiseServer.v else ""
+
+    def mean(self) -> float:
+        """Return v̄ for the gates: 1 before the first push."""
+        return self._of_v("model", lambda v: [self._mean(v)], 1)[0]
+
+    def means(self) -> list[float]:
+        """Return v̄ of each tensor for the gates: 1 before the first push."""
+        tensors = self._layout.tensors
+        return self._of_v(
+            "tensor", lambda v: [self._mean(x.reshape(-1)) for x in self._layout.split(v).values()], len(tensors)
+        )
+
+    def _of_v(self, kind: str, measure: Callable[[Array], list[float]], count: int) -> list[float]:
+        """Return a statistic of v, measured once a timestamp."""
+        known = self._statistics.get(kind)
+        if known is None or known[0] != self.timestamp:
+            v = self._inner.v if self.timestamp else None
+            if v is not None:
+                self._check_array(v, self._size, "v")
+            known = self.timestamp, [1.0] * count if v is None else measure(v)
+            self._statistics[kind] = known
+        return known[1]
+
+    def proxies(self, client: int, timestamp: int, iteration: int, taken: Set[str]) -> dict[str, float]:
+        """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
+        if not self.has("proxies"):
+            return {}
+        self.at(client, iteration)
+        found: dict[str, float] = self.call("proxies", client_id=client, timestamp=timestamp)
+        self._proxies = check_proxies(self, found, taken, self._proxies)
+        return found
+
+    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, again: bool = False) -> Pushed:
+        """Push; return who goes on, who begins anew, and whether the parameters are still finite.
+
+        `again`: the push is one that was applied before, and may be again: a user's server gets a copy.
+        """
+        self.at(client, iteration)
+        if self.holds:
+            self.pushes_until_release()
+            self._certain -= 1
+        if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
+            grad = np.array(grad) if again else np.asarray(grad)
+        arguments = {"grad": grad, "client_id": client, "timestamp": timestamp}
+        if self.trusted:
+            reply = self.call("apply_update", **arguments)
+        else:
+            reply = self.lend(grad, "apply_update", **arguments)
+        finite = self._after_update()
+        released, restarted = self._named_by(reply, client)
+        return Pushed(released, restarted, finite)
+
+    def _named_by(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
+        if reply is not None and not hasattr(reply, "released"):
+            raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
+        if reply is None and not self.holds:
+            return (client,), ()
+        released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
+        restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
+        for other in (*released, *restarted):
+            if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
+                raise self.broken("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+        what = ""
+        if restarted and not self.cancels:
+            what = "restarts clients; a server that may do so declares cancels = True"
+        elif not self.holds and client not in released:
+            what = "the client was not released; a server that may hold its clients declares holds = True"
+        elif self.holds and self._certain and (released or restarted):
+            what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
+        self._held.add(client)
+        computing = [other for other in released if other not in self._held]
+        if computing and not what:
+            what = f"releases client {computing[0]}, which computes; to have it begin anew, name it in restarted"
+        if what:
+            raise self.broken("reply", what)
+        self._held.difference_update(released)
+        return released, restarted
+
+    def _after_update(self) -> bool:
+        """Take up the timestamp; return whether the parameters are finite, having checked those of a user's server."""
+        before = self.timestamp
+        if not self._counts_itself:
+            self.timestamp += 1
+        else:
+            now = self._read("timestamp")
+            if not isinstance(now, int | np.integer) or not before <= now:
+                raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
+            self.timestamp = int(now)
+        if self.trusted:
+            return bool(self._inner.finite)
+        self._check_params()
+        return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
+
+    def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
+        """Tell a server that `watches` what a client computes its next gradient from."""
+        params = params if self._own else np.asarray(params)
+        self.at(client, iteration)
+        arguments = {"client_id": client, "params": params, "timestamp": timestamp}
+        if self.trusted:
+            self.call("begins", **arguments)
+        else:
+            self.lend(params, "begins", **arguments)
+
+    def fetch(self, client: int, iteration: int) -> Array:
+        """Return what the client gets: `params` itself unless the server says otherwise."""
+        if not self._hands_out:
+            return self.params
+        self.at(client, iteration)
+        given: Array = self.call("fetch", client_id=client)
+        if given is not self.params:
+            self._check_array(given, self._size, "what fetch returns")
+        return given
+
+    def moved(self, client: int, iteration: int) -> SimulationError:
+        """Return the error of parameters that changed between two fetches at one timestamp."""
+        what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
+        self.at(client, iteration)
+        return self.broken("params", what)
+
+    def _check_params(self) -> None:
+        self._check_array(self.get("params", None), self._size, "params")

@@ -1,0 +1,144 @@
+"""One face for every dispatcher, gate and compressor; a user's mistakes are caught as in simulation.adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compressors.base import Compressor
+from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
+from fredsim.errors import SimulationError
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import Operations
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.plugins.guarded import Adapted
+
+__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate"]
+
+Array = NDArray[np.float32]
+
+
+class AdaptedDispatcher(Adapted):
+    """A dispatcher as the loop sees it."""
+
+    def __init__(self, dispatcher: Any, clients: int) -> None:
+        super().__init__(dispatcher)
+        self._clients = clients
+        self._held: set[int] = set()
+        self._step = 0  # of the last choice
+
+    def init(self, streams: Streams) -> None:
+        """Start the dispatcher."""
+        self.call("init", clients=self._clients, streams=streams)
+
+    def choose(self, step: int) -> int:
+        """Return the client that arrives at an iteration."""
+        self._step = step
+        self.at(None, step)
+        client = self.call("choose", step=step)
+        if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
+            raise self.broken("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+        if client in self._held:
+            what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
+            raise self.broken("choose", what)
+        return int(client)
+
+    def hold(self, client: int) -> None:
+        """Take a client out of the choice."""
+        self._held.add(client)
+        self.at(client, self._step)
+        self.call("hold", client=client)
+
+    def release(self, client: int) -> None:
+        """Put a client back."""
+        self._held.discard(client)
+        self.at(client, self._step)
+        self.call("release", client=client)
+
+    def order(self, count: int) -> NDArray[np.int64]:
+        """Return the clients of the first `count` iterations, where none is ever held."""
+        # One that is derived from ours may choose otherwise.
+        if type(self._inner).__module__.startswith("fredsim.dispatchers."):
+            order: NDArray[np.int64] = self._inner.order(count)
+            return order
+        return np.array([self.choose(step) for step in range(count)], np.int64)
+
+
+class AdaptedGate(Adapted):
+    """A gate as the loop sees it."""
+
+    def __init__(self, gate: Any) -> None:
+        super().__init__(gate)
+        self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
+        self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
+        self._tensors = 0
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start the gate."""
+        self._tensors = len(tensors)
+        self.call("init", clients=clients, tensors=tensors, streams=streams, stream=stream)
+
+    def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
+        """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
+        if isinstance(self._inner, Gate):
+            self._inner.look_ahead(begin, clients)
+
+    def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
+        """Return the gate's bounds (n, 2) of v̄ for iterations `begin` on: below refused, above passed."""
+        ours = type(self._inner) in GATES.values()  # one that is derived from ours may decide otherwise
+        found = self._inner.bounds(begin, clients) if ours else None
+        return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
+        """Return whether a copy passes, or whether each tensor does."""
+        self.at(client, step)
+        passes = self.call("passes", step=step, client=client, statistics=statistics)
+        if isinstance(passes, bool | np.bool_):
+            return bool(passes)
+        mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
+        if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
+            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
+            raise self.broken("passes", what)
+        return [bool(part) for part in mask]
+
+
+class AdaptedCompressor(Adapted):
+    """A compressor as the loop sees it."""
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Start the compressor."""
+        self._size = layout.size
+        self.call("init", layout=layout, streams=streams)
+
+    def use(self, operations: Operations) -> None:
+        """Let a compressor of ours compute by these."""
+        if isinstance(self._inner, Compressor):
+            self._inner.operations = operations
+
+    def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
+        """Return what the server decodes, and the bytes it took."""
+        self.at(client, step)
+        if not getattr(self._inner, "on_device", False):
+            push = np.asarray(push)
+            if not type(self._inner).__module__.startswith("fredsim.compressors."):
+                push = push.view()
+                push.flags.writeable = False  # it is the client's gradient, which the loop may need yet
+        try:
+            result = self.lend(push, "compress", push=push, client=client, step=step)
+        except SimulationError as error:
+            if "read-only" not in str(error):
+                raise
+            remedy = "; compress must leave the push as it is: return a new array, or begin with push = push.copy()"
+            raise SimulationError(f"{error}{remedy}") from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self.broken("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+        decoded, size = result
+        self._check_array(decoded, self._size, "what compress returns")
+        if not isinstance(size, int | np.integer) or size <= 0:
+            raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
+        if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
+            decoded = decoded.copy()  # the push itself: a server may write into it
+        return decoded, int(size)

@@ -1,0 +1,218 @@
+"""What the simulated clients hold between fetching parameters and pushing, and what they compute from it.
+
+They keep the fetched parameters themselves; clients that hold the same version share one array, which is freed when the
+last of them moves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Engine
+from fredsim.compute.shelf import Shelf
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.rules import Rule
+
+__all__ = ["SnapshotHoldings", "Work"]
+
+Array = NDArray[np.float32]
+Work = Literal["gradient", "delta", "params"]
+
+
+def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is the sum of the gradients."""
+    return theta - rate * g, total + g
+
+
+def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is the sum of the steps."""
+    moved = rate * g
+    return theta - moved, total - moved
+
+
+def step_alone(theta: Any, g: Any, rate: Any) -> Any:
+    """Take a local step; the push is θ itself."""
+    return theta - rate * g
+
+
+STEPS: dict[Work, Rule] = {
+    "gradient": Rule(step, state=("total",)),
+    "delta": Rule(step_delta, state=("total",)),
+    "params": Rule(step_alone),
+}
+
+
+class Version:
+    """Parameters of one timestamp, and how many references to them the clients hold."""
+
+    __slots__ = ("holders", "params", "shared", "timestamp")
+
+    def __init__(self, params: Array, timestamp: int, shared: bool) -> None:
+        self.params = params
+        self.timestamp = timestamp
+        self.shared = shared
+        self.holders = 0
+
+
+class SnapshotHoldings:
+    """Clients that keep the parameters they fetched, as versions shared by timestamp.
+
+    With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches
+    takes effect for the work after that.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        params: Array,
+        clients: int,
+        *,
+        wait: bool,
+        pushes: Work,
+        local_steps: int,
+        tensors: Sequence[int],
+        shelf: Shelf,
+    ) -> None:
+        """Hand `params` (P,) to every client.
+
+        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' sizes, and `shelf` has
+        the room for the versions.
+        """
+        self._engine = engine
+        self._step_rule = STEPS[pushes]
+        self._step = engine.compile_rule(self._step_rule) if local_steps > 1 or pushes != "gradient" else None
+        self._works: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
+        self._wait = wait
+        self._size = len(params)
+        ends = np.cumsum(tensors)
+        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
+        self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
+        self._shelf = shelf
+        self._shared: dict[int, Version] = {}
+        start = self._store(params, 0, shared=True)
+        start.holders = clients if wait else 2 * clients
+        self._under_way = [start] * clients
+        self._fetched = [] if wait else [start] * clients
+        self._held = self._under_way if wait else self._fetched  # what a fetch replaces
+
+    def timestamp(self, client: int) -> int:
+        """Return the timestamp of the version that the work under way started from."""
+        return self._under_way[client].timestamp
+
+    def work(
+        self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
+    ) -> tuple[Sequence[Array], Array, list[bool]]:
+        """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
+
+        `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
+        are overwritten by the next call.
+        """
+        held = [self._under_way[client].params for client in clients]
+        if self._step is None:
+            gradients, first_losses = self._engine.gradients(held, rows[:, 0])
+            return cast(Sequence[Array], gradients), first_losses, [True] * len(clients)
+        while len(self._works) < len(clients):
+            room = self._engine.zeros(self._size + MARGIN)[: self._size]
+            sums = [self._engine.zeros(self._size) for _ in self._step_rule.state]
+            self._works.append([room, *sums])
+        works, losses, finite = self._works[: len(clients)], [], [True] * len(clients)
+        for (here, *sums), params in zip(works, held, strict=True):
+            self._engine.duplicate(params, here)
+            for total in sums:
+                total[...] = 0.0
+        for number in range(rows.shape[1]):
+            grads, step_losses = self._engine.gradients([here for here, *_ in works], rows[:, number])
+            losses.append(step_losses.copy())
+            for b, work in enumerate(works):
+                finite[b] &= self._step(*work, grads[b], 0, self._size, np.float32(rate))
+        return [work[-1] for work in works], np.concatenate(losses, axis=1), finite
+
+    def params(self, client: int) -> Array:
+        """Return the parameters that the work under way started from, MARGIN floats behind them."""
+        return self._under_way[client].params
+
+    def begin(self, client: int) -> None:
+        """Start the client's next work from what it holds now."""
+        if not self._wait:
+            self._drop(self._under_way[client])
+            self._under_way[client] = self._fetched[client]
+            self._under_way[client].holders += 1
+
+    def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
+        """Let the client hold the version of this timestamp, copied when it is the first to fetch it.
+
+        `shared` where every fetch at this timestamp gets the same.
+        """
+        version = self._shared.get(timestamp) if shared else None
+        if version is None:
+            version = self._store(params, timestamp, shared)
+        self._replace(client, version)
+        self._stamps.pop(client, None)
+
+    def agrees(self, params: Array, timestamp: int) -> bool:
+        """Return whether clients that fetched at this timestamp, if there are any, hold these parameters (P,)."""
+        version = self._shared.get(timestamp)
+        return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
+
+    def keep(self, client: int) -> None:
+        """Let the client go on with what it holds, which has been read and will not be for a while."""
+        self._shelf.rest(self._held[client].params)
+
+    def adopt(self, client: int, params: Array, timestamp: int) -> None:
+        """Let the client hold an array of the shelf's, which is its alone from now on.
+
+        It comes from a gate that lets everything pass or nothing: no client holds tensors of different timestamps.
+        """
+        self._shelf.rest(params)
+        self._replace(client, Version(params, timestamp, shared=False))
+
+    def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
+        """Mix the tensors that passed with the client's own; the oldest of them gives the timestamp."""
+        own = self._held[client]
+        stamps = self._stamps.setdefault(client, [own.timestamp] * len(self._tensors))
+        version = self._store(own.params, timestamp, shared=False)
+        for number, (part, fetched) in enumerate(zip(self._tensors, passed, strict=True)):
+            if fetched:
+                version.params[part] = params[part]
+                stamps[number] = timestamp
+        version.timestamp = min(stamps)
+        self._replace(client, version)
+
+    def step(self, client: int, grad: Array, rate: float) -> bool:
+        """Step a copy that is the client's alone; return whether it stayed finite."""
+        own = self._held[client]
+        version = self._store(own.params, own.timestamp, shared=False)
+        with np.errstate(all="ignore"):
+            version.params -= np.float32(rate) * grad
+        self._replace(client, version)
+        return self._engine.finite(version.params)
+
+    def restamp(self, client: int, timestamp: int) -> None:
+        """Give the client a copy with another timestamp, all of its tensors."""
+        self._stamps.pop(client, None)
+        self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
+
+    def _replace(self, client: int, version: Version) -> None:
+        version.holders += 1
+        self._drop(self._held[client])
+        self._held[client] = version
+
+    def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
+        room = self._shelf.take()
+        self._engine.duplicate(params, room)
+        self._shelf.rest(room)
+        version = Version(room, timestamp, shared)
+        if shared:
+            self._shared[timestamp] = version
+        return version
+
+    def _drop(self, version: Version) -> None:
+        version.holders -= 1
+        if version.holders == 0:
+            self._shelf.give_back(version.params)
+            if version.shared:
+                del self._shared[version.timestamp]

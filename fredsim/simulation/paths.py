@@ -1,0 +1,100 @@
+"""Which way a run is computed. All of them give the same bits; what is known ahead decides how soon.
+
+`hand`: clients hold the work they have in hand; needs an elementwise rule whose coefficients follow from timestamp and
+staleness alone, and every fetch known ahead. `fused`: clients hold the parameters they fetched, and such a rule is
+applied to a gradient row by row as it is formed; a fetch may be refused. `snapshots`: as fused, with whole gradients;
+any server. `queued`: a device applies such a rule to stretches of iterations, where all is known ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fredsim.compute.engines import Backend
+from fredsim.errors import ConfigError
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.protocol import Protocol
+
+__all__ = ["PATHS", "Choice", "Path", "Taken", "choose_path"]
+
+Taken = Literal["hand", "fused", "queued", "snapshots"]
+Path = Literal["auto", "hand", "fused", "queued", "snapshots"]
+PATHS: dict[Path, str] = {
+    "auto": "the fastest that a run can take (default)",
+    "hand": "clients hold the work they have in hand",
+    "fused": "clients hold the parameters they fetched; the rule is applied to a gradient as it is formed",
+    "queued": "a device works through stretches of iterations that are queued",
+    "snapshots": "clients hold the parameters they fetched; the server gets whole gradients",
+}
+
+
+#: Iterations whose order is drawn ahead and kept: about 50 bytes each.
+FORESEEN = 10_000_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The path of a run, and why it is no faster one."""
+
+    path: Taken
+    why: str
+
+
+def choose_path(
+    wanted: Path,
+    backend: Backend,
+    server: AdaptedServer,
+    protocol: Protocol,
+    events: int,
+    *,
+    probed: bool,
+    native: bool,
+) -> Choice:
+    """Return the path of a run of so many events at most.
+
+    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module. Raises ConfigError where a path
+    is wanted that the run cannot take.
+    """
+    whole = "a PyTorch module forms whole gradients" if native else _against_rows(server, protocol)
+    unordered = _against_order(protocol, events, probed)
+    offered: dict[Taken, str] = {"snapshots": ""}
+    if backend == "numba":
+        offered = {"hand": whole or unordered, "fused": whole, **offered}
+    elif backend == "cuda":
+        offered = {"queued": whole or unordered, **offered}
+    if wanted != "auto":
+        hindrance = offered.get(wanted, f"the backend {backend} has no such path")
+        if hindrance:
+            raise ConfigError(f"path is {wanted}; {hindrance}: leave path out")
+        return Choice(wanted, f"path is {wanted}")
+    taken = next(path for path, hindrance in offered.items() if not hindrance)
+    if backend == "numpy":
+        return Choice(taken, "the backend numpy forms whole gradients")
+    return Choice(taken, whole or unordered or "all that an event depends on is known ahead")
+
+
+def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
+    """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
+    if protocol.push_gate is not None:
+        return "a push may be dropped"
+    if protocol.compressor is not None:
+        return "pushes are compressed"
+    if protocol.local_steps > 1:
+        return "clients take several local steps"
+    if protocol.replica:
+        return "a client that does not fetch steps by its own gradient"
+    if server.counts_bytes:
+        return "the server counts the bytes of its copies itself"
+    if server.metrics:
+        return "the server records numbers of its own, push by push"
+    return server.unforeseen or ("the server notes what clients compute from" if server.watches else "")
+
+
+def _against_order(protocol: Protocol, events: int, probed: bool) -> str:
+    """Return why not all events are known before the first, or why they must happen one by one, or nothing."""
+    if events > FORESEEN:
+        return f"the order of more than {FORESEEN:,} iterations is not kept in memory"
+    if probed:
+        return "the probe asks for the parameters that clients hold"
+    return "" if protocol.fetch_gate is None else "a fetch may be refused"

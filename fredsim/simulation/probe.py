@@ -1,0 +1,91 @@
+"""A probe of the true B-staleness: how far a gradient is from the one that the server's own parameters would give.
+
+    ‖g(θ_client) − g(θ_server)‖₂, both of the minibatch that the arriving gradient is of
+
+(Odena 2016, arXiv:1601.04033, eq 3), beside what strategies take for it: the staleness τ, the distance of the
+parameters, v̄ of servers that keep v, and what a server's own `proxies(client_id, timestamp)` returns. Norms are of
+float64 values, summed by the contract's tree, so probe.csv has the same bits on every backend. Nothing here feeds back
+into the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Engine
+from fredsim.compute.shelf import Limits
+from fredsim.numerics.oracle import tree_sum
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.holdings import SnapshotHoldings
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["COLUMNS", "Probe"]
+
+Array = NDArray[np.float32]
+
+#: Those of every probe.csv; what else there is depends on the server.
+COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")
+
+
+class Probe:
+    """Writes a row of probe.csv at every `every`-th arrival.
+
+    Columns: `iteration`, the arrivals so far with this one; `timestamp` of the server before it; `client`; `staleness`
+    τ; `b_staleness` ‖g(θ_client) − g(θ_server)‖; `gradient_norm` ‖g(θ_client)‖; `distance` ‖θ_client − θ_server‖;
+    `v_mean` v̄, where the server keeps v; the server's own.
+    """
+
+    def __init__(self, every: int, file: SupportsWrite[str]) -> None:
+        self.every = every
+        self.seconds = 0.0
+        self._writer = csv.writer(file, lineterminator="\n")
+        self._begun = False
+        self._room: Array | None = None  # for a copy of the server's parameters
+
+    def due(self, iteration: int) -> bool:
+        """Return whether the arrival of this iteration, from 0, is measured."""
+        return (iteration + 1) % self.every == 0
+
+    def ahead(self, iteration: int) -> int:
+        """Return how many arrivals from this one on come before the next, other than this, that is measured."""
+        return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
+
+    def measure(
+        self,
+        iteration: int,
+        client: int,
+        rows: NDArray[np.int64],
+        holdings: SnapshotHoldings,
+        server: AdaptedServer,
+        engine: Engine,
+    ) -> None:
+        """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
+        if self._room is None:
+            self._room = engine.shelf(server.params.size, Limits()).take()
+        held, own, timestamp = holdings.params(client), self._room, holdings.timestamp(client)
+        own[...] = server.params
+        with np.errstate(all="ignore"):
+            grads, _ = engine.gradients([held, own], np.stack([rows, rows]))
+            theirs, ours = (grads[i].astype(np.float64) for i in range(2))
+            b_staleness, size = _norm(theirs - ours), _norm(theirs)
+            distance = _norm(held.astype(np.float64) - own.astype(np.float64))
+            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, size, distance
+            row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
+            if server.has_deviation:
+                row["v_mean"] = server.mean()
+            row |= server.proxies(client, timestamp, iteration, set(row))
+        if not self._begun:
+            self._writer.writerow(row)
+            self._begun = True
+        self._writer.writerow(row.values())
+
+
+def _norm(values: NDArray[np.float64]) -> float:
+    return math.sqrt(tree_sum(values * values))

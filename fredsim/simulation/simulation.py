@@ -1,0 +1,196 @@
+"""The event loop: who arrives, its gradient, the server's update, who goes on.
+
+The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. Each
+way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, fredsim.simulation.foreseen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Backend, Engine, Part
+from fredsim.compute.shelf import Limits
+from fredsim.data.sampling import Sampler
+from fredsim.models.mlp import Model
+from fredsim.numerics.streams import Streams
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.paths import Choice, Path
+from fredsim.simulation.probe import Probe
+from fredsim.simulation.protocol import Protocol
+from fredsim.simulation.recorder import Recorder
+
+__all__ = ["Diverged", "Interval", "Length", "Outcome", "Parts", "Simulation", "evaluate"]
+
+Array = NDArray[np.float32]
+Status = Literal["finished", "diverged", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Length:
+    """When a run ends: after so many iterations, or when the timestamp has reached so many updates."""
+
+    iterations: int | None
+    updates: int | None
+
+    @property
+    def events(self) -> int:
+        """How many events there will be, where each is an update."""
+        return min(limit for limit in (self.iterations, self.updates) if limit is not None)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """When a row is recorded: every so many iterations, or updates."""
+
+    every: int
+    in_updates: bool = False
+
+    def due(self, iteration: int, timestamp: int, before: int) -> bool:
+        """Return whether a row is due after an event that took the timestamp from `before` to `timestamp`."""
+        if self.in_updates:
+            return timestamp != before and timestamp % self.every == 0
+        return iteration % self.every == 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
+
+    `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
+    and the probe are not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
+    these up, where they are known.
+    """
+
+    status: Status
+    iterations: int
+    params: Array
+    raw_params: Array | None
+    seconds: float
+    seconds_evaluation: float
+    seconds_kernels: float
+    choice: Choice
+    shares: dict[str, float] | None
+    seconds_probe: float | None = None
+
+
+class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
+    """At this iteration a parameter of the server, or of a client, was not finite any more."""
+
+    def __init__(self, iteration: int) -> None:
+        super().__init__(iteration)
+        self.iteration = iteration
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of; dispatcher, gates and compressor are started already."""
+
+    model: Model
+    params: Array
+    engine: Engine
+    server: Any
+    dispatcher: AdaptedDispatcher
+    protocol: Protocol
+    sampler: Sampler
+    streams: Streams
+    clients: int
+    length: Length
+    limits: Limits
+    path: Path
+    backend: Backend
+    interval: Interval
+    recorder: Recorder
+    progress: Callable[[int, int], None]
+    stop: Callable[[], bool]
+    probe: Probe | None = None
+    test: bool = False  # whether rows have the loss and the error of the test rows, too
+
+
+class Simulation:
+    """One pass over a run's events, from the initial parameters."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        self._parts = parts
+        self._choice = choice
+        self._server = server
+        self._layout = parts.model.layout
+        self._engine = parts.engine
+        self._dispatcher = parts.dispatcher
+        self._protocol = parts.protocol
+        self._sampler = parts.sampler
+        self._recorder = parts.recorder
+        self._interval = parts.interval
+        self.iteration = 0
+        self._seconds_evaluation = 0.0
+
+    def run(self, length: Length) -> Outcome:
+        """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
+        begin, self._seconds_before = time.perf_counter(), self._engine.seconds
+        self._record()
+        status: Status = "finished"
+        while not self._over(length):
+            if self._parts.stop():
+                status = "interrupted"
+                break
+            self._advance(length)
+            self._parts.progress(self.iteration, self._server.timestamp)
+        if self._recorder.rows[-1].iteration != self.iteration:
+            self._record()
+        probe = self._parts.probe
+        seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
+        server = self._server
+        raw = server.params if server.averages else None
+        kernels = self._engine.seconds - self._seconds_before
+        return Outcome(
+            status,
+            self.iteration,
+            np.asarray(server.result),
+            None if raw is None else np.asarray(raw),
+            seconds,
+            self._seconds_evaluation,
+            kernels,
+            self._choice,
+            self._shares(),
+            probe.seconds if probe else None,
+        )
+
+    def _shares(self) -> dict[str, float] | None:
+        """Return the shares of the kernels' time by what they did, where that is known."""
+        return None
+
+    def _over(self, length: Length) -> bool:
+        if length.iterations is not None and self.iteration >= length.iterations:
+            return True
+        return length.updates is not None and self._server.timestamp >= length.updates
+
+    def _advance(self, length: Length) -> None:
+        """Let some events happen, none beyond the run's length."""
+        raise NotImplementedError
+
+    def _record(self) -> None:
+        begin = time.perf_counter()
+        kernels = self._engine.seconds
+        result = self._server.result
+        validation = evaluate(self._engine, result, "validation")
+        test = evaluate(self._engine, result, "test") if self._parts.test else None
+        self._seconds_before += self._engine.seconds - kernels
+        self._seconds_evaluation += time.perf_counter() - begin
+        digest = self._layout.digest(np.asarray(self._server.params))
+        self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)
+
+
+def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
+    """Return the mean loss and the error rate over a part of the data set; NaN where a parameter is not finite.
+
+    Those of a server are finite, but their average may overflow. What a network makes of such parameters is nowhere
+    defined.
+    """
+    return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)

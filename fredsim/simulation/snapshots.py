@@ -1,0 +1,252 @@
+"""The path that takes any run: clients hold the parameters they fetched.
+
+What a client's gradient is depends only on the parameters it fetched and its minibatch, so those of the next few
+arrivals are computed together, as far as they come from different clients; how many changes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import NativeEngine
+from fredsim.errors import ConfigError
+from fredsim.simulation.adapters import AdaptedServer, Pushed
+from fredsim.simulation.holdings import SnapshotHoldings
+from fredsim.simulation.outbox import Message, Outbox
+from fredsim.simulation.paths import Choice
+from fredsim.simulation.probe import Probe
+from fredsim.simulation.simulation import Diverged, Length, Parts, Simulation
+from fredsim.system.memory import SPILL, refuse_beyond_memory
+
+__all__ = ["AHEAD", "Snapshots"]
+
+Array = NDArray[np.float32]
+
+#: What the events of a window work on should not drive each other out of the cache.
+WINDOW_BYTES = 4 * 2**20
+#: Choices that are drawn together where nobody is ever held.
+AHEAD = 1024
+
+
+class Snapshots(Simulation):
+    """Clients hold the parameters they fetched: for any server, gate and compressor."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
+        self._check_copies(server)
+        self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
+        self._holdings = SnapshotHoldings(
+            parts.engine,
+            parts.params,
+            parts.clients,
+            wait=parts.protocol.wait,
+            pushes=server.pushes,
+            local_steps=parts.protocol.local_steps,
+            tensors=tensors,
+            shelf=self._shelf,
+        )
+        self._warm()
+        if parts.protocol.compressor is not None:
+            parts.protocol.compressor.use(parts.engine)
+        self._outbox = Outbox(parts.protocol.dropped_push, tensors)
+        self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
+        self._order: deque[int] = deque()  # choices drawn ahead
+        self._drawn = 0
+        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
+        protocol = parts.protocol
+        gated = protocol.push_gate is not None or protocol.fetch_gate is not None
+        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
+        certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
+        room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
+        self._window = (parts.limits.window or room) if certain else 1
+        if isinstance(parts.engine, NativeEngine):
+            self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
+
+    def _check_copies(self, server: AdaptedServer) -> None:
+        """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
+        parts = self._parts
+        if parts.limits.memory is None and parts.engine.device_name is None and not server.holds:
+            copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
+            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
+
+    def _warm(self) -> None:
+        """Compile before any clock runs."""
+        self._engine.gradients([], np.empty((0, 1), np.int64))
+
+    def _each(self) -> int:
+        """Return the bytes that an event of a window works on."""
+        return 4 * len(self._parts.params)
+
+    def _limit(self, length: Length) -> int:
+        """Return how many events are sure to be part of the run: an event makes at most one update."""
+        limits = [self._window]
+        if self._parts.probe is not None:
+            limits.append(self._parts.probe.ahead(self.iteration))
+        if length.iterations is not None:
+            limits.append(length.iterations - self.iteration)
+        if length.updates is not None:
+            limits.append(length.updates - self._server.timestamp)
+        return min(limits)
+
+    def _advance(self, length: Length) -> None:
+        """Compute the work of the next few arrivals together, then let them arrive one by one."""
+        clients = self._next_clients(self._limit(length))
+        self._server.at(clients[0], self.iteration)
+        rate = self._server.rate() if self._steps_alone else 0.0
+        pushes, losses, finite = self._holdings.work(clients, self._rows(clients), rate)
+        losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
+        for i, client in enumerate(clients):
+            if not finite[i]:
+                raise Diverged(self.iteration)
+            self._arrive(client, pushes[i], losses[i])
+
+    def _rows(self, clients: Sequence[int]) -> NDArray[np.int64]:
+        """Return the samples (B, k, µ) of the k local steps of the next works that arrive, the first of them probed."""
+        steps, ids = self._protocol.local_steps, np.array(clients)
+        within = np.arange(steps)
+        iterations = np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within
+        numbers = self._numbers[ids][:, None] * steps + within
+        self._numbers[ids] += 1
+        rows = self._sampler.rows(iterations.reshape(-1), np.repeat(ids, steps), numbers.reshape(-1))
+        rows = rows.reshape(len(clients), steps, -1)
+        probe = self._parts.probe
+        if probe is not None and probe.due(self.iteration):
+            self._measure(probe, clients[0], rows[0, 0])
+        return rows
+
+    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
+        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        self._seconds_before += self._engine.seconds - kernels
+        probe.seconds += time.perf_counter() - begin
+
+    def _next_clients(self, limit: int) -> list[int]:
+        """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
+        if self._server.holds:
+            clients: list[int] = []
+            for _ in range(min(limit, self._server.pushes_until_release())):
+                client = self._dispatcher.choose(self.iteration + len(clients))
+                self._dispatcher.hold(client)
+                clients.append(client)
+            return clients
+        while len(self._order) < limit:
+            left = self._parts.length.iterations
+            self._draw(max(limit, AHEAD if left is None else min(AHEAD, left - self._drawn)))
+        different: list[int] = []
+        seen: set[int] = set()
+        while len(different) < limit and self._order[0] not in seen:
+            client = self._order.popleft()
+            seen.add(client)
+            different.append(client)
+        return different
+
+    def _draw(self, count: int) -> None:
+        """Draw the next clients of a server that never holds any, and what their gates will draw."""
+        clients = [self._dispatcher.choose(self._drawn + i) for i in range(count)]
+        for gate in (self._protocol.push_gate, self._protocol.fetch_gate):
+            if gate is not None:
+                gate.look_ahead(self._drawn, clients)
+        self._drawn += count
+        self._order.extend(clients)
+
+    def _arrive(self, client: int, push: Array, losses: Array) -> None:
+        """Let one client's work arrive: the gate, the update, the reply, the fetches."""
+        server, before = self._server, self._server.timestamp
+        server.at(client, self.iteration)
+        message = self._send(client, push)
+        if message is None:  # the client goes on, and nobody else
+            pushed = Pushed((client,), (), finite=True)
+        else:
+            again = message.size == 0
+            pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
+            if not pushed.finite:
+                raise Diverged(self.iteration)
+            self._recorder.apply(before - message.timestamp)
+        self._recorder.push(0 if message is None else message.size, losses)
+        waits = self._protocol.wait
+        if not waits:
+            self._begin(client)
+        for other in pushed.released:
+            if not self._fetch(other) and self._protocol.replica and other == client:
+                self._step(client, push)
+            if waits:
+                self._begin(other)
+            if server.holds:
+                self._dispatcher.release(other)
+        for other in pushed.restarted:
+            self._fetch(other)
+            self._begin(other)  # its work under way is given up: without waiting too it begins anew
+            self._numbers[other] += 1
+        self.iteration += 1
+        if self._interval.due(self.iteration, server.timestamp, before):
+            self._record()
+
+    def _send(self, client: int, push: Array) -> Message | None:
+        """Return what reaches the server of a client's push."""
+        protocol, started_from = self._protocol, self._holdings.timestamp(client)
+        if protocol.push_gate is None:
+            decoded, size = self._compress(client, push)
+            return Message(decoded, started_from, size)
+        passes = protocol.push_gate.passes(self.iteration, client, self._server)
+        if protocol.compressor is not None and not isinstance(passes, bool):
+            raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
+        return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client))
+
+    def _compress(self, client: int, push: Array) -> tuple[Array, int]:
+        if self._protocol.compressor is None:
+            return push, self._server.bytes_of("pushed", push.nbytes)
+        decoded, size = self._protocol.compressor.compress(push, client, self.iteration)
+        return decoded, size
+
+    def _begin(self, client: int) -> None:
+        """Let a client begin its next work from what it holds."""
+        holdings = self._holdings
+        holdings.begin(client)
+        if self._server.watches:
+            self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
+
+    def _step(self, client: int, grad: Array) -> None:
+        """Let a client step its replica. Raises Diverged where that is not finite any more."""
+        if not self._holdings.step(client, grad, self._server.rate()):
+            raise Diverged(self.iteration)
+
+    def _fetch(self, client: int) -> bool:
+        """Let a client fetch, if the gate lets it; return whether it got anything."""
+        server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
+        passes = True if gate is None else gate.passes(self.iteration, client, server)
+        parts = None if isinstance(passes, bool) or all(passes) else passes
+        if not (passes if parts is None else any(parts)):
+            self._refuse(client)
+            return False
+        given = server.fetch(client, self.iteration)
+        if given is not server.params and not self._engine.finite(given):
+            raise Diverged(self.iteration)
+        if parts is None:
+            shared = given is server.params
+            if shared and not server.trusted and not holdings.agrees(given, server.timestamp):
+                raise server.moved(client, self.iteration)
+            holdings.fetch(client, given, server.timestamp, shared=shared)
+            self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
+        else:
+            holdings.fetch_parts(client, given, server.timestamp, parts)
+            sizes = [4 * math.prod(shape) for _, shape in self._layout.tensors]
+            self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
+        return True
+
+    def _refuse(self, client: int) -> None:
+        """Let a client go on without a fetch."""
+        self._holdings.keep(client)
+        if self._protocol.fred_timestamps:
+            self._holdings.restamp(client, self._server.timestamp)
+        self._recorder.fetch(0)

@@ -1,0 +1,1 @@
+"""The machine and its operating system: memory, processors, files; nothing of the simulator."""

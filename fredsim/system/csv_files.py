@@ -1,0 +1,86 @@
+"""Reading a CSV file of results: what is damaged is said with its line, and never taken for a result."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fredsim.errors import OutputError
+from fredsim.system.files import irregular
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COUNT", "DIGEST", "NUMBER", "PERHAPS", "TEXT", "Cell", "read_table"]
+
+Cell = Callable[[str], object]  # what a column's cells are: true of those that may stand there
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+COUNT: Cell = re.compile(r"\d+").fullmatch
+DIGEST: Cell = re.compile(r"[0-9a-f]{64}").fullmatch
+NUMBER: Cell = _is_number
+PERHAPS: Cell = lambda cell: not cell or _is_number(cell)  # noqa: E731  a name beside its likes
+TEXT: Cell = bool
+
+
+def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.DataFrame:
+    """Return a CSV file's rows.
+
+    `columns` must be there, with such cells; there may be others. The numbers of column `rising` rise from row to row.
+    Raises OutputError where the file cannot be read, or something in it is not so.
+    """
+    import pandas as pd
+
+    if kind := irregular(path):
+        raise OutputError(f"{path}: is {kind}; run the experiment again")
+    try:
+        text = path.read_bytes().decode()
+        reader = csv.reader(StringIO(text, newline=""), strict=True)
+        lines = [(reader.line_num, line) for line in reader]
+        _check(lines, text.endswith("\n"), columns, rising)
+        return pd.read_csv(StringIO(text))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+    except (ValueError, csv.Error) as error:
+        raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+    except _DamageError as damage:
+        raise OutputError(f"{path}: is damaged ({damage}); run the experiment again") from None
+
+
+class _DamageError(Exception):
+    """Says what is wrong with a file."""
+
+
+def _check(lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, Cell], rising: str) -> None:
+    if not lines:
+        return  # pandas says so
+    (_, header), *rows = lines
+    for column in columns:
+        if column not in header:
+            raise _DamageError(f"it has no column '{column}'")
+    if not whole:
+        raise _DamageError(f"line {lines[-1][0]} is cut off")
+    before = -1.0
+    for number, row in rows:
+        if len(row) != len(header):
+            raise _DamageError(f"line {number} has {len(row)} values, the header {len(header)}")
+        cells = dict(zip(header, row, strict=True))
+        for column, fits in columns.items():
+            if not fits(cells[column]):
+                raise _DamageError(f"line {number}: {column} is {cells[column]!r}")
+        if rising:
+            if float(cells[rising]) <= before:
+                raise _DamageError(f"line {number}: {rising} is {cells[rising]} after {before:.0f}")
+            before = float(cells[rising])
