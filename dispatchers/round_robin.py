@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, State, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.numerics.streams import Streams
 
@@ -33,6 +33,14 @@ class RoundRobin(Dispatcher):
             following = self._eligible.find(before % self._eligible.total)
         self._last = following
         return following
+
+    def take_state(self) -> State:
+        """Return who was chosen last."""
+        return {"last": self._last}
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        self._last = int(state["last"])
 
     def order(self, count: int) -> Integers:
         """Count."""

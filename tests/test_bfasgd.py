@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fredsim.runs.results import Result
-from fredsim.simulation.simulation import Length
+from fredsim.simulation.length import Length
 from fredsim.simulation.snapshots import Snapshots
 
 Simulate = Callable[..., Result]

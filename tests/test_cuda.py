@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fredsim.runs.results import Result
-from fredsim.simulation.schedule import foresee, places_of, windows_of
+from fredsim.simulation.schedule import next_works, places_of, whole_schedule, windows_of
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -168,11 +168,11 @@ def test_places_for_what_clients_hold() -> None:
     """No place is given out again before its client has arrived, and there are no more than are live at once."""
     rng = np.random.default_rng(0)
     for wait in (True, False):
-        seen = foresee(rng.integers(0, 7, 300), wait=wait)
-        held, kept, places = places_of(seen)
+        schedule = whole_schedule(rng.integers(0, 7, 300), wait=wait)
+        held, kept, places = places_of(schedule)
         inside: dict[int, int] = {}  # what is in each place: after which event
         live = most = 0
-        for event, (source, target) in enumerate(zip(seen.source, seen.target, strict=True)):
+        for event, (source, target) in enumerate(zip(schedule.begun, next_works(schedule), strict=True)):
             if source >= 0:
                 assert inside.pop(held[event]) == source
                 live -= 1
@@ -187,10 +187,10 @@ def test_places_for_what_clients_hold() -> None:
             most = max(most, live)
         assert places == most + 1
         for room in (1, 3, 100):
-            windows = list(windows_of(seen.source, room))
+            windows = list(windows_of(schedule.begun, room))
             assert [begin for begin, _ in windows] == [0, *(end for _, end in windows[:-1])]
             assert windows[-1][1] == 300
             for begin, end in windows:
                 assert 0 < end - begin <= room
-                assert (seen.source[begin:end] < begin).all()
-                assert end == 300 or end - begin == room or seen.source[end] >= begin
+                assert (schedule.begun[begin:end] < begin).all()
+                assert end == 300 or end - begin == room or schedule.begun[end] >= begin

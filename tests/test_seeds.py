@@ -13,7 +13,7 @@ from fredsim.dispatchers import Uniform, Weighted
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result
-from fredsim.simulation.simulation import Length
+from fredsim.simulation.length import Length
 from fredsim.simulation.snapshots import Snapshots
 
 Simulate = Callable[..., Result]

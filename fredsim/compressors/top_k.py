@@ -8,7 +8,8 @@ four more for its place. Of equal magnitudes the first are sent.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -43,6 +44,14 @@ class TopK(Compressor):
         if self._k > layout.size:
             raise ConfigError(f"compress.k is {k}; there are only {layout.size} parameters")
         self._left: dict[int, Array] = {}
+
+    def take_state(self) -> dict[str, Any]:
+        """Return what each client keeps, by its id."""
+        return {str(client): array.copy() for client, array in self._left.items()}
+
+    def put_state(self, state: Mapping[str, Any]) -> None:
+        """Take up a state."""
+        self._left = {int(client): array.copy() for client, array in state.items()}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest of the push and what was left out before."""

@@ -5,7 +5,7 @@ An engine is a backend's machinery for one model on one data set; it knows neith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -94,6 +94,11 @@ class Machine(Protocol):
     #: The bytes that one work in hand takes.
     each: int
 
+    @property
+    def work(self) -> Mapping[str, NDArray[Any]]:
+        """The work in hand, by what it is: arrays of a row a slot, to be read and written."""
+        ...
+
     def advance(
         self,
         arriving: NDArray[np.int64],
@@ -162,6 +167,14 @@ class QueueMachine(Protocol):
 
     def warm(self) -> None:
         """Compile before any clock runs."""
+        ...
+
+    def take_places(self) -> Array:
+        """Return what clients hold, a copy (places, P)."""
+        ...
+
+    def put_places(self, values: Array) -> None:
+        """Let clients hold this, (places, P)."""
         ...
 
     def advance(

@@ -45,6 +45,15 @@ class Queue:
         bad = torch.ones(1, dtype=torch.int32, device=one.device)
         self._engine.apply(self._kernel, self._arrays, self._places[0], none, one, 0, 0, bad)
 
+    def take_places(self) -> Array:
+        """Return what clients hold, a copy (places, P)."""
+        held: Array = self._places.cpu().numpy().copy()
+        return held
+
+    def put_places(self, values: Array) -> None:
+        """Let clients hold this, (places, P)."""
+        self._places.copy_(torch.from_numpy(values))
+
     def advance(
         self,
         windows: Sequence[tuple[int, int]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,11 @@ class WorkInHand:
         if self._file is not None:
             rest(self._file)
         return losses, int(bad.min())
+
+    @property
+    def work(self) -> dict[str, NDArray[Any]]:
+        """The work in hand, by what it is: arrays of a row a slot, to be read and written."""
+        return dict(zip(("samples", "losses", "errors", "activations"), self._held, strict=True))
 
     def shares(self) -> dict[str, float]:
         """Return the shares of all threads' time in kernels."""

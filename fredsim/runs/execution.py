@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Backend, Engine, NativeEngine, found_backend, make_engine
-from fredsim.compute.shelf import Limits
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build
-from fredsim.data.sampling import make_sampler
-from fredsim.errors import ConfigError
-from fredsim.numerics.streams import Streams
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Observer, Silent
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
-from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.exchanges import AdaptedDispatcher
-from fredsim.simulation.foreseen import make_simulation
-from fredsim.simulation.probe import Probe
-from fredsim.simulation.protocol import make_protocol
+from fredsim.runs.run import Run
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
-from fredsim.simulation.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation, evaluate
 from fredsim.system.memory import short_of_memory
 from fredsim.system.notices import telling
 
@@ -71,7 +61,7 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None)
-        simulate = _Simulate(prepared, backend, engine, folder, observer, stop, run_length)
+        run = Run(prepared, backend, engine, folder, observer, stop, run_length)
         found = own_code(experiment.plain())
         if code is not None and found != code:
             raise another_version(code, found)
@@ -82,7 +72,7 @@ def execute(
             for name in ("summary.json", "metrics.csv", "probe.csv"):  # what there is from now on is of this run
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
-        outcome, recorder = simulate()
+        outcome, recorder = run()
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until < (length.iterations or until + 1)
         summary = {
@@ -146,136 +136,6 @@ def _circumstances(backend: Backend, engine: Engine, outcome: Outcome) -> dict[s
         **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
     }
-
-
-class _LateFile:
-    """A text file that is written anew from `with` on. Raises OutputError where it cannot be."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        with writing(self._path):
-            self._stream = self._path.open("w", newline="", encoding="utf-8")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with writing(self._path):
-            self._stream.close()
-
-    def write(self, text: str) -> None:
-        """Write; a reader sees it at once."""
-        with writing(self._path):
-            self._stream.write(text)
-            self._stream.flush()
-
-
-class _Simulate:
-    """Runs the events of one experiment, anew after a divergence, streaming metrics.csv and probe.csv.
-
-    It is made, and what does not go together is refused, before any file is touched.
-    """
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        backend: Backend,
-        engine: Engine,
-        folder: Path,
-        observer: Observer,
-        stop: Callable[[], bool],
-        length: Length,
-    ) -> None:
-        self._prepared = prepared
-        self._backend = backend
-        self._engine = engine
-        self._folder = folder
-        self._observer = observer
-        self._made = self._make(length, stop)
-
-    def __call__(self) -> tuple[Outcome, Recorder]:
-        """Return how the run ended and its record.
-
-        An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
-        event before.
-        """
-        try:
-            return self._run()
-        except Diverged as diverged:
-            self._made = self._make(Length(diverged.iteration, None), lambda: False)
-            outcome, recorder = self._run()
-            return replace(outcome, status="diverged"), recorder
-
-    @np.errstate(all="ignore")  # a run that overflows diverges, and says so
-    def _run(self) -> tuple[Outcome, Recorder]:
-        simulation, recorder, length, files = self._made
-        with ExitStack() as opened:
-            for file in files:
-                opened.enter_context(file)
-            csv.writer(files[0], lineterminator="\n").writerow(recorder.columns)
-            return simulation.run(length), recorder
-
-    @np.errstate(all="ignore")
-    def _make(
-        self, length: Length, stop: Callable[[], bool]
-    ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
-        prepared, experiment = self._prepared, self._prepared.experiment
-        streams = Streams(experiment.seed)
-        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
-        dispatcher.init(streams)
-        server = build("server", experiment.server.name, experiment.server.hyper)
-        if experiment.average is not None:
-            server = WindowAverage(server, **experiment.average.hyper)
-        size = experiment.clients.batch_size
-        files, probe = [_LateFile(self._folder / "metrics.csv")], None
-        if experiment.probe is not None:
-            files.append(_LateFile(self._folder / "probe.csv"))
-            probe = Probe(experiment.probe.every, files[1])
-        writer = csv.writer(files[0], lineterminator="\n")
-        params = prepared.model.initial(streams)
-        if not np.isfinite(params).all():
-            raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
-
-        def on_row(row: Row) -> None:
-            writer.writerow(row.values())
-            self._observer.row(row)
-
-        recorder = Recorder(on_row, test=experiment.evaluation.test)
-        parts = Parts(
-            model=prepared.model,
-            params=params,
-            engine=self._engine,
-            server=server,
-            dispatcher=dispatcher,
-            protocol=make_protocol(experiment, server, prepared.model.layout, streams),
-            sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
-            streams=streams,
-            clients=experiment.clients.count,
-            length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
-            limits=Limits(experiment.window, self._memory(), self._folder),
-            path=experiment.path,
-            backend=self._backend,
-            interval=self._interval(),
-            test=experiment.evaluation.test,
-            recorder=recorder,
-            progress=self._observer.advance,
-            stop=stop,
-            probe=probe,
-        )
-        return make_simulation(parts), recorder, length, files
-
-    def _memory(self) -> int | None:
-        """Return what is left of the memory limit for what clients hold, beside the data."""
-        limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
-        if limit is None:
-            return None
-        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
-
-    def _interval(self) -> Interval:
-        evaluation = self._prepared.experiment.evaluation
-        every = evaluation.every * (self._prepared.batches if evaluation.unit == "epochs" else 1)
-        return Interval(every, in_updates=evaluation.unit == "updates")
 
 
 def _finite(value: float) -> float | None:

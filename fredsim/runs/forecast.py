@@ -131,7 +131,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    rows = _rows(prepared, total, total * summary["updates"] / done)
+    rows = prepared.interval.rows(total, total * summary["updates"] / done)
     return Forecast(
         label=label,
         path=summary["path"],
@@ -144,13 +144,6 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
         gated=gates["push"] != "always" or gates["fetch"] != "always",
     )
-
-
-def _rows(prepared: Prepared, iterations: int, updates: float) -> int:
-    """Return how many rows there will be: one at the beginning, those that are due, one at the end."""
-    evaluation = prepared.experiment.evaluation
-    every = evaluation.every * (prepared.batches if evaluation.unit == "epochs" else 1)
-    return 1 + math.ceil((updates if evaluation.unit == "updates" else iterations) / every)
 
 
 def _work_bytes(prepared: Prepared) -> int:

@@ -12,7 +12,7 @@ from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.runs.sizes import check_sizes
-from fredsim.simulation.simulation import Length
+from fredsim.simulation.length import Interval, Length
 from fredsim.system.memory import short_of_memory
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one run needs: its resolved experiment, data, model and length."""
+    """What one run needs: its resolved experiment, data, model and length, and when its rows are due."""
 
     experiment: Experiment
     dataset: Dataset
     model: Mlp | TorchModel
     length: Length
-    batches: int  # minibatches in an epoch
+    interval: Interval
 
 
 @short_of_memory()
@@ -48,7 +48,10 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     length = Length(iterations, experiment.updates)
     if isinstance(model, Mlp):
         check_sizes(experiment, model, length)
-    return Prepared(experiment, dataset, model, length, batches)
+    evaluation = experiment.evaluation
+    every = evaluation.every * (batches if evaluation.unit == "epochs" else 1)
+    interval = Interval(every, in_updates=evaluation.unit == "updates")
+    return Prepared(experiment, dataset, model, length, interval)
 
 
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:

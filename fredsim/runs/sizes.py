@@ -5,7 +5,7 @@ from __future__ import annotations
 from fredsim.config.experiment import Experiment, MlpChoice
 from fredsim.errors import shown
 from fredsim.models.mlp import Mlp
-from fredsim.simulation.simulation import Length
+from fredsim.simulation.length import Length
 from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["check_sizes", "check_steps"]

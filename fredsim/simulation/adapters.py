@@ -17,12 +17,14 @@ from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Adapted
+from fredsim.plugins.states import put_state, take_state
 from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.checks import comes_with_fredsim, more_than_a_rule
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.holdings import Work
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
+from fredsim.simulation.state import State, part_of
 
 __all__ = ["AdaptedServer", "Pushed"]
 
@@ -296,6 +298,21 @@ class AdaptedServer(Adapted):
         if given is not self.params:
             self._check_array(given, self._size, "what fetch returns")
         return given
+
+    def take_state(self) -> State:
+        """Return the server's state, and who is held."""
+        held = np.array(sorted(self._held), np.int64)
+        own = {
+            f"own.{name}": value for name, value in self.guard("take_state", lambda: take_state(self._inner)).items()
+        }
+        return {"timestamp": self.timestamp, "held": held, "certain": self._certain} | own
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
+        self.timestamp, self._certain = int(state["timestamp"]), int(state["certain"])
+        self._held = set(state["held"].tolist())
+        self._statistics = {}
 
     def moved(self, client: int, iteration: int) -> SimulationError:
         """Return the error of parameters that changed between two fetches at one timestamp."""

@@ -15,6 +15,8 @@ from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.guarded import Adapted
+from fredsim.plugins.states import put_state, take_state
+from fredsim.simulation.state import State, part_of
 
 __all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate"]
 
@@ -58,6 +60,17 @@ class AdaptedDispatcher(Adapted):
         self.at(client, self._step)
         self.call("release", client=client)
 
+    def take_state(self) -> State:
+        """Return the dispatcher's state, and who is held."""
+        own = self.guard("take_state", lambda: take_state(self._inner))
+        return {"held": np.array(sorted(self._held), np.int64)} | {f"own.{name}": value for name, value in own.items()}
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        for client in state["held"].tolist():
+            self.hold(client)
+        self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
+
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
         # One that is derived from ours may choose otherwise.
@@ -80,6 +93,15 @@ class AdaptedGate(Adapted):
         """Start the gate."""
         self._tensors = len(tensors)
         self.call("init", clients=clients, tensors=tensors, streams=streams, stream=stream)
+
+    def take_state(self) -> State:
+        """Return the gate's state."""
+        state: State = self.guard("take_state", lambda: take_state(self._inner))
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        self.guard("put_state", lambda: put_state(self._inner, state))
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
@@ -117,6 +139,15 @@ class AdaptedCompressor(Adapted):
         """Let a compressor of ours compute by these."""
         if isinstance(self._inner, Compressor):
             self._inner.operations = operations
+
+    def take_state(self) -> State:
+        """Return the compressor's state."""
+        state: State = self.guard("take_state", lambda: take_state(self._inner))
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        self.guard("put_state", lambda: put_state(self._inner, state))
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what the server decodes, and the bytes it took."""

@@ -16,8 +16,9 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Shelf
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
+from fredsim.simulation.state import State, part_of
 
-__all__ = ["SnapshotHoldings", "Work"]
+__all__ = ["Holdings", "Work"]
 
 Array = NDArray[np.float32]
 Work = Literal["gradient", "delta", "params"]
@@ -58,7 +59,7 @@ class Version:
         self.holders = 0
 
 
-class SnapshotHoldings:
+class Holdings:
     """Clients that keep the parameters they fetched, as versions shared by timestamp.
 
     With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches
@@ -195,6 +196,38 @@ class SnapshotHoldings:
         """Give the client a copy with another timestamp, all of its tensors."""
         self._stamps.pop(client, None)
         self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
+
+    def take_state(self) -> State:
+        """Return the versions that clients hold, and who holds which: places among them, int64 (λ,)."""
+        state: State = {}
+        places: dict[int, int] = {}  # by the version's identity
+        versions: list[Version] = []
+        for name, held in self._lists().items():
+            for version in held:
+                if places.setdefault(id(version), len(versions)) == len(versions):
+                    versions.append(version)
+            state[name] = np.array([places[id(version)] for version in held], np.int64)
+        state["timestamps"] = np.array([version.timestamp for version in versions], np.int64)
+        state["shared"] = np.array([version.shared for version in versions])
+        state |= {f"version.{number}": np.array(version.params) for number, version in enumerate(versions)}
+        return state | {f"stamps.{client}": np.array(stamps) for client, stamps in self._stamps.items()}
+
+    def put_state(self, state: State) -> None:
+        """Take up what clients hold."""
+        for held in self._lists().values():
+            for version in held:
+                self._drop(version)
+        stored = zip(state["timestamps"].tolist(), state["shared"].tolist(), strict=True)
+        versions = [self._store(state[f"version.{n}"], *of) for n, of in enumerate(stored)]
+        for name, held in self._lists().items():
+            held[:] = [versions[number] for number in state[name].tolist()]
+            for version in held:
+                version.holders += 1
+        self._stamps = {int(client): stamps.tolist() for client, stamps in part_of(state, "stamps").items()}
+
+    def _lists(self) -> dict[str, list[Version]]:
+        """Return what each client holds: for the work under way, and, of those that do not wait, for the next."""
+        return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
 
     def _replace(self, client: int, version: Version) -> None:
         version.holders += 1

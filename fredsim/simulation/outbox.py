@@ -19,6 +19,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.operations import Operations
+from fredsim.simulation.state import State, part_of
+
 __all__ = ["DroppedPush", "Message", "Outbox"]
 
 Array = NDArray[np.float32]
@@ -47,14 +50,47 @@ class Unsent:
 class Outbox:
     """The clients' unsent and last sent pushes."""
 
-    def __init__(self, policy: DroppedPush, tensors: Sequence[int]) -> None:
-        """Start empty; `tensors` are the sizes of the tensors in the flat vector."""
+    def __init__(self, policy: DroppedPush, tensors: Sequence[int], operations: Operations) -> None:
+        """Start empty; `tensors` are the sizes of the tensors in the flat vector, `operations` make room for pushes."""
+        self._operations = operations
         self._policy = policy
         ends = np.cumsum(tensors)
         self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
         self._whole = [slice(0, int(ends[-1]))]
         self._unsent: dict[int, Unsent] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
+
+    def take_state(self) -> State:
+        """Return what clients have not sent, and what they sent last."""
+        state: State = {}
+        for client, unsent in self._unsent.items():
+            state[f"sum.{client}"] = np.array(unsent.total)
+            state[f"counts.{client}"] = np.array(unsent.counts)
+            state[f"oldest.{client}"] = np.array(unsent.oldest)
+        for client, (push, timestamps) in self._sent.items():
+            state[f"sent.{client}"], state[f"timestamps.{client}"] = np.array(push), np.array(timestamps)
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        clients = {name: [int(key) for key in part_of(state, name)] for name in ("sum", "sent")}
+        self._unsent = {
+            client: Unsent(
+                self._array(state[f"sum.{client}"]),
+                state[f"counts.{client}"].tolist(),
+                state[f"oldest.{client}"].tolist(),
+            )
+            for client in clients["sum"]
+        }
+        self._sent = {
+            client: (self._array(state[f"sent.{client}"]), state[f"timestamps.{client}"].tolist())
+            for client in clients["sent"]
+        }
+
+    def _array(self, values: Array) -> Array:
+        array = self._operations.zeros(len(values))
+        array[...] = values
+        return array
 
     def offer(
         self, client: int, push: Array, timestamp: int, passes: bool | Sequence[bool], compress: Compress

@@ -21,7 +21,8 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Limits
 from fredsim.numerics.oracle import tree_sum
 from fredsim.simulation.adapters import AdaptedServer
-from fredsim.simulation.holdings import SnapshotHoldings
+from fredsim.simulation.holdings import Holdings
+from fredsim.simulation.state import State
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -57,12 +58,20 @@ class Probe:
         """Return how many arrivals from this one on come before the next, other than this, that is measured."""
         return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
 
+    def take_state(self) -> State:
+        """Return whether the columns are named already."""
+        return {"begun": self._begun}
+
+    def put_state(self, state: State) -> None:
+        """Go on from there."""
+        self._begun = bool(state["begun"])
+
     def measure(
         self,
         iteration: int,
         client: int,
         rows: NDArray[np.int64],
-        holdings: SnapshotHoldings,
+        holdings: Holdings,
         server: AdaptedServer,
         engine: Engine,
     ) -> None:

@@ -5,16 +5,18 @@ Nothing here feeds back into the run: how often a row is recorded changes no par
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
+from fredsim.simulation.state import State
 
 __all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
@@ -56,6 +58,8 @@ METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
 #: Those that `evaluation: {test: true}` adds.
 TEST = ("test_loss", "test_error")
 Kind = Literal["sum", "mean"]
+#: What is counted from the beginning on.
+COUNTS = ("potential_pushes", "pushes", "bytes_pushed", "potential_fetches", "fetches", "bytes_fetched")
 
 
 class Recorder:
@@ -155,6 +159,28 @@ class Recorder:
         self._staleness, self._losses = [], []
         self.rows.append(row)
         self._on_row(row)
+
+    def take_state(self) -> State:
+        """Return the counts, what has come since the last row, and that row."""
+        losses = np.concatenate(self._losses) if self._losses else np.empty((0, 0), np.float32)
+        return {
+            **{name: getattr(self, name) for name in COUNTS},
+            "histogram": np.array(sorted(self.histogram.items()), np.int64).reshape(-1, 2),
+            "staleness": np.array(self._staleness, np.int64),
+            "losses": losses,
+            "numbers": json.dumps(self._numbers),
+            "row": json.dumps(asdict(self.rows[-1])) if self.rows else "",
+        }
+
+    def put_state(self, state: State) -> None:
+        """Go on from there; the last row alone is known again."""
+        for name in COUNTS:
+            setattr(self, name, int(state[name]))
+        self.histogram = Counter(dict(state["histogram"].tolist()))
+        self._staleness = state["staleness"].tolist()
+        self._losses = [state["losses"].copy()] if len(state["losses"]) else []
+        self._numbers = json.loads(state["numbers"])
+        self.rows = [Row(**json.loads(state["row"]))] if state["row"] else []
 
     def _own_numbers(self) -> dict[str, float | None]:
         """Return the sums and means of the server's numbers since the row before, by the contract's tree in float64."""

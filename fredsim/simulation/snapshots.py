@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -18,21 +16,22 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
 from fredsim.simulation.adapters import AdaptedServer, Pushed
-from fredsim.simulation.holdings import SnapshotHoldings
+from fredsim.simulation.holdings import Holdings
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.outbox import Message, Outbox
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
-from fredsim.simulation.simulation import Diverged, Length, Parts, Simulation
+from fredsim.simulation.schedule import Arrivals, Schedule
+from fredsim.simulation.state import Stateful
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
-__all__ = ["AHEAD", "Snapshots"]
+__all__ = ["Snapshots"]
 
 Array = NDArray[np.float32]
 
 #: What the events of a window work on should not drive each other out of the cache.
 WINDOW_BYTES = 4 * 2**20
-#: Choices that are drawn together where nobody is ever held.
-AHEAD = 1024
 
 
 class Snapshots(Simulation):
@@ -43,7 +42,7 @@ class Snapshots(Simulation):
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
         self._check_copies(server)
         self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
-        self._holdings = SnapshotHoldings(
+        self._holdings = Holdings(
             parts.engine,
             parts.params,
             parts.clients,
@@ -56,16 +55,15 @@ class Snapshots(Simulation):
         self._warm()
         if parts.protocol.compressor is not None:
             parts.protocol.compressor.use(parts.engine)
-        self._outbox = Outbox(parts.protocol.dropped_push, tensors)
-        self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
-        self._order: deque[int] = deque()  # choices drawn ahead
-        self._drawn = 0
+        self._outbox = Outbox(parts.protocol.dropped_push, tensors, parts.engine)
+        gates = [gate for gate in (parts.protocol.push_gate, parts.protocol.fetch_gate) if gate is not None]
+        wait, iterations = parts.protocol.wait, parts.length.iterations
+        self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, iterations=iterations)
         # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
         protocol = parts.protocol
-        gated = protocol.push_gate is not None or protocol.fetch_gate is not None
         # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
         self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
-        certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
+        certain = not server.cancels and not (server.holds and gates) and not self._steps_alone
         room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
         self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
@@ -88,40 +86,40 @@ class Snapshots(Simulation):
         return 4 * len(self._parts.params)
 
     def _limit(self, length: Length) -> int:
-        """Return how many events are sure to be part of the run: an event makes at most one update."""
-        limits = [self._window]
-        if self._parts.probe is not None:
-            limits.append(self._parts.probe.ahead(self.iteration))
-        if length.iterations is not None:
-            limits.append(length.iterations - self.iteration)
-        if length.updates is not None:
-            limits.append(length.updates - self._server.timestamp)
-        return min(limits)
+        """Return how many events may be taken together: they are sure to be part of the run."""
+        limit = min(self._window, length.left(self.iteration, self._server.timestamp))
+        probe = self._parts.probe
+        return limit if probe is None else min(limit, probe.ahead(self.iteration))
+
+    def _owners(self) -> dict[str, Stateful]:
+        return super()._owners() | {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
 
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
-        clients = self._next_clients(self._limit(length))
-        self._server.at(clients[0], self.iteration)
-        rate = self._server.rate() if self._steps_alone else 0.0
-        pushes, losses, finite = self._holdings.work(clients, self._rows(clients), rate)
+        server = self._server
+        held_for = server.pushes_until_release if server.holds else None
+        schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=held_for)
+        clients = schedule.client.tolist()
+        server.at(clients[0], self.iteration)
+        rate = server.rate() if self._steps_alone else 0.0
+        pushes, losses, finite = self._holdings.work(clients, self._rows(schedule), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
         for i, client in enumerate(clients):
             if not finite[i]:
                 raise Diverged(self.iteration)
             self._arrive(client, pushes[i], losses[i])
 
-    def _rows(self, clients: Sequence[int]) -> NDArray[np.int64]:
+    def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
         """Return the samples (B, k, µ) of the k local steps of the next works that arrive, the first of them probed."""
-        steps, ids = self._protocol.local_steps, np.array(clients)
+        count, steps = len(schedule), self._protocol.local_steps
         within = np.arange(steps)
-        iterations = np.arange(self.iteration, self.iteration + len(clients))[:, None] * steps + within
-        numbers = self._numbers[ids][:, None] * steps + within
-        self._numbers[ids] += 1
-        rows = self._sampler.rows(iterations.reshape(-1), np.repeat(ids, steps), numbers.reshape(-1))
-        rows = rows.reshape(len(clients), steps, -1)
+        iterations = np.arange(self.iteration, self.iteration + count)[:, None] * steps + within
+        numbers = schedule.number[:, None] * steps + within
+        rows = self._sampler.rows(iterations.reshape(-1), np.repeat(schedule.client, steps), numbers.reshape(-1))
+        rows = rows.reshape(count, steps, -1)
         probe = self._parts.probe
         if probe is not None and probe.due(self.iteration):
-            self._measure(probe, clients[0], rows[0, 0])
+            self._measure(probe, int(schedule.client[0]), rows[0, 0])
         return rows
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
@@ -130,35 +128,6 @@ class Snapshots(Simulation):
         probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
-
-    def _next_clients(self, limit: int) -> list[int]:
-        """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
-        if self._server.holds:
-            clients: list[int] = []
-            for _ in range(min(limit, self._server.pushes_until_release())):
-                client = self._dispatcher.choose(self.iteration + len(clients))
-                self._dispatcher.hold(client)
-                clients.append(client)
-            return clients
-        while len(self._order) < limit:
-            left = self._parts.length.iterations
-            self._draw(max(limit, AHEAD if left is None else min(AHEAD, left - self._drawn)))
-        different: list[int] = []
-        seen: set[int] = set()
-        while len(different) < limit and self._order[0] not in seen:
-            client = self._order.popleft()
-            seen.add(client)
-            different.append(client)
-        return different
-
-    def _draw(self, count: int) -> None:
-        """Draw the next clients of a server that never holds any, and what their gates will draw."""
-        clients = [self._dispatcher.choose(self._drawn + i) for i in range(count)]
-        for gate in (self._protocol.push_gate, self._protocol.fetch_gate):
-            if gate is not None:
-                gate.look_ahead(self._drawn, clients)
-        self._drawn += count
-        self._order.extend(clients)
 
     def _arrive(self, client: int, push: Array, losses: Array) -> None:
         """Let one client's work arrive: the gate, the update, the reply, the fetches."""
@@ -187,7 +156,7 @@ class Snapshots(Simulation):
         for other in pushed.restarted:
             self._fetch(other)
             self._begin(other)  # its work under way is given up: without waiting too it begins anew
-            self._numbers[other] += 1
+            self._arrivals.give_up(other)
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
@@ -213,6 +182,7 @@ class Snapshots(Simulation):
         """Let a client begin its next work from what it holds."""
         holdings = self._holdings
         holdings.begin(client)
+        self._arrivals.began(client)
         if self._server.watches:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
@@ -229,6 +199,7 @@ class Snapshots(Simulation):
         if not (passes if parts is None else any(parts)):
             self._refuse(client)
             return False
+        self._arrivals.fetched(client, self.iteration)
         given = server.fetch(client, self.iteration)
         if given is not server.params and not self._engine.finite(given):
             raise Diverged(self.iteration)

@@ -1,7 +1,7 @@
 """The event loop: who arrives, its gradient, the server's update, who goes on.
 
 The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. Each
-way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, fredsim.simulation.foreseen.
+way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, .fused, .scheduled.
 """
 
 from __future__ import annotations
@@ -22,42 +22,17 @@ from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.adapters import AdaptedServer
 from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.length import Interval, Length
 from fredsim.simulation.paths import Choice, Path
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.protocol import Protocol
 from fredsim.simulation.recorder import Recorder
+from fredsim.simulation.state import State, Stateful, joined, part_of
 
-__all__ = ["Diverged", "Interval", "Length", "Outcome", "Parts", "Simulation", "evaluate"]
+__all__ = ["Diverged", "Outcome", "Parts", "Simulation", "evaluate"]
 
 Array = NDArray[np.float32]
 Status = Literal["finished", "diverged", "interrupted"]
-
-
-@dataclass(frozen=True)
-class Length:
-    """When a run ends: after so many iterations, or when the timestamp has reached so many updates."""
-
-    iterations: int | None
-    updates: int | None
-
-    @property
-    def events(self) -> int:
-        """How many events there will be, where each is an update."""
-        return min(limit for limit in (self.iterations, self.updates) if limit is not None)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """When a row is recorded: every so many iterations, or updates."""
-
-    every: int
-    in_updates: bool = False
-
-    def due(self, iteration: int, timestamp: int, before: int) -> bool:
-        """Return whether a row is due after an event that took the timestamp from `before` to `timestamp`."""
-        if self.in_updates:
-            return timestamp != before and timestamp % self.every == 0
-        return iteration % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +78,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
+    drawn: Length  # how far a schedule that is known whole is drawn: no longer than what is run of it
     limits: Limits
     path: Path
     backend: Backend
@@ -129,19 +105,12 @@ class Simulation:
         self._recorder = parts.recorder
         self._interval = parts.interval
         self.iteration = 0
-        self._seconds_evaluation = 0.0
+        self._seconds_before = self._seconds_evaluation = 0.0
 
     def run(self, length: Length) -> Outcome:
         """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
         begin, self._seconds_before = time.perf_counter(), self._engine.seconds
-        self._record()
-        status: Status = "finished"
-        while not self._over(length):
-            if self._parts.stop():
-                status = "interrupted"
-                break
-            self._advance(length)
-            self._parts.progress(self.iteration, self._server.timestamp)
+        status = self.go_on(length)
         if self._recorder.rows[-1].iteration != self.iteration:
             self._record()
         probe = self._parts.probe
@@ -162,14 +131,46 @@ class Simulation:
             probe.seconds if probe else None,
         )
 
+    def go_on(self, length: Length) -> Status:
+        """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
+        if not self._recorder.rows:
+            self._record()
+        while length.left(self.iteration, self._server.timestamp):
+            if self._parts.stop():
+                return "interrupted"
+            self._advance(length)
+            self._parts.progress(self.iteration, self._server.timestamp)
+        return "finished"
+
+    def take_state(self) -> State:
+        """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""
+        return {"iteration": self.iteration} | joined(
+            {name: part.take_state() for name, part in self._owners().items()}
+        )
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state of a simulation of the same experiment, on the same path."""
+        self.iteration = int(state["iteration"])
+        for name, part in self._owners().items():
+            part.put_state(part_of(state, name))
+
+    def _owners(self) -> dict[str, Stateful]:
+        """Return who keeps something from event to event, by name, in the order in which they take it up."""
+        protocol, parts = self._protocol, self._parts
+        owners: dict[str, Stateful | None] = {
+            "server": self._server,
+            "dispatcher": self._dispatcher,
+            "push_gate": protocol.push_gate,
+            "fetch_gate": protocol.fetch_gate,
+            "compressor": protocol.compressor,
+            "recorder": self._recorder,
+            "probe": parts.probe,
+        }
+        return {name: owner for name, owner in owners.items() if owner is not None}
+
     def _shares(self) -> dict[str, float] | None:
         """Return the shares of the kernels' time by what they did, where that is known."""
         return None
-
-    def _over(self, length: Length) -> bool:
-        if length.iterations is not None and self.iteration >= length.iterations:
-            return True
-        return length.updates is not None and self._server.timestamp >= length.updates
 
     def _advance(self, length: Length) -> None:
         """Let some events happen, none beyond the run's length."""

@@ -1,0 +1,184 @@
+"""One run's simulation, with the files that grow while it goes on."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fredsim.compute.engines import Backend, Engine
+from fredsim.compute.shelf import Limits
+from fredsim.config.registry import build
+from fredsim.data.sampling import make_sampler
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.numerics.streams import Streams
+from fredsim.runs.folders import writing
+from fredsim.runs.observer import Observer
+from fredsim.runs.prepared import Prepared
+from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
+from fredsim.simulation.probe import Probe
+from fredsim.simulation.protocol import make_protocol
+from fredsim.simulation.recorder import Recorder, Row
+from fredsim.simulation.start import make_simulation
+from fredsim.simulation.state import State
+
+__all__ = ["Run"]
+
+#: Seconds between two states that are kept in memory, from which a run that diverges is run again to the event before.
+KEEP_SECONDS = 60.0
+#: What clients hold beyond this many bytes is not kept: such a run is run again from its beginning.
+KEEP_BYTES = 2**28
+
+
+class GrowingFile:
+    """A text file that is written anew, or on from a size, from `with` on. Raises OutputError where it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.size = 0  # of what stands in it, in bytes
+
+    def __enter__(self) -> Self:
+        with writing(self._path):
+            self._stream = self._path.open("r+" if self.size else "w", newline="", encoding="utf-8")
+            self._stream.truncate(self.size)
+            self._stream.seek(self.size)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with writing(self._path):
+            self._stream.close()
+
+    def write(self, text: str) -> None:
+        """Write; a reader sees it at once."""
+        with writing(self._path):
+            self._stream.write(text)
+            self._stream.flush()
+        self.size += len(text.encode())
+
+
+class Run:
+    """Runs the events of one experiment, streaming metrics.csv and probe.csv.
+
+    It is made, and what does not go together is refused, before any file is touched.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        backend: Backend,
+        engine: Engine,
+        folder: Path,
+        observer: Observer,
+        stop: Callable[[], bool],
+        length: Length,
+    ) -> None:
+        self._prepared, self._backend, self._engine = prepared, backend, engine
+        self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
+        self._folder = folder
+        self._files = [GrowingFile(folder / "metrics.csv")]
+        if prepared.experiment.probe is not None:
+            self._files.append(GrowingFile(folder / "probe.csv"))
+        clients = prepared.experiment.clients.count
+        self._since = time.perf_counter()
+        self._keeps = 4 * clients * prepared.model.layout.size <= KEEP_BYTES
+        self._kept: tuple[State, list[int]] | None = None
+        self.simulation, self.recorder = self._make()
+
+    def __call__(self) -> tuple[Outcome, Recorder]:
+        """Return how the run ended and its record.
+
+        An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
+        event before, from the last state that was kept.
+        """
+        try:
+            return self._run()
+        except Diverged as diverged:
+            self._length, self._stop, self._keeps = Length(diverged.iteration, None), lambda: False, False
+            self.simulation, self.recorder = self._make()
+            state, sizes = self._kept or (None, [0] * len(self._files))
+            if state is not None:
+                self.simulation.put_state(state)
+            for file, size in zip(self._files, sizes, strict=True):
+                file.size = size
+            outcome, recorder = self._run()
+            return replace(outcome, status="diverged"), recorder
+
+    @np.errstate(all="ignore")  # a run that overflows diverges, and says so
+    def _run(self) -> tuple[Outcome, Recorder]:
+        self._since = time.perf_counter()
+        with ExitStack() as opened:
+            for file in self._files:
+                opened.enter_context(file)
+            if not self._files[0].size:
+                csv.writer(self._files[0], lineterminator="\n").writerow(self.recorder.columns)
+            return self.simulation.run(self._length), self.recorder
+
+    def _progress(self, iteration: int, timestamp: int) -> None:
+        """Tell how far the run is, and keep its state now and then."""
+        self._observer.advance(iteration, timestamp)
+        if self._keeps and time.perf_counter() - self._since >= KEEP_SECONDS:
+            with suppress(SimulationError):  # of a class whose state cannot be had
+                self._kept = self.simulation.take_state(), [file.size for file in self._files]
+            self._since = time.perf_counter()
+
+    @np.errstate(all="ignore")
+    def _make(self) -> tuple[Simulation, Recorder]:
+        """Return a simulation that has not begun, and its record."""
+        prepared, experiment = self._prepared, self._prepared.experiment
+        streams = Streams(experiment.seed)
+        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
+        dispatcher.init(streams)
+        server = build("server", experiment.server.name, experiment.server.hyper)
+        if experiment.average is not None:
+            server = WindowAverage(server, **experiment.average.hyper)
+        size = experiment.clients.batch_size
+        params = prepared.model.initial(streams)
+        if not np.isfinite(params).all():
+            raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
+        writer = csv.writer(self._files[0], lineterminator="\n")
+
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
+
+        recorder = Recorder(on_row, test=experiment.evaluation.test)
+        parts = Parts(
+            model=prepared.model,
+            params=params,
+            engine=self._engine,
+            server=server,
+            dispatcher=dispatcher,
+            protocol=make_protocol(experiment, server, prepared.model.layout, streams),
+            sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+            streams=streams,
+            clients=experiment.clients.count,
+            length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
+            drawn=self._drawn,
+            limits=Limits(experiment.window, self._memory(), self._folder),
+            path=experiment.path,
+            backend=self._backend,
+            interval=prepared.interval,
+            test=experiment.evaluation.test,
+            recorder=recorder,
+            progress=self._progress,
+            stop=self._stop,
+            probe=Probe(experiment.probe.every, self._files[1]) if experiment.probe else None,
+        )
+        return make_simulation(parts), recorder
+
+    def _memory(self) -> int | None:
+        """Return what is left of the memory limit for what clients hold, beside the data."""
+        limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
+        if limit is None:
+            return None
+        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))

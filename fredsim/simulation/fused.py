@@ -1,0 +1,124 @@
+"""The path on which an elementwise rule is applied to a gradient as it is formed; fetches may be refused."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import FusedEngine
+from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
+from fredsim.servers.checks import rule_at_its_word
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Parts
+from fredsim.simulation.paths import Choice
+from fredsim.simulation.schedule import AHEAD, Schedule
+from fredsim.simulation.snapshots import Snapshots
+from fredsim.simulation.state import State
+
+__all__ = ["Fused"]
+
+Array = NDArray[np.float32]
+
+#: Samples that are drawn ahead at once.
+SAMPLES = 2**18
+
+
+class Fused(Snapshots):
+    """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
+
+    All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
+    whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
+    """
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
+        self._rooms: list[Array] = []  # that were not needed
+
+    def _warm(self) -> None:
+        server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
+        self._passes = engine.passes
+        self._passes([], np.empty((0, 1), np.int64))
+        if self._parts.probe is not None:
+            super()._warm()
+        state = dict(zip(server.rule.state, server.state_of(0), strict=True))
+        gate = self._protocol.fetch_gate
+        watched = self._server.deviation if gate is not None and gate.needs_statistics else ""
+        watched = watched if watched in state else ""
+        self._apply = engine.applier(rule_at_its_word(server), [server.params, *state.values()], watched)
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state; what is known of the next events is found out again."""
+        super().put_state(state)
+        self._known_from = self._known_to = self.iteration
+
+    def _room(self) -> Array:
+        """Return an array for what a client may fetch."""
+        return self._rooms.pop() if self._rooms else self._shelf.take()
+
+    def _look_ahead(self, count: int) -> None:
+        """Draw the next clients, their minibatches, and what decides on their fetches."""
+        self._known_from, self._known_to = self.iteration, self.iteration + count
+        clients, numbers = self._arrivals.coming(count)
+        self._samples = self._sampler.rows(np.arange(self._known_from, self._known_to), np.array(clients), numbers)
+        gate = self._protocol.fetch_gate
+        self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
+
+    def _next_window(self, length: Length) -> tuple[Schedule, slice]:
+        """Return the next events, none after a row is due, and their places among what is known of the next."""
+        if self.iteration == self._known_to:
+            few = 1 + SAMPLES // self._sampler.batch_size
+            self._look_ahead(min(AHEAD, few, length.left(self.iteration, self._server.timestamp)))
+        row = self._interval.left(self.iteration, self._server.timestamp)
+        schedule = self._arrivals.next(self.iteration, min(self._limit(length), row, self._known_to - self.iteration))
+        at = self.iteration - self._known_from
+        return schedule, slice(at, at + len(schedule))
+
+    def _advance(self, length: Length) -> None:
+        """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
+        holdings, server = self._holdings, self._server
+        schedule, window = self._next_window(length)
+        clients, rows, probe = schedule.client.tolist(), self._samples[window], self._parts.probe
+        if probe is not None and probe.due(self.iteration):
+            self._measure(probe, clients[0], rows[0])
+        losses = self._passes([holdings.params(client) for client in clients], rows).copy()
+        iterations = np.arange(self.iteration, self.iteration + len(clients))
+        stamps = np.array([holdings.timestamp(client) for client in clients])
+        staleness = iterations - stamps  # every event is an update
+        coefficients = server.coefficients(iterations, staleness)
+        n, size = len(coefficients), server.params.nbytes
+        self._arrivals.put_back(schedule.client[n:])  # whose coefficients cannot be had: the next window ends the run
+        self._recorder.arrivals(staleness[:n], losses[:n], size)
+        bounds = self._bounds[window][:n]
+        rooms = [self._room() if may_pass else server.params for may_pass in (bounds[:, 1] < np.inf).tolist()]
+        self._apply.begin(coefficients, bounds, rooms)
+        i, before = 0, server.timestamp
+        while i < n:
+            for verdict in self._apply(i):
+                if verdict == DIVERGED:
+                    raise Diverged(self.iteration)
+                self._reply(clients[i], verdict, rooms[i])
+                i += 1
+        if self._interval.due(self.iteration, server.timestamp, before):
+            self._record()
+
+    def _reply(self, client: int, verdict: int, room: Array) -> None:
+        """Let a client whose gradient has been applied fetch, if the gate lets it, into `room` where that was given."""
+        server = self._server
+        server.elementwise.timestamp = server.timestamp = self.iteration + 1
+        self._holdings.begin(client)
+        self._arrivals.began(client)
+        if verdict == PASSED:
+            self._arrivals.fetched(client, self.iteration)
+            self._holdings.adopt(client, room, server.timestamp)
+            self._recorder.fetch(server.params.nbytes)
+        elif verdict == UNDECIDED:
+            self._fetch(client)
+        else:
+            self._refuse(client)
+        if verdict != PASSED and room is not server.params:
+            self._rooms.append(room)
+        self.iteration += 1

@@ -1,0 +1,200 @@
+"""The paths on which the whole schedule is known before the first event, and all but the rule of the server with it."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
+from fredsim.servers.checks import rule_at_its_word
+from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Parts, Simulation
+from fredsim.simulation.paths import Choice
+from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
+from fredsim.simulation.state import State, Stateful
+from fredsim.system.memory import SPILL, refuse_beyond_memory
+
+__all__ = ["Queued", "WorkInHand"]
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+#: Seconds between two looks at whether to stop.
+SLICE = 0.2
+#: Works that are begun together from the initial parameters.
+TOGETHER = 1024
+#: The gradients of one window on a device.
+QUEUED_BYTES = 256 * 2**20
+
+
+class Scheduled(Simulation):
+    """All that events depend on is known before the first, but for the rule."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        self._many = 64  # events at once: what takes a fraction of a second
+        self._schedule: Schedule | None = None
+
+    def _known(self) -> Schedule:
+        """Return the schedule, drawn when it is first needed."""
+        if self._schedule is None:
+            order = self._dispatcher.order(self._parts.drawn.events)
+            self._schedule = whole_schedule(order, wait=self._protocol.wait)
+            self._prepare(self._schedule)
+        return self._schedule
+
+    def _owners(self) -> dict[str, Stateful]:
+        owners = super()._owners()
+        del owners["dispatcher"]  # the schedule is drawn from its start
+        return owners
+
+    def _prepare(self, schedule: Schedule) -> None:
+        """Make room for what clients will hold, and the machine."""
+        raise NotImplementedError
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let events begin … end − 1 happen; return the losses (n, µ) and how many left every parameter finite."""
+        raise NotImplementedError
+
+    def _rows(self, events: Integers) -> NDArray[np.int32]:
+        """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
+        schedule, some = self._known(), events >= 0
+        result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
+        chosen = events[some]
+        result[some] = self._sampler.rows(chosen, schedule.client[chosen], schedule.number[chosen])
+        return result
+
+    def _advance(self, length: Length) -> None:
+        """Let events happen up to the next row, or as many as take a fraction of a second."""
+        schedule = self._known()
+        began, begin, server = time.perf_counter(), self.iteration, self._server
+        many = min(self._many, length.left(begin, begin), self._interval.left(begin, begin))
+        iterations = np.arange(begin, begin + many)
+        staleness = iterations - (schedule.begun[begin : begin + many] + 1)  # every event is an update
+        coefficients = server.coefficients(iterations, staleness)
+        n = len(coefficients)
+        losses, happened = self._process(begin, begin + n, coefficients)
+        if happened < n:
+            raise Diverged(begin + happened)
+        self._recorder.events(staleness[:n], losses, server.params.nbytes)
+        self.iteration = server.elementwise.timestamp = server.timestamp = begin + n
+        took = time.perf_counter() - began
+        if took < SLICE / 2:
+            self._many *= 2
+        elif took > SLICE and self._many > 1:
+            self._many //= 2
+        if self._interval.due(self.iteration, self.iteration, begin):
+            self._record()
+
+
+class WorkInHand(Scheduled):
+    """Clients hold the work they have in hand."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
+        # Compile before any clock runs.
+        machine = self._make_machine(0)
+        machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        self._check_works(parts, machine.each)
+        self._machine: Machine | None = None
+
+    def _check_works(self, parts: Parts, each: int) -> None:
+        """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
+        if parts.limits.memory is None:
+            works = min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
+            refuse_beyond_memory(works * each, what, SPILL)
+
+    def _make_machine(self, slots: int) -> Machine:
+        server = self._server.elementwise
+        return cast(FusedEngine, self._engine).work_in_hand(
+            rule_at_its_word(server), server.params, server.state_of(0), slots, self._parts.limits
+        )
+
+    def _prepare(self, schedule: Schedule) -> None:
+        """Find the slots of the works, and begin those that clients start from the initial parameters."""
+        self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
+        self._next = next_works(schedule)
+        machine = self._machine = self._make_machine(slots)
+        first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
+        for begin in range(0, len(first), TOGETHER):
+            targets = first[begin : begin + TOGETHER]
+            nobody, no_rule = np.full(len(targets), -1), np.zeros((len(targets), 1), np.float32)
+            machine.advance(nobody, self._slots[targets], nobody, self._rows(targets), no_rule)
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let the work of some events arrive, and the next one of each client begin."""
+        machine, slots, following = cast("Machine", self._machine), self._slots[begin:end], self._next[begin:end]
+        targets = np.where(following >= 0, slots, -1)
+        begun = self._known().begun[begin:end] - begin
+        return machine.advance(slots, targets, begun, self._rows(following), coefficients)
+
+    def take_state(self) -> State:
+        """Return the state with the work in hand."""
+        self._known()
+        self._give()
+        work = {f"work.{name}": values.copy() for name, values in cast("Machine", self._machine).work.items()}
+        return super().take_state() | work
+
+    def put_state(self, state: State) -> None:
+        """Take up the work in hand, too."""
+        super().put_state(state)
+        self._schedule = None
+        self._known()
+        for name, values in cast("Machine", self._machine).work.items():
+            values[...] = state[f"work.{name}"]
+
+    def _shares(self) -> dict[str, float] | None:
+        return None if self._machine is None else self._machine.shares()
+
+    def _give(self) -> None:
+        """Bring the server's own arrays up to date."""
+        if self._machine is not None:
+            server = self._server.elementwise
+            self._machine.give(server.params, server.state_of(0))
+
+    def _record(self) -> None:
+        """Record a row of the server's own arrays."""
+        self._give()
+        super()._record()
+
+
+class Queued(Scheduled):
+    """Clients hold the parameters they fetched, in places on a device."""
+
+    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+        super().__init__(parts, server, choice)
+        self._make_machine(1).warm()
+
+    def _make_machine(self, places: int) -> QueueMachine:
+        server = self._server.elementwise
+        engine = cast(QueueingEngine, self._engine)
+        return engine.machine(rule_at_its_word(server), server.params, server.state_of(0), places)
+
+    def _prepare(self, schedule: Schedule) -> None:
+        """Find a place for what each client will hold."""
+        self._held, self._kept, places = places_of(schedule)
+        self._machine = self._make_machine(places)
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Queue some events."""
+        room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
+        windows = list(windows_of(self._known().begun[begin:end] - begin, room))
+        rows = self._rows(np.arange(begin, end))
+        return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
+
+    def take_state(self) -> State:
+        """Return the state with what clients hold."""
+        self._known()
+        return super().take_state() | {"places": self._machine.take_places()}
+
+    def put_state(self, state: State) -> None:
+        """Take up what clients hold, too."""
+        super().put_state(state)
+        self._known()
+        self._machine.put_places(state["places"])

@@ -1,0 +1,128 @@
+"""Who arrives with which work, against a loop over clients that carry their work with them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fredsim.dispatchers import DISPATCHERS
+from fredsim.numerics.streams import Streams
+from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.schedule import Arrivals, Schedule, next_works, slots_of, whole_schedule
+
+
+@dataclass
+class Work:
+    """What a client computes: after which event it was begun, and which of the client's own it is."""
+
+    begun: int
+    number: int
+
+
+def by_hand(order: list[int], wait: bool, refused: set[int] = frozenset()) -> list[Work]:  # type: ignore[assignment]
+    """Let clients arrive one by one; return what arrived at each event. After some events the fetch is refused."""
+    under_way = {client: Work(-1, 0) for client in order}
+    fetched = dict.fromkeys(order, -1)  # the event after which each client fetched last
+    arrived = []
+    for event, client in enumerate(order):
+        work = under_way[client]
+        arrived.append(work)
+        before = fetched[client]
+        if event not in refused:
+            fetched[client] = event
+        under_way[client] = Work(fetched[client] if wait else before, work.number + 1)
+    return arrived
+
+
+def rows(schedule: Schedule) -> list[Work]:
+    return [Work(*row) for row in zip(schedule.begun.tolist(), schedule.number.tolist(), strict=True)]
+
+
+ORDERS = st.lists(st.integers(0, 9), max_size=80) | st.lists(st.sampled_from([3, 10**6]), max_size=30)
+
+
+@given(order=ORDERS, wait=st.booleans())
+def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait: bool) -> None:
+    schedule, arrived = whole_schedule(np.array(order, np.int64), wait=wait), by_hand(order, wait)
+    assert len(schedule) == len(order)
+    assert schedule.client.tolist() == order
+    assert rows(schedule) == arrived
+    begun_after = {work.begun: event for event, work in enumerate(arrived) if work.begun >= 0}
+    assert next_works(schedule).tolist() == [begun_after.get(event, -1) for event in range(len(order))]
+    for array in (
+        schedule.client,
+        schedule.begun,
+        schedule.number,
+        next_works(schedule),
+        slots_of(schedule, wait=wait)[0],
+    ):
+        assert array.dtype == np.int64
+
+
+@given(order=ORDERS, wait=st.booleans())
+def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
+    """The works begun at the start have slots of their own; what is begun after an event takes the place free by it."""
+    schedule = whole_schedule(np.array(order, np.int64), wait=wait)
+    (slot, slots), following = slots_of(schedule, wait=wait), next_works(schedule)
+    room: list[int | None] = [None] * slots  # the event at which what a slot holds will arrive
+    for event in np.flatnonzero(schedule.begun < 0).tolist():
+        assert room[slot[event]] is None
+        room[slot[event]] = event
+    for event in range(len(order)):
+        assert room[slot[event]] == event
+        target = int(following[event])
+        room[slot[event]] = target if target >= 0 else None
+    assert room == [None] * slots
+    assert slots == len(set(order)) * (1 if wait else 2)  # many clients that never arrive cost nothing
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_no_events_and_one(wait: bool) -> None:
+    assert len(whole_schedule(np.empty(0, np.int64), wait=wait)) == 0
+    assert rows(whole_schedule(np.array([7]), wait=wait)) == [Work(-1, 0)]
+
+
+def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | None) -> Arrivals:
+    dispatcher = AdaptedDispatcher(DISPATCHERS[name](**hyper), 7)
+    dispatcher.init(Streams(3))
+    return Arrivals(dispatcher, [], 7, wait=wait, iterations=iterations)
+
+
+@pytest.mark.parametrize("iterations", [300, None])
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize(("name", "hyper"), [("uniform", {}), ("weighted", {"weights": [1.0, 2.0]})])
+def test_a_schedule_that_is_made_as_the_run_goes(
+    name: str, hyper: dict[str, Any], wait: bool, iterations: int | None
+) -> None:
+    """In windows of any size, with refused fetches and arrivals that are put back, and from a state half-way on."""
+    rng = np.random.default_rng(1)
+    refused = set(rng.choice(300, 90, replace=False).tolist())
+    for some in (set(), refused):
+        made, found = arrivals(name, hyper, wait, iterations), list[tuple[int, Work]]()
+        while len(found) < 300:
+            if rng.random() < 0.1:
+                state, made = made.take_state(), arrivals(name, hyper, wait, iterations)
+                made._dispatcher.order(int(state["drawn"]))  # a dispatcher has a state of its own
+                made.put_state(state)
+            coming = made.coming(5)
+            window = made.next(len(found), min(int(rng.integers(1, 9)), 300 - len(found)))
+            kept = int(rng.integers(1, len(window) + 1))
+            made.put_back(window.client[kept:])
+            assert len(set(window.client.tolist())) == len(window)
+            if len(found) < 295:
+                same = min(5, kept)
+                assert coming[0][:same] == window.client[:same].tolist()
+                assert coming[1][:same].tolist() == window.number[:same].tolist()
+            for client, work in zip(window.client[:kept].tolist(), rows(window)[:kept], strict=True):
+                if not wait:
+                    made.began(client)
+                if len(found) not in some:
+                    made.fetched(client, len(found))
+                found.append((client, work))
+        order = [client for client, _ in found]
+        assert [work for _, work in found] == by_hand(order, wait, some)
+        if not some:
+            assert rows(whole_schedule(np.array(order), wait=wait)) == [work for _, work in found]

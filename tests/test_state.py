@@ -1,0 +1,232 @@
+"""A run that is stopped at any event, and goes on from its state in a fresh simulation, leaves the same bytes."""
+
+import os
+import random
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from fredsim.compute.engines import make_engine
+from fredsim.config.resolution import resolve
+from fredsim.errors import SimulationError
+from fredsim.runs.observer import Silent
+from fredsim.runs.prepared import prepare
+from fredsim.runs.run import Run
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Simulation
+from fredsim.simulation.recorder import Row
+from tests.random_experiments import experiment
+from tests.test_random_experiments import PATHS, left_behind
+
+FEW = int(os.environ.get("FREDSIM_EXPERIMENTS", "60"))
+DIGITS = {"name": "digits"}
+State = dict[str, Any]
+
+
+class Rows(Silent):
+    """Keeps the rows."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def row(self, row: Row) -> None:
+        self.text += f"{row.values()}\n"
+
+
+class Stopped(NamedTuple):
+    """What a run has left, and its state: there is none where it diverged, at that event."""
+
+    rows: str
+    probe: str
+    state: State
+    diverged: int
+    path: str
+
+
+def run_to(data: Mapping[str, Any], end: int, before: Stopped | None = None) -> Stopped:
+    """Let a fresh run go on, from where another one stopped, to an event."""
+    prepared, rows = prepare(resolve(data), None), Rows()
+    wanted = prepared.experiment
+    model, dataset, size = prepared.model, prepared.dataset, prepared.experiment.clients.batch_size
+    engine = make_engine(wanted.backend, model, dataset, size, wanted.threads)
+    state, diverged = State(), -1
+    with ExitStack() as opened, np.errstate(all="ignore"):
+        opened.callback(engine.close)
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        run = Run(prepared, wanted.backend, engine, folder, rows, lambda: False, prepared.length)
+        for file in run._files:
+            opened.enter_context(file)
+        if before is not None:
+            run.simulation.put_state(before.state)
+            same(run.simulation.take_state(), before.state)
+        try:
+            run.simulation.go_on(Length(end, None))
+            state = run.simulation.take_state()
+        except Diverged as error:
+            diverged = error.iteration
+        probe = (folder / "probe.csv").read_text(encoding="utf-8") if "probe" in data else ""
+        path = run.simulation._choice.path
+    if before is not None:
+        return Stopped(before.rows + rows.text, before.probe + probe, state, diverged, path)
+    return Stopped(rows.text, probe, state, diverged, path)
+
+
+def same(one: State, two: State) -> None:
+    """Compare the bytes."""
+    assert one.keys() == two.keys()
+    for name in one:
+        ours, theirs = one[name], two[name]
+        assert type(ours) is type(theirs), name
+        if isinstance(ours, np.ndarray):
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), name
+            assert ours.tobytes() == theirs.tobytes(), name
+        else:
+            assert repr(ours) == repr(theirs), name
+
+
+def no_choices(state: State) -> State:
+    """Leave out what tells how far choices are drawn ahead."""
+    ahead = ("arrivals.ahead", "arrivals.drawn", "dispatcher.own.")
+    return {name: value for name, value in state.items() if not name.startswith(ahead)}
+
+
+def stop_and_go_on(data: dict[str, Any], stops: list[int]) -> str:
+    """Compare a run that is stopped at some events with one that is not; return its path."""
+    whole, end = run_to(data, data["iterations"]), data["iterations"]
+    found: Stopped | None = None
+    for stop in stops:
+        if whole.diverged < 0 or stop <= whole.diverged:
+            found = run_to(data, stop, found)
+            assert found.diverged == -1
+    found = run_to(data, end, found)
+    assert (found.rows, found.probe, found.diverged) == (whole.rows, whole.probe, whole.diverged)
+    same(*(no_choices(stopped.state) for stopped in (found, whole)))
+    return whole.path
+
+
+@pytest.mark.parametrize("number", range(FEW))
+def test_random_experiments(number: int) -> None:
+    data, rng = experiment(number), random.Random(number)
+    usual = left_behind(data, {"backend": "numba"})[2]
+    stops = sorted(rng.sample(range(data["iterations"] + 1), 2))
+    for path in sorted({usual, *PATHS[usual]} if usual else set()):
+        way = {"path": path, "threads": rng.choice([1, 2]), "window": rng.choice([None, 1, 3])}
+        assert stop_and_go_on(data | way, stops) == path
+    if usual and number % 10 == 0:
+        assert stop_and_go_on(data | {"backend": "numpy"}, stops) == "snapshots"
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("torch", "triton"))), reason="PyTorch or Triton is not installed")
+@pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
+@pytest.mark.parametrize("wait", [True, False])
+def test_on_a_device(server: str, path: str, wait: bool) -> None:
+    data = {"iterations": 12, "clients": {"count": 3, "batch_size": 2}, "server": {"name": server, "lr": 0.01}}
+    gate = {"push": "always", "fetch": {"every": 2}, "dropped_push": "accumulate"} if path == "snapshots" else {}
+    changes = {"backend": "cuda", "data": DIGITS, "model": {"hidden": [5]}, "dispatcher": {"wait": wait, **gate}}
+    assert stop_and_go_on({**data, **changes}, [3, 8]) == path
+
+
+OWN = """
+import random
+from collections import deque
+
+import numpy as np
+
+class Kept:
+    __slots__ = ("count",)
+
+class Server:
+    def __init__(self, lr, keeps=None):
+        self.lr, self.keeps = lr, keeps
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        self.view = self.params[:3]
+        self.last = deque(maxlen=None)
+        self.by_client = {}
+        self.rng = np.random.default_rng(7)
+        self.seen = set()
+        self.loss = None
+        self.scale = np.float32(1)
+        if self.keeps:
+            self.kept = Kept()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.last.append((client_id, timestamp))
+        if len(self.last) > 4:
+            self.last.popleft()
+        mean = self.by_client.get(client_id, np.zeros_like(grad))
+        self.by_client[client_id] = np.float32(0.5) * (mean + grad)
+        self.seen.add(client_id)
+        self.scale *= np.float32(0.99)
+        self.loss = float(grad[0])
+        noise = np.float32(1 + 0.1 * self.rng.random() + 0.01 * sum(c for c, _ in self.last))
+        self.params -= np.float32(self.lr) * noise * self.scale * self.by_client[client_id]
+        self.view += np.float32(0.001 * len(self.seen))
+
+class Dispatcher:
+    def __init__(self):
+        pass
+
+    def init(self, clients, streams):
+        self.free, self.turn = list(range(clients)), 0
+
+    def choose(self, step):
+        self.turn = (self.turn * 5 + 3) % 101
+        return self.free[self.turn % len(self.free)]
+
+    def hold(self, client):
+        self.free.remove(client)
+
+    def release(self, client):
+        self.free.append(client)
+"""
+
+
+def test_classes_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need say nothing of their state: it stands in their attributes."""
+    (tmp_path / "own_states.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = {
+        "iterations": 30,
+        "data": DIGITS,
+        "model": {"hidden": [5]},
+        "clients": {"count": 4, "batch_size": 2},
+        "dispatcher": {"name": "own_states:Dispatcher"},
+        "server": {"name": "own_states:Server", "lr": 0.1},
+    }
+    assert stop_and_go_on(data, [5, 17]) == "snapshots"
+    held = {**data, "server": {"name": "sync", "lr": 0.1}}
+    assert stop_and_go_on(held, [4, 5, 6]) == "snapshots"
+    with pytest.raises(SimulationError, match=r"Server: self\.kept is a Kept, .*give Server take_state\(\)"):
+        run_to({**data, "server": {"name": "own_states:Server", "lr": 0.1, "keeps": True}}, 3)
+
+
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the last state was kept, the run leaves the same files as one that begins anew."""
+    base = {"data": DIGITS, "clients": {"count": 4, "batch_size": 2}, "path": path, "probe": {"every": 3}}
+    if path == "hand":
+        del base["probe"]
+    data = base | {"iterations": 200, "evaluation": {"every": 7}, "model": {"hidden": [5], "init": "normal"}}
+    data["server"] = {"name": "asgd", "lr": {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}}
+    anew = left_behind(data, {})
+    assert anew[1].startswith("diverged")
+    taken: list[int] = []
+    usual = Simulation.put_state
+
+    def put_state(simulation: Simulation, state: State) -> None:
+        taken.append(state["iteration"])
+        usual(simulation, state)
+
+    monkeypatch.setattr(Simulation, "put_state", put_state)
+    for seconds in (0.0, 1e-3):
+        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", seconds)
+        assert left_behind(data, {}) == anew
+    assert taken[0] > 0
