@@ -92,7 +92,7 @@ def same(one: State, two: State) -> None:
 
 def no_choices(state: State) -> State:
     """Leave out what tells how far choices are drawn ahead."""
-    ahead = ("arrivals.ahead", "arrivals.drawn", "dispatcher.own.")
+    ahead = ("arrivals.ahead", "arrivals.numbers", "arrivals.drawn", "arrivals.works", "dispatcher.own.")
     return {name: value for name, value in state.items() if not name.startswith(ahead)}
 
 

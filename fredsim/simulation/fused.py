@@ -90,35 +90,31 @@ class Fused(Snapshots):
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
         n, size = len(coefficients), server.params.nbytes
-        self._arrivals.put_back(schedule.client[n:])  # whose coefficients cannot be had: the next window ends the run
+        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
         self._recorder.arrivals(staleness[:n], losses[:n], size)
         bounds = self._bounds[window][:n]
         rooms = [self._room() if may_pass else server.params for may_pass in (bounds[:, 1] < np.inf).tolist()]
         self._apply.begin(coefficients, bounds, rooms)
-        i, before = 0, server.timestamp
+        i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         while i < n:
             for verdict in self._apply(i):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
-                self._reply(clients[i], verdict, rooms[i])
-                i += 1
+                client, room = clients[i], rooms[i]
+                rule.timestamp = server.timestamp = self.iteration + 1
+                if not self._protocol.wait:
+                    holdings.begin(client)
+                    arrivals.began(client)
+                if verdict == PASSED:
+                    arrivals.fetched(client, self.iteration)
+                    holdings.adopt(client, room, server.timestamp)
+                    self._recorder.fetch(size)
+                elif verdict == UNDECIDED:
+                    self._fetch(client)
+                else:
+                    self._refuse(client)
+                if verdict != PASSED and room is not server.params:
+                    self._rooms.append(room)
+                self.iteration, i = self.iteration + 1, i + 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
-
-    def _reply(self, client: int, verdict: int, room: Array) -> None:
-        """Let a client whose gradient has been applied fetch, if the gate lets it, into `room` where that was given."""
-        server = self._server
-        server.elementwise.timestamp = server.timestamp = self.iteration + 1
-        self._holdings.begin(client)
-        self._arrivals.began(client)
-        if verdict == PASSED:
-            self._arrivals.fetched(client, self.iteration)
-            self._holdings.adopt(client, room, server.timestamp)
-            self._recorder.fetch(server.params.nbytes)
-        elif verdict == UNDECIDED:
-            self._fetch(client)
-        else:
-            self._refuse(client)
-        if verdict != PASSED and room is not server.params:
-            self._rooms.append(room)
-        self.iteration += 1

@@ -137,11 +137,10 @@ class Holdings:
         return self._under_way[client].params
 
     def begin(self, client: int) -> None:
-        """Start the client's next work from what it holds now."""
-        if not self._wait:
-            self._drop(self._under_way[client])
-            self._under_way[client] = self._fetched[client]
-            self._under_way[client].holders += 1
+        """Start the next work of a client that does not wait from what it holds now."""
+        self._drop(self._under_way[client])
+        self._under_way[client] = self._fetched[client]
+        self._under_way[client].holders += 1
 
     def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
         """Let the client hold the version of this timestamp, copied when it is the first to fetch it.

@@ -44,22 +44,21 @@ def whole_schedule(clients: Integers, *, wait: bool) -> Schedule:
 
     With `wait` a client begins its next work from what it fetches on arrival; without, from what it held then.
     """
-    _, inverse, counts = np.unique(clients, return_inverse=True, return_counts=True)
-    by_client = np.argsort(inverse, kind="stable")  # each client's events, in order
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
-    number = np.empty(len(clients), np.int64)
-    number[by_client] = np.arange(len(clients)) - starts
-    ahead = _works_under_way(wait)
-    begun = np.full(len(clients), -1, np.int64)
-    one, other = by_client[:-ahead], by_client[ahead:]
-    same = inverse[one] == inverse[other]
-    begun[other[same]] = one[same]
-    return Schedule(clients, begun, number)
+    number, before = _by_client(clients)
+    return Schedule(clients, before if wait else np.where(before >= 0, before[before], -1), number)
 
 
-def _works_under_way(wait: bool) -> int:
-    """Return how many arrivals of the same client ago the work that arrives was begun."""
-    return 1 if wait else 2
+def _by_client(clients: Integers) -> tuple[Integers, Integers]:
+    """Return how many arrivals of the same client came before each, and the last of these, −1 for none; (T,) each."""
+    count = len(clients)
+    number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
+    order = np.argsort(clients, kind="stable")  # each client's arrivals together
+    again = np.zeros(count, bool)
+    again[1:] = clients[order[1:]] == clients[order[:-1]]
+    before[order[again]] = order[np.flatnonzero(again) - 1]
+    places = np.arange(count)
+    number[order] = places - np.maximum.accumulate(np.where(again, 0, places))
+    return number, before
 
 
 def next_works(schedule: Schedule) -> Integers:
@@ -76,8 +75,8 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     What is begun after an event takes the slot of what arrived at it. Clients that never arrive have none.
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
-    ahead = _works_under_way(wait)
-    return inverse * ahead + schedule.number % ahead, len(known) * ahead
+    works = 1 if wait else 2  # that a client has at once: under way, and to be begun from what it holds
+    return inverse * works + schedule.number % works, len(known) * works
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
@@ -131,10 +130,10 @@ class Arrivals:
         `gates` are told who arrives, so that they can draw ahead.
         """
         self._dispatcher, self._gates, self._iterations = dispatcher, gates, iterations
-        self._ahead: list[int] = []  # clients drawn ahead, of whom the first `_at` have arrived
-        self._at = self._drawn = 0
-        self._numbers = np.zeros(clients, np.int64)  # of the works under way
-        self._under_way = np.full(clients, -1, np.int64)  # the events after which they were fetched for
+        self._drawn = self._at = 0  # choices so far, and the place of the next to arrive among those kept
+        self._works = np.zeros(clients, np.int64)  # how many works of each client are drawn or given up
+        self._keep_ahead([], np.empty(0, np.int64))
+        self._under_way = [-1] * clients  # the events after which they were fetched for
         self._fetched = self._under_way if wait else self._under_way.copy()
 
     def next(self, iteration: int, limit: int, *, held_for: Callable[[], int] | None = None) -> Schedule:
@@ -142,41 +141,30 @@ class Arrivals:
 
         `held_for`, of a server that holds its clients, says for how many pushes each client that pushes stays held.
         """
-        clients: list[int] = []
-        if held_for is not None:
-            for _ in range(min(limit, held_for())):
-                client = self._dispatcher.choose(iteration + len(clients))
-                self._dispatcher.hold(client)
-                clients.append(client)
-        else:
+        if held_for is None:
             self._draw(limit)
-            seen: set[int] = set()
-            for client in self._ahead[self._at : self._at + limit]:
-                if client in seen:
-                    break
-                seen.add(client)
-                clients.append(client)
-            self._at += len(clients)
-        ids = np.array(clients)
-        schedule = Schedule(ids, self._under_way[ids], self._numbers[ids])
-        self._numbers[ids] += 1
-        return schedule
+            begin = end = self._at
+            while end < begin + limit and self._before[end] < begin:
+                end += 1
+            self._at = end
+            clients, numbers = self._ahead[begin:end], self._numbers[begin:end]
+        else:
+            clients = []
+            for _ in range(min(limit, held_for())):
+                clients.append(self._dispatcher.choose(iteration + len(clients)))
+                self._dispatcher.hold(clients[-1])
+            numbers = self._works[clients]
+            self._works[clients] += 1
+        return Schedule(np.array(clients), np.array([self._under_way[client] for client in clients]), numbers)
 
     def coming(self, count: int) -> tuple[list[int], Integers]:
         """Return the next `count` clients and the numbers of their works, of a server that never holds any."""
         self._draw(count)
-        clients = self._ahead[self._at : self._at + count]
-        ahead: dict[int, int] = {}
-        numbers = np.empty(count, np.int64)
-        for i, client in enumerate(clients):
-            numbers[i] = self._numbers[client] + ahead.get(client, 0)
-            ahead[client] = ahead.get(client, 0) + 1
-        return clients, numbers
+        return self._ahead[self._at : self._at + count], self._numbers[self._at : self._at + count]
 
-    def put_back(self, clients: Integers) -> None:
-        """Take back the last arrivals that `next` returned, which have not happened."""
-        self._numbers[clients] -= 1
-        self._at -= len(clients)
+    def put_back(self, count: int) -> None:
+        """Take back the last `count` arrivals that `next` returned, of a server that never holds any."""
+        self._at -= count
 
     def _draw(self, count: int) -> None:
         """See to it that `count` choices at least are drawn ahead."""
@@ -184,15 +172,21 @@ class Arrivals:
         if there >= count:
             return
         left = AHEAD if self._iterations is None else min(AHEAD, self._iterations - self._drawn)
-        more = max(count - there, left)
-        clients = [self._dispatcher.choose(self._drawn + i) for i in range(more)]
+        clients = [self._dispatcher.choose(self._drawn + i) for i in range(max(count - there, left))]
         self._tell_gates(clients)
-        self._drawn += more
-        self._ahead = self._ahead[self._at :] + clients
-        self._at = 0
+        ids = np.array(clients)
+        numbers = self._works[ids] + _by_client(ids)[0]
+        self._works[ids] = numbers + 1  # of several of a client's the last stays
+        self._drawn += len(clients)
+        self._keep_ahead(self._ahead[self._at :] + clients, np.concatenate([self._numbers[self._at :], numbers]))
+
+    def _keep_ahead(self, clients: list[int], numbers: Integers) -> None:
+        """Keep the choices that are drawn and have not arrived."""
+        self._ahead, self._numbers, self._at = clients, numbers, 0
+        self._before: list[int] = _by_client(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, clients: Sequence[int]) -> None:
-        """Let the gates draw for clients that arrive from the first that is not drawn yet on."""
+        """Let the gates draw for the clients that arrive after those that are drawn."""
         for gate in self._gates:
             gate.look_ahead(self._drawn, clients)
 
@@ -206,24 +200,26 @@ class Arrivals:
 
     def give_up(self, client: int) -> None:
         """Take note that the work that a client began before the last will never arrive."""
-        self._numbers[client] += 1
+        self._works[client] += 1
+        for place in range(self._at, len(self._ahead)):
+            self._numbers[place] += self._ahead[place] == client
 
     def take_state(self) -> State:
         """Return what has been drawn, and the works under way."""
-        state = {
+        return {
             "ahead": np.array(self._ahead[self._at :], np.int64),
+            "numbers": self._numbers[self._at :].copy(),
             "drawn": self._drawn,
-            "numbers": self._numbers.copy(),
-            "under_way": self._under_way.copy(),
+            "works": self._works.copy(),
+            "under_way": np.array(self._under_way, np.int64),
+            "fetched": np.array(self._fetched, np.int64),
         }
-        return state if self._fetched is self._under_way else state | {"fetched": self._fetched.copy()}
 
     def put_state(self, state: State) -> None:
         """Go on from there."""
-        self._ahead, self._at = state["ahead"].tolist(), 0
+        self._keep_ahead(state["ahead"].tolist(), state["numbers"].copy())
         self._drawn = int(state["drawn"]) - len(self._ahead)
         self._tell_gates(self._ahead)
         self._drawn += len(self._ahead)
-        self._numbers[...], self._under_way[...] = state["numbers"], state["under_way"]
-        if "fetched" in state:
-            self._fetched[...] = state["fetched"]
+        self._works[...] = state["works"]
+        self._under_way[:], self._fetched[:] = state["under_way"].tolist(), state["fetched"].tolist()

@@ -181,8 +181,9 @@ class Snapshots(Simulation):
     def _begin(self, client: int) -> None:
         """Let a client begin its next work from what it holds."""
         holdings = self._holdings
-        holdings.begin(client)
-        self._arrivals.began(client)
+        if not self._protocol.wait:
+            holdings.begin(client)
+            self._arrivals.began(client)
         if self._server.watches:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
