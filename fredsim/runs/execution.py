@@ -20,20 +20,17 @@ from fredsim.compute.engines import Backend, Engine, NativeEngine, found_backend
 from fredsim.compute.shelf import Limits
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Observer, Silent
+from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
-from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.exchanges import AdaptedDispatcher
 from fredsim.simulation.foreseen import make_simulation
 from fredsim.simulation.probe import Probe
-from fredsim.simulation.protocol import make_protocol
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
 from fredsim.simulation.simulation import Diverged, Interval, Length, Outcome, Parts, Simulation, evaluate
 from fredsim.system.memory import short_of_memory
@@ -221,12 +218,8 @@ class _Simulate:
     ) -> tuple[Simulation, Recorder, Length, Sequence[_LateFile]]:
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
-        dispatcher.init(streams)
-        server = build("server", experiment.server.name, experiment.server.hyper)
-        if experiment.average is not None:
-            server = WindowAverage(server, **experiment.average.hyper)
+        dispatcher = make_dispatcher(experiment)
+        server, protocol = make_server(experiment)
         size = experiment.clients.batch_size
         files, probe = [_LateFile(self._folder / "metrics.csv")], None
         if experiment.probe is not None:
@@ -248,7 +241,7 @@ class _Simulate:
             engine=self._engine,
             server=server,
             dispatcher=dispatcher,
-            protocol=make_protocol(experiment, server, prepared.model.layout, streams),
+            protocol=protocol,
             sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
             streams=streams,
             clients=experiment.clients.count,

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine, Machine, NativeEngine, QueueingEngine, QueueMachine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
-from fredsim.servers.checks import rule_at_its_word
-from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import check
 from fredsim.simulation.schedule import Foresight, foresee, places_of, windows_of
 from fredsim.simulation.simulation import Diverged, Length, Parts, Simulation
 from fredsim.simulation.snapshots import AHEAD, Snapshots
+from fredsim.simulation.supplies import Supplies
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
 __all__ = ["Fused", "Queued", "WorkInHand", "make_simulation"]
@@ -38,12 +38,14 @@ def make_simulation(parts: Parts) -> Simulation:
 
     Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
     """
-    server = AdaptedServer(
-        parts.server, parts.params, parts.clients, parts.model.layout, parts.engine, parts.streams, parts.recorder
-    )
-    check(parts.protocol, server)
+    server, supplies = parts.server, Supplies(parts.clients, parts.model.layout, parts.streams, parts.engine)
+    supplies.start(parts.dispatcher)
+    parts.protocol.start(supplies)
+    server.start(parts.params, supplies, parts.recorder)
+    contract, protocol = server.contract, parts.protocol
+    check(protocol, contract)
     events, probed, native = parts.length.events, parts.probe is not None, isinstance(parts.engine, NativeEngine)
-    choice = choose_path(parts.path, parts.backend, server, parts.protocol, events, probed=probed, native=native)
+    choice = choose_path(parts.path, parts.backend, contract, protocol, events, probed=probed, native=native)
     simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
     return simulation(parts, server, choice)
 
@@ -63,9 +65,9 @@ class Fused(Snapshots):
             super()._warm()
         state = dict(zip(server.rule.state, server.state_of(0), strict=True))
         gate = self._protocol.fetch_gate
-        watched = self._server.deviation if gate is not None and gate.needs_statistics else ""
+        watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
         watched = watched if watched in state else ""
-        self._apply = engine.applier(rule_at_its_word(server), [server.params, *state.values()], watched)
+        self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
         self._at, self._clients = 0, np.empty(0, np.int64)
         self._rooms: list[Array] = []  # that were not needed
 
@@ -145,7 +147,7 @@ class Fused(Snapshots):
 class Foreseen(Simulation):
     """All that events depend on is known before the first, but for the rule."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         self._many = 64  # events at once: what takes a fraction of a second
         self._foresight: Foresight | None = None
@@ -194,7 +196,7 @@ class Foreseen(Simulation):
 class WorkInHand(Foreseen):
     """Clients hold the work they have in hand."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
@@ -213,7 +215,7 @@ class WorkInHand(Foreseen):
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         return cast(FusedEngine, self._engine).work_in_hand(
-            rule_at_its_word(server), server.params, server.state_of(0), slots, self._parts.limits
+            self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
     def _begin(self, seen: Foresight) -> None:
@@ -246,14 +248,14 @@ class WorkInHand(Foreseen):
 class Queued(Foreseen):
     """Clients hold the parameters they fetched, in places on a device."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         self._make_machine(1).warm()
 
     def _make_machine(self, places: int) -> QueueMachine:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.machine(rule_at_its_word(server), server.params, server.state_of(0), places)
+        return engine.machine(self._server.rule, server.params, server.state_of(0), places)
 
     def _begin(self, seen: Foresight) -> None:
         """Find a place for what each client will hold."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
-from fredsim.simulation.adapters import AdaptedServer, Pushed
+from fredsim.simulation.guarded_server import GuardedServer, Pushed
 from fredsim.simulation.holdings import SnapshotHoldings
 from fredsim.simulation.outbox import Message, Outbox
 from fredsim.simulation.paths import Choice
@@ -38,7 +38,7 @@ AHEAD = 1024
 class Snapshots(Simulation):
     """Clients hold the parameters they fetched: for any server, gate and compressor."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
         self._check_copies(server)
@@ -48,14 +48,12 @@ class Snapshots(Simulation):
             parts.params,
             parts.clients,
             wait=parts.protocol.wait,
-            pushes=server.pushes,
+            pushes=server.contract.pushes,
             local_steps=parts.protocol.local_steps,
             tensors=tensors,
             shelf=self._shelf,
         )
         self._warm()
-        if parts.protocol.compressor is not None:
-            parts.protocol.compressor.use(parts.engine)
         self._outbox = Outbox(parts.protocol.dropped_push, tensors)
         self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
         self._order: deque[int] = deque()  # choices drawn ahead
@@ -64,17 +62,17 @@ class Snapshots(Simulation):
         protocol = parts.protocol
         gated = protocol.push_gate is not None or protocol.fetch_gate is not None
         # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
-        certain = not server.cancels and not (server.holds and gated) and not self._steps_alone
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.contract.pushes != "gradient"
+        certain = not server.contract.cancels and not (server.contract.holds and gated) and not self._steps_alone
         room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
         self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
-    def _check_copies(self, server: AdaptedServer) -> None:
+    def _check_copies(self, server: GuardedServer) -> None:
         """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
         parts = self._parts
-        if parts.limits.memory is None and parts.engine.device_name is None and not server.holds:
+        if parts.limits.memory is None and parts.engine.device_name is None and not server.contract.holds:
             copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
             refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
@@ -133,7 +131,7 @@ class Snapshots(Simulation):
 
     def _next_clients(self, limit: int) -> list[int]:
         """Return the clients that arrive next: different ones, and none whose arrival depends on a reply to another."""
-        if self._server.holds:
+        if self._server.contract.holds:
             clients: list[int] = []
             for _ in range(min(limit, self._server.pushes_until_release())):
                 client = self._dispatcher.choose(self.iteration + len(clients))
@@ -182,7 +180,7 @@ class Snapshots(Simulation):
                 self._step(client, push)
             if waits:
                 self._begin(other)
-            if server.holds:
+            if server.contract.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             self._fetch(other)
@@ -213,7 +211,7 @@ class Snapshots(Simulation):
         """Let a client begin its next work from what it holds."""
         holdings = self._holdings
         holdings.begin(client)
-        if self._server.watches:
+        if self._server.contract.begins:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _step(self, client: int, grad: Array) -> None:
@@ -234,7 +232,7 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if parts is None:
             shared = given is server.params
-            if shared and not server.trusted and not holdings.agrees(given, server.timestamp):
+            if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
                 raise server.moved(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
