@@ -14,6 +14,7 @@ The servers that come with fredsim are held to these by the tests.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -109,10 +110,14 @@ def without_pushes(server: ElementwiseServer, base: type, start: Any, clients: i
     return other
 
 
-class Coefficients(Guarded):
-    """Who forms coefficients, and may fail."""
+class _Forming(Guarded):
+    """Who forms coefficients, of an update."""
 
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
+
+    def _in_words(self, client: int | None, iteration: int) -> str:
+        del client
+        return f"update {iteration + 1} (timestamp {iteration})"
 
 
 def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list[np.float32]:
@@ -121,26 +126,31 @@ def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list
     Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of
     a user's own is not finite, too: of ours it ends the run as any divergence does.
     """
-    names, stage, where = server.rule.coefficients, "coefficients", f"update {t + 1} (timestamp {t})"
-    forming, ours = server.twin, comes_with_fredsim(server)
-    guarded = Coefficients(forming)
-    guarded.where = where
+    names, stage = server.rule.coefficients, "coefficients"
+    twin, ours = server.twin, comes_with_fredsim(server)
+    guarded = _Forming(twin)
+    guarded.at(None, t)
     if not ours:
-        forming.timestamp = t
+        twin.timestamp = t
     found = guarded.call(stage, t, staleness)
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
         raise guarded.broken(stage, what)
     result = []
     for name, given in zip(names, found, strict=True):
-        number = np.asarray(given)
-        with np.errstate(all="ignore"):
-            value = np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
-        if value is None or not (ours or np.isfinite(value)):
+        value = given if type(given) is np.float32 else _rounded(given)
+        if value is None or not (ours or math.isfinite(value)):
             what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
             raise guarded.broken(stage, what)
         result.append(value)
     return result
+
+
+def _rounded(given: Any) -> np.float32 | None:
+    """Return a number as float32, None for what is none."""
+    number = np.asarray(given)
+    with np.errstate(all="ignore"):
+        return np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
 
 
 def _views(value: Any, arrays: list[Any]) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fredsim.simulation.guarded_plugins import GuardedGate
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.verdicts import PASSED, REFUSED, UNDECIDED
 from fredsim.runs.results import Result
+from fredsim.simulation.guarded_plugins import GuardedGate
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

@@ -42,9 +42,9 @@ class Guarded:
     @property
     def where(self) -> str:
         """What is at hand in words, as errors name it: a client and an iteration, or what was set."""
-        if isinstance(self._event, str):
-            return self._event
-        client, iteration = self._event
+        return self._event if isinstance(self._event, str) else self._in_words(*self._event)
+
+    def _in_words(self, client: int | None, iteration: int) -> str:
         return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
 
     @where.setter
@@ -97,8 +97,13 @@ class Guarded:
         return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
 
     def get(self, attribute: str, otherwise: Any) -> Any:
-        """Return an attribute, or something else where there is none."""
-        return self.guard(attribute, lambda: getattr(self._inner, attribute)) if self.has(attribute) else otherwise
+        """Return an attribute, which may be a property that fails, or something else where there is none."""
+        try:
+            return getattr(self._inner, attribute, otherwise)
+        except (FredsimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._failed(attribute, error) from error
 
     def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
         """Return what is wrong with a method that cannot take these arguments, nothing where it can."""
@@ -120,6 +125,8 @@ class Guarded:
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, what: str) -> None:
+        if type(array) is np.ndarray and array.dtype == np.float32 and array.shape == (size,):
+            return
         is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
         if not is_array or array.dtype != np.float32 or array.shape != (size,):
             found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__

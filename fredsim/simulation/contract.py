@@ -135,9 +135,7 @@ def complete(contract: Contract, server: Any) -> Contract:
     for name, now in _declared(read, own).items():
         before = getattr(contract, name)
         if now != before:
-            what = (
-                "is there only now" if name in METHODS else f"is {now!r} now, and was {before!r} before"
-            )
+            what = "is there only now" if name in METHODS else f"is {now!r} now, and was {before!r} before"
             raise read.broken(name, f"{what}; let the class, __init__ or expect(clients) say it")
     whole = f"{contract.name if contract.based else 'the server'} sees whole gradients"
     if isinstance(server, WindowAverage):

@@ -70,12 +70,7 @@ class GuardedServer(Guarded):
     @property
     def params(self) -> Array:
         """The server's parameters, float32 (P,)."""
-        try:
-            params: Array = self._inner.params
-        except (FredsimError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise self._failed("params", error) from error
+        params: Array = self.get("params", None)
         return params
 
     @property
@@ -83,7 +78,7 @@ class GuardedServer(Guarded):
         """The parameters to evaluate: averaged ones where the server averages. Raises SimulationError."""
         if not self.contract.averaged_params:
             return self.params
-        averaged: Array = self.guard("averaged_params", lambda: self._inner.averaged_params)
+        averaged: Array = self.get("averaged_params", None)
         self._check_array(averaged, self._size, "averaged_params")
         return averaged
 
@@ -168,7 +163,7 @@ class GuardedServer(Guarded):
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
             v = self._inner.v if self.timestamp else None
-            if v is not None:
+            if v is not None and self._checked:
                 self._check_array(v, self._size, "v")
             known = self.timestamp, [1.0] * count if v is None else measure(v)
             self._statistics[kind] = known
@@ -239,7 +234,7 @@ class GuardedServer(Guarded):
         if not self.contract.timestamp:
             self.timestamp += 1
         else:
-            now = self.guard("timestamp", lambda: self._inner.timestamp)
+            now = self.get("timestamp", None)
             if not isinstance(now, INTEGER) or not before <= now:
                 raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
@@ -272,4 +267,4 @@ class GuardedServer(Guarded):
         return self.broken("params", what)
 
     def _check_params(self) -> None:
-        self._check_array(self.get("params", None), self._size, "params")
+        self._check_array(self.params, self._size, "params")
