@@ -44,12 +44,12 @@ class Guarded:
         """What is at hand in words, as errors name it: a client and an iteration, or what was set."""
         return self._event if isinstance(self._event, str) else self._in_words(*self._event)
 
-    def _in_words(self, client: int | None, iteration: int) -> str:
-        return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
-
     @where.setter
     def where(self, text: str) -> None:
         self._event = text
+
+    def _in_words(self, client: int | None, iteration: int) -> str:
+        return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
 
     def at(self, client: int | None, iteration: int) -> None:
         """Take note of the event at hand; it is put into words where something fails."""
