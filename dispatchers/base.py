@@ -1,8 +1,8 @@
 """The contract between the event loop and a dispatcher, which says whose gradient arrives next.
 
 A user's dispatcher needs no base class: `__init__(**hyper)`, `init(clients, streams)`, `choose(step)`, `hold(client)`
-and `release(client)`. A choice may depend on the step (the iteration, from 0), the choices before and who is held;
-never on a clock, so that the order can be drawn ahead.
+and `release(client)`; it may have `expect(clients)`. A choice may depend on the step (the iteration, from 0), the
+choices before and who is held; never on a clock, so that the order can be drawn ahead.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ class Dispatcher(Configurable):
 
     idea: str = ""
 
+    def expect(self, clients: int) -> None:
+        """Raise ConfigError where the hyper-parameters do not go with so many clients; asked before all else."""
+
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over with clients 0 … clients − 1, none of them held. Raises ConfigError where they do not fit."""
+        """Start over with clients 0 … clients − 1, none of them held."""
         raise NotImplementedError
 
     def choose(self, step: int) -> int:

@@ -46,14 +46,17 @@ class Scripted(Dispatcher):
             """Take the column's ids into the experiment itself, which then depends on no file."""
             return read_column(order) if isinstance(order, Column) else order
 
-    def init(self, clients: int, streams: Streams) -> None:
-        """Start over. Raises ConfigError for an id outside 0 … clients − 1."""
-        del streams
-        self._order: list[int] = self.hyper.order
-        outside = [c for c in self._order if not 0 <= c < clients]
+    def expect(self, clients: int) -> None:
+        """Raise ConfigError for an id outside 0 … clients − 1."""
+        outside = [c for c in self.hyper.order if not 0 <= c < clients]
         if outside:
             ids = f"ids lie in 0 … {clients - 1} (clients.count)"
             raise ConfigError(f"dispatcher.order names client {outside[0]}; {ids}")
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over."""
+        del clients, streams
+        self._order: list[int] = self.hyper.order
         self._held: set[int] = set()
         self._next = 0
 

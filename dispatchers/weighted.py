@@ -50,13 +50,16 @@ class Weighted(Dispatcher):
             del clients
             return {"on_chosen": "weights stay"}
 
-    def init(self, clients: int, streams: Streams) -> None:
-        """Start over. Raises ConfigError where there are more weights than clients."""
+    def expect(self, clients: int) -> None:
+        """Raise ConfigError where there are more weights than clients."""
         if len(self.hyper.weights) > clients:
             raise ConfigError(
                 f"dispatcher.weights has {len(self.hyper.weights)} values; "
                 f"give at most one a client, {clients} (clients.count)"
             )
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over."""
         weights = np.resize(np.array(self.hyper.weights), clients)
         self._base: list[int] = np.maximum(1, (weights / weights.max() * SCALE + 0.5).astype(np.int64)).tolist()
         self._now = list(self._base)  # what each weighs when it is eligible

@@ -103,12 +103,12 @@ def run(
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
-    from fredsim.config.plan import expand, open_source
+    from fredsim.runs.opening import open_plan
     from fredsim.runs.runner import run_plan
     from fredsim.show.printing import exit_code, report
     from fredsim.show.progress import make_show
 
-    plan = expand(open_source(file), overrides or [])
+    plan = open_plan(file, overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
     try:
         loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
@@ -124,10 +124,10 @@ def run(
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.config.document import dump_yaml
-    from fredsim.config.plan import expand, open_source
+    from fredsim.runs.opening import open_plan
     from fredsim.show.described import with_meanings
 
-    plan = expand(open_source(file), overrides or [])
+    plan = open_plan(file, overrides or [])
     for number, planned in enumerate(plan.runs):
         if plan.is_sweep:
             typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
@@ -137,11 +137,11 @@ def show(file: File, overrides: Overrides = None) -> None:
 @app.command()
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
-    from fredsim.config.plan import expand, open_source
     from fredsim.runs.forecast import forecast
+    from fredsim.runs.opening import open_plan
     from fredsim.show.printing import print_forecasts
 
-    planned = expand(open_source(file), overrides or [])
+    planned = open_plan(file, overrides or [])
     print_forecasts(forecast(planned.runs, data_root))
 
 

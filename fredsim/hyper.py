@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fredsim.errors import ConfigError, nearest, shown
+from fredsim.errors import ConfigError, SimulationError, nearest, shown
 
 __all__ = [
     "Configurable",
@@ -67,6 +67,10 @@ class Configurable:
 
     Hyper: ClassVar[type[HyperParameters]] = HyperParameters
 
+    #: What computes (fredsim.numerics.operations).
+    operations: Any = None
+    _given_streams: Any = None
+
     def __init__(self, **hyper: Any) -> None:
         try:
             self.hyper: Any = self.Hyper.model_validate(hyper)
@@ -75,6 +79,21 @@ class Configurable:
             raise ConfigError(
                 "; ".join(f"{type(self).__name__}: {'.'.join(map(str, at))}: {text}" for at, text in problems)
             ) from None
+
+    @property
+    def streams(self) -> Any:
+        """Where random draws come from (fredsim.numerics.streams). Raises SimulationError where it was given none."""
+        if self._given_streams is None:
+            raise SimulationError(f"{type(self).__name__}: draws, but was given no streams; set `streams` first")
+        return self._given_streams
+
+    @streams.setter
+    def streams(self, streams: Any) -> None:
+        self._given_streams = streams
+
+    def equip(self, streams: Any, operations: Any) -> None:
+        """Take, before `init`, where random draws come from, and what computes."""
+        self._given_streams, self.operations = streams, operations
 
 
 Location = tuple[int | str, ...]

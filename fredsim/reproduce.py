@@ -14,9 +14,10 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from fredsim.config.plan import Plan, PlannedRun, expand, open_source
+from fredsim.config.plan import Plan, PlannedRun
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.forecast import forecast
+from fredsim.runs.opening import open_plan
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
 from fredsim.runs.runner import run_plan
@@ -111,7 +112,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
         if name not in names:
             raise ConfigError(f"--only: {paper} has no '{name}'{nearest(name, names)} (known: {', '.join(names)})")
     folder = out or Path("results") / Path(paper).resolve().name
-    plans = {file.stem: expand(open_source(file)) for file in files if not only or file.stem in only}
+    plans = {file.stem: open_plan(file) for file in files if not only or file.stem in only}
     return [Item(name, plan, folder / name) for name, plan in plans.items()]
 
 

@@ -21,21 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
+from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Kernel, NumpyOperations, Operations
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.streams import Streams
-from fredsim.servers.checks import comes_with_fredsim, form_coefficients, former, no_attribute
+from fredsim.servers.checks import comes_with_fredsim, form_coefficients, no_attribute, without_pushes
 from fredsim.servers.schedules import Rate, rate_at
-
-if TYPE_CHECKING:
-    from fredsim.models.layout import Layout
 
 __all__ = ["Coefficients", "ElementwiseServer", "PerClient", "Rated", "Reply", "Server", "State", "Steps"]
 
@@ -97,20 +94,25 @@ class Server(Configurable):
     finite: bool = True
     metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}
 
-    #: What computes, and where random draws come from: the loop puts its own here.
     operations: Operations = NumpyOperations()
-    streams: Streams = Streams(0)
+
+    def expect(self, clients: int) -> None:
+        """Take note of how many clients there will be, before all else: what hangs on it is declared here.
+
+        Raises ConfigError where the hyper-parameters do not go with so many.
+        """
+        if clients <= 0:
+            raise ConfigError(f"clients is {clients}; there must be one at least")
+        self.clients = clients
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1.
 
-        `layout` names the tensors that the flat vector is made of. Raises ValueError where clients ≤ 0.
+        `layout` names the tensors that the flat vector is made of. Raises ConfigError as `expect` does.
         """
-        if clients <= 0:
-            raise ConfigError(f"clients is {clients}; there must be one at least")
+        self.expect(clients)
         self.params = self.operations.zeros(len(params))
         self.params[...] = params
-        self.clients = clients
         self.layout = layout
         self.timestamp = 0
         self.finite = True
@@ -144,6 +146,10 @@ class Server(Configurable):
         It is also that of the clients' local steps.
         """
         return rate_at(self.hyper.lr, self.timestamp if t is None else t)
+
+    def hand_on(self, other: Server) -> None:
+        """Give a server that this one starts the same streams and operations."""
+        other.equip(self._given_streams, self.operations)
 
     def take_state(self) -> State:
         """Return all that changes from push to push, as copies, under flat names."""
@@ -225,6 +231,16 @@ class ElementwiseServer(Server):
             raise AttributeError(f"{type(self).__name__} has no attribute 'v'", name="v", obj=self)
         return self.arrays[self.deviation]
 
+    def expect(self, clients: int) -> None:
+        """Take note of the clients. Raises ConfigError where `deviation` names no array of the rule's state."""
+        super().expect(clients)
+        arrays = [name for name in self.rule.state if name not in self.per_client] if self.deviation else []
+        if self.deviation and self.deviation not in arrays:
+            raise ConfigError(
+                f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
+                f"rule's state ({', '.join(arrays) or 'there is none'})"
+            )
+
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and compile the rule."""
         super().init(params, clients, layout)
@@ -238,20 +254,15 @@ class ElementwiseServer(Server):
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
         self._ours = comes_with_fredsim(self)
-        self._former: ElementwiseServer | None = None
+        self._twin: ElementwiseServer | None = None
         self._start = None if self._ours else np.array(params)
-        if self.deviation and self.deviation not in self.arrays:
-            raise ConfigError(
-                f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
-                f"rule's state ({', '.join(self.arrays) or 'there is none'})"
-            )
 
     @property
-    def former(self) -> ElementwiseServer:
-        """Who forms the coefficients of pushes (fredsim.servers.checks)."""
-        if self._former is None:  # it is first asked for when `init` of the class itself has ended
-            self._former, self._start = former(self, ElementwiseServer, self._start, self.clients), None
-        return self._former
+    def twin(self) -> ElementwiseServer:
+        """Who forms the coefficients: the server, or a second one that no push reaches (fredsim.servers.checks)."""
+        if self._twin is None:  # it is first asked for when `init` of the class itself has ended
+            self._twin, self._start = without_pushes(self, ElementwiseServer, self._start, self.clients), None
+        return self._twin
 
     def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""

@@ -3,17 +3,18 @@
 The faster paths apply a server's rule without calling `apply_update`, with coefficients that are formed ahead. That
 gives the same bits where
 
-- a push does what `ElementwiseServer` does, and no more (`more_than_a_rule`: any other class takes `snapshots`);
-- the coefficients follow from timestamp and staleness alone (`former`: those of a user's class are formed by a second
-  object of it, which no push ever reaches and which has neither parameters nor state; push by push, in order);
-- a gradient of +0 keeps the parameters where the rule says so (of a user's class only θ − α·g is taken at its word,
-  which keeps them for every finite α: `rule_at_its_word`).
+- a push does what `ElementwiseServer` does, and no more (`why_whole_gradients`: any other class takes `snapshots`);
+- the coefficients follow from timestamp and staleness alone (`without_pushes`: those of a user's class are formed by a
+  second object of it, which no push ever reaches and which has neither parameters nor state; push by push, in order);
+- a gradient of +0 keeps the parameters where the rule says so (of a user's class only θ − α·g is believed, which keeps
+  them for every finite α: `believed_rule`).
 
 The servers that come with fredsim are held to these by the tests.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,20 +23,27 @@ import numpy as np
 
 from fredsim.errors import SimulationError
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.guarded import Adapted
+from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
 
 if TYPE_CHECKING:
     from fredsim.servers.base import ElementwiseServer
 
-__all__ = ["comes_with_fredsim", "form_coefficients", "former", "more_than_a_rule", "no_attribute", "rule_at_its_word"]
+__all__ = [
+    "believed_rule",
+    "comes_with_fredsim",
+    "form_coefficients",
+    "no_attribute",
+    "why_whole_gradients",
+    "without_pushes",
+]
 
 #: What a class may define without doing more with a push than to apply its rule.
 FREE = {
     "__init__", "__module__", "__doc__", "__qualname__", "__annotations__", "__annotate_func__", "__dict__",
     "__weakref__", "__static_attributes__", "__firstlineno__", "__repr__", "__slots__", "__annotations_cache__",
     "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
-    "init", "initial_state", "coefficients", "rate", "take_state", "put_state",
+    "expect", "init", "initial_state", "coefficients", "rate", "take_state", "put_state",
 }  # fmt: skip
 #: What an instance has, and a class must not define: a property would stand between the loop and the arrays.
 DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
@@ -50,7 +58,7 @@ def comes_with_fredsim(server: object) -> bool:
     return type(server).__module__.startswith("fredsim.servers.")
 
 
-def does_more(server: ElementwiseServer, base: type) -> str:
+def what_it_adds(server: ElementwiseServer, base: type) -> str:
     """Return what a started server's class does with a push beside applying a rule, empty where it does no more.
 
     `base` is the class whose push is known.
@@ -64,9 +72,9 @@ def does_more(server: ElementwiseServer, base: type) -> str:
     return f"{name} hands out more than its parameters" if "fetch" in defined else ""
 
 
-def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
-    """Return why a started server's updates are not known ahead but for its rule; empty where they are."""
-    if more := does_more(server, base):
+def why_whole_gradients(server: ElementwiseServer, base: type) -> str:
+    """Return why a started server must see whole gradients; empty where its rule and coefficients are all it takes."""
+    if more := what_it_adds(server, base):
         return more
     if server.per_client:
         return f"{type(server).__name__} keeps arrays for each client"
@@ -75,23 +83,23 @@ def more_than_a_rule(server: ElementwiseServer, base: type) -> str:
     return "" if server.pushes == "gradient" else f"clients push {server.pushes}"
 
 
-def rule_at_its_word(server: ElementwiseServer) -> Rule:
+def believed_rule(server: ElementwiseServer) -> Rule:
     """Return a server's rule, of a user's class without what it declares, unless that holds whatever it is given."""
     rule = server.rule
     ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
     return rule if ours else replace(rule, zero_keeps=False)
 
 
-def former(server: ElementwiseServer, base: type, start: Any, clients: int) -> ElementwiseServer:
+def without_pushes(server: ElementwiseServer, base: type, start: Any, clients: int) -> ElementwiseServer:
     """Return who forms a server's coefficients: itself, or, of a user's class that is a rule and no more, another one.
 
     `start` are the parameters that both began with.
     """
-    if comes_with_fredsim(server) or does_more(server, base):
+    if comes_with_fredsim(server) or what_it_adds(server, base):
         return server
     arguments, keywords = server.made_with
     other = type(server)(*arguments, **keywords)
-    other.operations, other.streams = server.operations, server.streams
+    server.hand_on(other)
     other.init(start, clients, server.layout)
     attributes = vars(other)
     arrays = [other.params, *other.arrays.values()]
@@ -102,32 +110,47 @@ def former(server: ElementwiseServer, base: type, start: Any, clients: int) -> E
     return other
 
 
+class _Forming(Guarded):
+    """Who forms coefficients, of an update."""
+
+    signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
+
+    def _in_words(self, client: int | None, iteration: int) -> str:
+        del client
+        return f"update {iteration + 1} (timestamp {iteration})"
+
+
 def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list[np.float32]:
     """Return the coefficients of the push that makes update t + 1, rounded once.
 
     Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of
     a user's own is not finite, too: of ours it ends the run as any divergence does.
     """
-    names, stage, where = server.rule.coefficients, "coefficients", f"update {t + 1} (timestamp {t})"
-    forming, ours = server.former, comes_with_fredsim(server)
-    adapted = Adapted(forming)
-    adapted.where = where
+    names, stage = server.rule.coefficients, "coefficients"
+    twin, ours = server.twin, comes_with_fredsim(server)
+    guarded = _Forming(twin)
+    guarded.at(None, t)
     if not ours:
-        forming.timestamp = t
-    found = adapted.call(stage, t=t, staleness=staleness)
+        twin.timestamp = t
+    found = guarded.call(stage, t, staleness)
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
-        raise adapted.broken(stage, what)
+        raise guarded.broken(stage, what)
     result = []
     for name, given in zip(names, found, strict=True):
-        number = np.asarray(given)
-        with np.errstate(all="ignore"):
-            value = np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
-        if value is None or not (ours or np.isfinite(value)):
+        value = given if type(given) is np.float32 else _rounded(given)
+        if value is None or not (ours or math.isfinite(value)):
             what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
-            raise adapted.broken(stage, what)
+            raise guarded.broken(stage, what)
         result.append(value)
     return result
+
+
+def _rounded(given: Any) -> np.float32 | None:
+    """Return a number as float32, None for what is none."""
+    number = np.asarray(given)
+    with np.errstate(all="ignore"):
+        return np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
 
 
 def _views(value: Any, arrays: list[Any]) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 
 from fredsim.hyper import Positive, PositiveInt
-from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer
@@ -47,10 +46,10 @@ class FedBuff(CollectingServer):
 
     rule = Rule(ascend)
 
-    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters and empty the buffer."""
+    def expect(self, clients: int) -> None:
+        """Settle how many updates make a step."""
+        super().expect(clients)
         self.needed = self.hyper.buffer
-        super().init(params, clients, layout)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η_g, K)."""

@@ -10,7 +10,6 @@ Departures: none.
 from __future__ import annotations
 
 from fredsim.hyper import PositiveInt
-from fredsim.models.layout import Layout
 from fredsim.servers.base import Array, Rated, Reply
 from fredsim.servers.batches import CollectingServer
 
@@ -31,10 +30,10 @@ class Rennala(CollectingServer):
         batch: PositiveInt
         """B, the fresh gradients that make a step."""
 
-    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters and start an empty batch."""
+    def expect(self, clients: int) -> None:
+        """Settle how many gradients make a step."""
+        super().expect(clients)
         self.needed = self.hyper.batch
-        super().init(params, clients, layout)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Collect a fresh gradient; the client goes on either way."""

@@ -11,6 +11,8 @@ Departures: none.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fredsim.hyper import PositiveInt
@@ -38,10 +40,13 @@ class Ringmaster(ElementwiseServer):
 
     rule = Rule(descend, zero_keeps=True)
 
+    def __init__(self, **hyper: Any) -> None:
+        super().__init__(**hyper)
+        self.cancels = self.hyper.stop
+
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters; every client holds timestamp 0."""
         super().init(params, clients, layout)
-        self.cancels = self.hyper.stop
         self._begun = np.zeros(clients, np.int64)  # the timestamp of what each client computes from
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:

@@ -193,7 +193,7 @@ Rate = Annotated[
 
 def rate_at(rate: Any, t: Any) -> Any:
     """Return α at timestamp t, in float64: a float, or for an array of timestamps an array."""
-    if np.ndim(t) == 0:
+    if type(t) is int or np.ndim(t) == 0:
         return float(rate(t)) if callable(rate) else float(rate)
     if not callable(rate):
         return np.full(np.shape(t), rate, np.float64)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule, sign
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer
@@ -38,10 +37,10 @@ class SignMajority(CollectingServer):
     rule = Rule(descend_by_sign)
     holds = True
 
-    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters and start an empty round."""
+    def expect(self, clients: int) -> None:
+        """Every client's signs close a round."""
+        super().expect(clients)
         self.needed = clients
-        super().init(params, clients, layout)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import PositiveInt
-from fredsim.models.layout import Layout
 from fredsim.servers.base import Array, Rated, Reply
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.staleness import Divisor, divisor
@@ -36,13 +35,13 @@ class SoftSync(CollectingServer):
         divisor: Divisor = "max1"
         """By what of the staleness τ, where aware: max(τ, 1), or τ + 1."""
 
-    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters. Raises ConfigError where n exceeds the clients."""
+    def expect(self, clients: int) -> None:
+        """Settle how many gradients a step takes. Raises ConfigError where n exceeds the clients."""
+        super().expect(clients)
         if self.hyper.n > clients:
             raise ConfigError(f"server.n is {self.hyper.n}; it must not exceed clients.count, {clients}")
         self.needed = clients // self.hyper.n
         self.holds = self.needed > 1
-        super().init(params, clients, layout)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the gradient, divided by its staleness where aware."""

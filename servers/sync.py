@@ -62,15 +62,21 @@ class Sync(CollectingServer):
 
     holds = True
 
-    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters. Raises ConfigError where `aggregate` exceeds the clients."""
+    def expect(self, clients: int) -> None:
+        """Settle how many gradients close a round. Raises ConfigError where `aggregate` exceeds the clients."""
+        super().expect(clients)
         self.needed = self.hyper.aggregate or clients
         if self.needed > clients:
             raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed clients.count, {clients}")
-        super().init(params, clients, layout)
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
         if self._inner:
-            self._inner.operations, self._inner.streams = self.operations, self.streams
+            self._inner.expect(1)
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters, and start the inner server as this one was."""
+        super().init(params, clients, layout)
+        if self._inner:
+            self.hand_on(self._inner)
             self._inner.init(params, 1, layout)
             self.params = self._inner.params
 

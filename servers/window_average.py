@@ -72,14 +72,21 @@ class WindowAverage(Configurable):
             raise AttributeError(name)
         return getattr(self.server, name)
 
+    def equip(self, streams: Any, operations: Any) -> None:
+        """Take what the server needs, too, where it is one over fredsim's."""
+        super().equip(streams, operations)
+        if isinstance(self.server, Server):
+            self.server.equip(streams, operations)
+
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Start the server, and the sums from zero."""
         if isinstance(self.server, Server):
             self.server.init(params, clients, layout)
         else:
-            self.server.init(params, clients)
-        operations = getattr(self.server, "operations", None) if self.hyper.device is None else None
-        self._sums = [(operations or NumpyOperations()).zeros(len(params)) for _ in range(3)]
+            self.server.init(params.copy(), clients)
+        beside = isinstance(self.server, Server) and self.hyper.device is None  # where its parameters are
+        operations = self.server.operations if beside else NumpyOperations()
+        self._sums = [operations.zeros(len(params)) for _ in range(3)]
         self._updates = self._accumulated = self._old = 0
         self._seen = getattr(self.server, "timestamp", 0)
 

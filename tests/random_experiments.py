@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fredsim.config.document import Document
 from fredsim.config.registry import KNOWN
-from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
+from fredsim.runs.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
 __all__ = ["WITHOUT_ONE", "experiment"]
@@ -33,7 +34,7 @@ def experiment(number: int) -> dict[str, Any]:
         rng = random.Random(f"{number}, {attempt}")
         data = _experiment(rng)
         try:
-            resolve(data)
+            open_experiment(data, Document(data))
         except ConfigError:  # two things that do not go together: another draw
             continue
         return data

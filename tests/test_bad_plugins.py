@@ -315,7 +315,7 @@ CLASSES = {
     "CannotWeigh": ("CannotWeigh, client 7, iteration 0, bytes_fetched: SystemExit: scales (faulty.py:",),
     "Averages": ("Averages, init, averaged_params: is float32 (1209,); it must be float32 (1210,)",),
     "CannotAverage": ("CannotAverage, init, averaged_params: ZeroDivisionError: division by zero (faulty.py:",),
-    "Nonsense": ("Nonsense, init, pushes: is 'nonsense'; it must be one of gradient, delta, params",),
+    "Nonsense": ("Nonsense, pushes: is 'nonsense'; it must be one of gradient, delta, params",),
     "Backward": (
         "Backward, client 7, iteration 0, the learning rate that rate returns: is -0.5; it must be a number, 0",
     ),

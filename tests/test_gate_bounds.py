@@ -19,7 +19,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.verdicts import PASSED, REFUSED, UNDECIDED
 from fredsim.runs.results import Result
-from fredsim.simulation.exchanges import AdaptedGate
+from fredsim.simulation.guarded_plugins import GuardedGate
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
@@ -75,7 +75,7 @@ def test_the_bounds_are_near_to_each_other() -> None:
 @pytest.mark.parametrize("gate", [BandwidthAware(c=0.1, per="tensor"), Budget(bytes=10.0), Every(k=2)])
 def test_where_more_than_the_mean_decides_nothing_is_known(gate: Gate) -> None:
     assert started(gate, 0).bounds(10, CLIENTS) is None
-    assert AdaptedGate(gate).bounds(10, CLIENTS).tolist() == [[-np.inf, np.inf]] * 8
+    assert GuardedGate(gate, Stream.FETCH_GATE).bounds(10, CLIENTS).tolist() == [[-np.inf, np.inf]] * 8
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.schedule import Arrivals, Schedule, next_works, slots_of, whole_schedule
 
 
@@ -86,8 +86,8 @@ def test_no_events_and_one(wait: bool) -> None:
 
 
 def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | None) -> Arrivals:
-    dispatcher = AdaptedDispatcher(DISPATCHERS[name](**hyper), 7)
-    dispatcher.init(Streams(3))
+    dispatcher = GuardedDispatcher(DISPATCHERS[name](**hyper), 7)
+    dispatcher.call("init", 7, Streams(3))
     return Arrivals(dispatcher, [], 7, wait=wait, iterations=iterations)
 
 

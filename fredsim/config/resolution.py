@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
-import numpy as np
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Data, Experiment, Plugin, Published, TorchChoice
-from fredsim.config.registry import Kind, Problems, build, misfits, required_keys, resolve_hyper
+from fredsim.config.registry import Kind, Problems, misfits, required_keys, resolve_hyper
 from fredsim.data.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError
 from fredsim.hyper import explain
-from fredsim.models.layout import Layout
-from fredsim.numerics.operations import NumpyOperations
-from fredsim.numerics.streams import Streams
-from fredsim.runs.sizes import check_steps
-from fredsim.servers import Server
-from fredsim.simulation.adapters import AdaptedServer
-from fredsim.simulation.exchanges import AdaptedDispatcher
-from fredsim.simulation.protocol import check, make_protocol
 
 __all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
 
@@ -69,7 +59,8 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _of_this_run(experiment)})
     try:
-        _try_out(experiment)
+        check_dataset(experiment.data.name)
+        check_batch(experiment, experiment.data.train)
     except ConfigError as error:
         raise located(error, origin) from None
     return experiment
@@ -162,33 +153,6 @@ def _of_this_run(experiment: Experiment) -> Published | None:
         return None
     series = [one for one in published.series if all(flat.get(key) == value for key, value in one.where.items())]
     return published.model_copy(update={"series": series}) if series else None
-
-
-def _try_out(experiment: Experiment) -> None:
-    """Let the classes themselves refuse what does not fit, before any data is loaded.
-
-    What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
-    """
-    check_dataset(experiment.data.name)
-    check_batch(experiment, experiment.data.train)
-    steps, batch_size = experiment.clients.local_steps, experiment.clients.batch_size
-    check_steps(f"clients.local_steps is {steps}", steps, batch_size)
-    with suppress(SimulationError):
-        _try_out_server(experiment)
-    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    with suppress(SimulationError):
-        AdaptedDispatcher(dispatcher, experiment.clients.count).init(Streams(experiment.seed))
-
-
-def _try_out_server(experiment: Experiment) -> None:
-    server = build("server", experiment.server.name, experiment.server.hyper)
-    if isinstance(server, Server):
-        layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
-        protocol = make_protocol(experiment, server, layout, streams, tried_out=True)
-        start = np.zeros(1, np.float32)
-        steps, size = protocol.local_steps, experiment.clients.batch_size  # some servers set the steps
-        check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
-        check(protocol, AdaptedServer(server, start, experiment.clients.count, layout, NumpyOperations(), streams))
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,17 @@ import numpy as np
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
 
-__all__ = ["REAL", "Adapted"]
+__all__ = ["INTEGER", "REAL", "Guarded"]
 
+INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
 
 
-class Adapted:
+class Guarded:
     """An object whose methods may fail, and what to say then."""
+
+    #: The arguments of its methods, which are given by place; the error of a wrong signature names them.
+    signatures: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, inner: Any, users: Any = None) -> None:
         """Take an object; `users` is the one that is a user's, where another of fredsim's is around it."""
@@ -31,45 +35,48 @@ class Adapted:
         self._event: tuple[int | None, int] | str = ""
 
     @property
+    def inner(self) -> Any:
+        """The object itself."""
+        return self._inner
+
+    @property
     def where(self) -> str:
         """What is at hand in words, as errors name it: a client and an iteration, or what was set."""
-        if isinstance(self._event, str):
-            return self._event
-        client, iteration = self._event
-        return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
+        return self._event if isinstance(self._event, str) else self._in_words(*self._event)
 
     @where.setter
     def where(self, text: str) -> None:
         self._event = text
 
+    def _in_words(self, client: int | None, iteration: int) -> str:
+        return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
+
     def at(self, client: int | None, iteration: int) -> None:
         """Take note of the event at hand; it is put into words where something fails."""
         self._event = client, iteration
 
-    def call(self, stage: str, /, **arguments: Any) -> Any:
-        """Call a method, its arguments by place; their names are those of the contract, which an error shows.
-
-        Raises SimulationError, naming the stage and the line, where it fails.
-        """
+    def call(self, stage: str, /, *arguments: Any) -> Any:
+        """Call a method. Raises SimulationError, naming the stage and the line, where it fails."""
         try:
-            return getattr(self._inner, stage)(*arguments.values())
+            return getattr(self._inner, stage)(*arguments)
         except (FredsimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # sys.exit, too, ends its run and nothing else
             wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) else ""
             raise self._failed(stage, error, wrong) from error
 
-    def lend(self, array: Any, stage: str, /, **arguments: Any) -> Any:
+    def lend(self, array: Any, stage: str, /, *arguments: Any) -> Any:
         """Call a method with an array among its arguments that is overwritten later on.
 
         Raises SimulationError where an object of a user's keeps it, or a view of it.
         """
         owner = array if getattr(array, "base", None) is None else array.base
         before = sys.getrefcount(array), sys.getrefcount(owner)
-        result = self.call(stage, **arguments)
+        result = self.call(stage, *arguments)
         returned = sum(item is array for item in result) if isinstance(result, tuple) else int(result is array)
         if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) > before:
-            (name,) = (name for name, value in arguments.items() if value is array)
+            names = zip(self.signatures[stage], arguments, strict=True)
+            (name,) = (name for name, value in names if value is array)
             raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
         return result
 
@@ -85,24 +92,20 @@ class Adapted:
     def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
         return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
 
-    def _read(self, attribute: str) -> Any:
-        """Return an attribute, which may be a property that fails."""
-        try:
-            return getattr(self._inner, attribute)
-        except (FredsimError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise self._failed(attribute, error) from error
-
     def has(self, attribute: str) -> bool:
         """Return whether there is such an attribute, which may be a property that fails."""
         return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
 
     def get(self, attribute: str, otherwise: Any) -> Any:
-        """Return an attribute, or something else where there is none."""
-        return self._read(attribute) if self.has(attribute) else otherwise
+        """Return an attribute, which may be a property that fails, or something else where there is none."""
+        try:
+            return getattr(self._inner, attribute, otherwise)
+        except (FredsimError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._failed(attribute, error) from error
 
-    def _wrong_signature(self, stage: str, arguments: Mapping[str, Any]) -> str:
+    def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
         """Return what is wrong with a method that cannot take these arguments, nothing where it can."""
         method = getattr(self._users, stage, None)
         try:
@@ -110,9 +113,10 @@ class Adapted:
         except (TypeError, ValueError):
             return ""
         try:
-            signature.bind(*arguments.values())
+            signature.bind(*arguments)
         except TypeError:
-            found, wanted = (f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, arguments))
+            names = self.signatures[stage]
+            found, wanted = (f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, names))
             return f"is {found}{where_defined(method)}; it must be {wanted}"
         return ""
 
@@ -121,6 +125,8 @@ class Adapted:
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, what: str) -> None:
+        if type(array) is np.ndarray and array.dtype == np.float32 and array.shape == (size,):
+            return
         is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
         if not is_array or array.dtype != np.float32 or array.shape != (size,):
             found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
@@ -133,5 +139,5 @@ class Adapted:
 
     def check_count(self, value: Any, what: str) -> None:
         """Refuse what is no integer ≥ 1."""
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
+        if not isinstance(value, INTEGER) or isinstance(value, bool) or value <= 0:
             raise self.broken(what, f"is {value!r}; it must be an integer, 1 at least")

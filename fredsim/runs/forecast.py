@@ -15,15 +15,18 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.plan import PlannedRun
-from fredsim.config.registry import build
+from fredsim.models.layout import Layout
 from fredsim.models.mlp import Mlp
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
+from fredsim.runs.opening import make_server
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.base import ElementwiseServer
-from fredsim.servers.checks import comes_with_fredsim
-from fredsim.simulation.paths import FORESEEN
-from fredsim.simulation.protocol import own_settings
+from fredsim.simulation.contract import without_average
+from fredsim.simulation.paths import LONGEST_ORDER
+from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Forecast", "forecast"]
 
@@ -81,7 +84,7 @@ def _kind(prepared: Prepared, share: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    kept["foreseen"] = prepared.length.events <= FORESEEN  # which decides the path
+    kept["order"] = prepared.length.events <= LONGEST_ORDER  # which decides the path
     return json.dumps([share, kept], sort_keys=True)
 
 
@@ -107,11 +110,14 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
     clients = min(experiment.clients.count, total)  # those that the schedule picks
     begun = clients * (1 if experiment.dispatcher.wait else 2)
-    server = build("server", experiment.server.name, experiment.server.hyper)
+    guarded, protocol = make_server(experiment)
+    server = without_average(guarded.inner)
     together = False  # whether clients are all held until the last has pushed: they wait for the same version then
-    if comes_with_fredsim(server):
-        server.init(np.zeros(1, np.float32), experiment.clients.count)  # before it, some do not know what they hold
-        together = server.holds and server.pushes_until_release() == experiment.clients.count
+    if guarded.contract.ours and guarded.contract.holds:
+        layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
+        supplies = Supplies(experiment.clients.count, layout, streams, NumpyOperations())
+        guarded.start(np.zeros(1, np.float32), supplies)
+        together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
         holdings, each = begun, _work_bytes(prepared)
     else:
@@ -121,11 +127,9 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
     if isinstance(server, ElementwiseServer):
         own = len(server.per_client)
         arrays += len(server.rule.state) - own
-    choice = experiment.dispatcher
-    gates = {"push": choice.push, "fetch": choice.fetch} | own_settings(server)
-    own += gates["push"] != "always"  # the last gradient sent, or those not sent yet
-    if experiment.compress is not None:
-        own += build("compressor", experiment.compress.name, experiment.compress.hyper).keeps_residual
+    own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
+    if protocol.compressor is not None:
+        own += getattr(protocol.compressor.inner, "keeps_residual", False)
     dataset = prepared.dataset
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
@@ -142,7 +146,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         pushed=total * max(summary["bytes_pushed"] // max(1, summary["pushes"]), 0),
         fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
-        gated=gates["push"] != "always" or gates["fetch"] != "always",
+        gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
     )
 
 

@@ -14,19 +14,16 @@ import numpy as np
 
 from fredsim.compute.engines import Backend, Engine
 from fredsim.compute.shelf import Limits
-from fredsim.config.registry import build
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folders import writing
 from fredsim.runs.observer import Observer
+from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
-from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.exchanges import AdaptedDispatcher
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.probe import Probe
-from fredsim.simulation.protocol import make_protocol
 from fredsim.simulation.recorder import Recorder, Row
 from fredsim.simulation.start import make_simulation
 from fredsim.simulation.state import State
@@ -135,12 +132,8 @@ class Run:
         """Return a simulation that has not begun, and its record."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-        dispatcher = AdaptedDispatcher(found, experiment.clients.count)
-        dispatcher.init(streams)
-        server = build("server", experiment.server.name, experiment.server.hyper)
-        if experiment.average is not None:
-            server = WindowAverage(server, **experiment.average.hyper)
+        dispatcher = make_dispatcher(experiment)
+        server, protocol = make_server(experiment)
         size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
@@ -158,7 +151,7 @@ class Run:
             engine=self._engine,
             server=server,
             dispatcher=dispatcher,
-            protocol=make_protocol(experiment, server, prepared.model.layout, streams),
+            protocol=protocol,
             sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
             streams=streams,
             clients=experiment.clients.count,

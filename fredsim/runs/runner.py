@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fredsim.config.plan import Plan, Source, expand, open_source
+from fredsim.config.plan import Plan, Source
 from fredsim.config.resolution import located
 from fredsim.errors import ConfigError
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Show, SilentShow
+from fredsim.runs.opening import open_plan
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import to_do
 from fredsim.runs.sweep import run_sweep
@@ -55,7 +56,7 @@ def run(
         an interrupt came when every run had ended, or a second one came; an earlier one leaves an interrupted run.
 
     """
-    return run_plan(expand(open_source(source), overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
+    return run_plan(open_plan(source, overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
 
 
 def run_plan(

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.config.document import differing, read_document
-from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
+from fredsim.runs.opening import open_experiment
 from fredsim.runs.results import Result, config_digest, load
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
@@ -41,7 +41,7 @@ def verify(
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
-    experiment = resolve(config.data | instead, config)
+    experiment = open_experiment(config.data | instead, config)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
     check(result)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def changes(result: Result) -> list[str]:
     """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    found = changed(result.summary.get("code", {}), own_code(resolve(config.data, config).plain()))
+    found = changed(result.summary.get("code", {}), own_code(open_experiment(config.data, config).plain()))
     if result.summary.get("config") not in (None, config_digest(config.data)):
         found.append("config.yaml was edited after the run")
     return found

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
-from fredsim.servers.checks import rule_at_its_word
-from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
@@ -33,7 +32,7 @@ class Fused(Snapshots):
     whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
     """
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._rooms: list[Array] = []  # that were not needed
@@ -46,9 +45,9 @@ class Fused(Snapshots):
             super()._warm()
         state = dict(zip(server.rule.state, server.state_of(0), strict=True))
         gate = self._protocol.fetch_gate
-        watched = self._server.deviation if gate is not None and gate.needs_statistics else ""
+        watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
         watched = watched if watched in state else ""
-        self._apply = engine.applier(rule_at_its_word(server), [server.params, *state.values()], watched)
+        self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
 
     def put_state(self, state: State) -> None:
         """Go on from a state; what is known of the next events is found out again."""

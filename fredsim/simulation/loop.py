@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from fredsim.compute.shelf import Limits
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.adapters import AdaptedServer
-from fredsim.simulation.exchanges import AdaptedDispatcher
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Interval, Length
 from fredsim.simulation.paths import Choice, Path
 from fredsim.simulation.probe import Probe
@@ -66,13 +66,13 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of; dispatcher, gates and compressor are started already."""
+    """What a run is made of; server, dispatcher, gates and compressor are not started."""
 
     model: Model
     params: Array
     engine: Engine
-    server: Any
-    dispatcher: AdaptedDispatcher
+    server: GuardedServer
+    dispatcher: GuardedDispatcher
     protocol: Protocol
     sampler: Sampler
     streams: Streams
@@ -93,7 +93,7 @@ class Parts:
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         self._parts = parts
         self._choice = choice
         self._server = server
@@ -116,7 +116,7 @@ class Simulation:
         probe = self._parts.probe
         seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
         server = self._server
-        raw = server.params if server.averages else None
+        raw = server.params if server.contract.averaged_params else None
         kernels = self._engine.seconds - self._seconds_before
         return Outcome(
             status,

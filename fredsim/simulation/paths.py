@@ -13,7 +13,7 @@ from typing import Literal
 
 from fredsim.compute.engines import Backend
 from fredsim.errors import ConfigError
-from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.contract import Contract
 from fredsim.simulation.protocol import Protocol
 
 __all__ = ["PATHS", "Choice", "Path", "Taken", "choose_path"]
@@ -30,7 +30,7 @@ PATHS: dict[Path, str] = {
 
 
 #: Iterations whose order is drawn ahead and kept: about 50 bytes each.
-FORESEEN = 10_000_000
+LONGEST_ORDER = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Choice:
 def choose_path(
     wanted: Path,
     backend: Backend,
-    server: AdaptedServer,
+    contract: Contract,
     protocol: Protocol,
     events: int,
     *,
@@ -56,7 +56,7 @@ def choose_path(
     `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module. Raises ConfigError where a path
     is wanted that the run cannot take.
     """
-    whole = "a PyTorch module forms whole gradients" if native else _against_rows(server, protocol)
+    whole = "a PyTorch module forms whole gradients" if native else _against_rows(contract, protocol)
     unordered = _against_order(protocol, events, probed)
     offered: dict[Taken, str] = {"snapshots": ""}
     if backend == "numba":
@@ -74,7 +74,7 @@ def choose_path(
     return Choice(taken, whole or unordered or "all that an event depends on is known ahead")
 
 
-def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
+def _against_rows(contract: Contract, protocol: Protocol) -> str:
     """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
@@ -84,17 +84,17 @@ def _against_rows(server: AdaptedServer, protocol: Protocol) -> str:
         return "clients take several local steps"
     if protocol.replica:
         return "a client that does not fetch steps by its own gradient"
-    if server.counts_bytes:
+    if contract.bytes_pushed or contract.bytes_fetched:
         return "the server counts the bytes of its copies itself"
-    if server.metrics:
+    if contract.metrics:
         return "the server records numbers of its own, push by push"
-    return server.unforeseen or ("the server notes what clients compute from" if server.watches else "")
+    return contract.whole_gradients or ("the server notes what clients compute from" if contract.begins else "")
 
 
 def _against_order(protocol: Protocol, events: int, probed: bool) -> str:
     """Return why not all events are known before the first, or why they must happen one by one, or nothing."""
-    if events > FORESEEN:
-        return f"the order of more than {FORESEEN:,} iterations is not kept in memory"
+    if events > LONGEST_ORDER:
+        return f"the order of more than {LONGEST_ORDER:,} iterations is not kept in memory"
     if probed:
         return "the probe asks for the parameters that clients hold"
     return "" if protocol.fetch_gate is None else "a fetch may be refused"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Limits
 from fredsim.numerics.oracle import tree_sum
-from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.state import State
 
@@ -72,7 +72,7 @@ class Probe:
         client: int,
         rows: NDArray[np.int64],
         holdings: Holdings,
-        server: AdaptedServer,
+        server: GuardedServer,
         engine: Engine,
     ) -> None:
         """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
@@ -87,7 +87,7 @@ class Probe:
             distance = _norm(held.astype(np.float64) - own.astype(np.float64))
             values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, size, distance
             row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
-            if server.has_deviation:
+            if server.contract.v:
                 row["v_mean"] = server.mean()
             row |= server.proxies(client, timestamp, iteration, set(row))
         if not self._begun:

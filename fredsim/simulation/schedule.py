@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.simulation.exchanges import AdaptedDispatcher, AdaptedGate
+from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.state import State
 
 __all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
@@ -118,8 +118,8 @@ class Arrivals:
 
     def __init__(
         self,
-        dispatcher: AdaptedDispatcher,
-        gates: Sequence[AdaptedGate],
+        dispatcher: GuardedDispatcher,
+        gates: Sequence[GuardedGate],
         clients: int,
         *,
         wait: bool,

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
-from fredsim.servers.checks import rule_at_its_word
-from fredsim.simulation.adapters import AdaptedServer
+from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import Choice
@@ -34,7 +33,7 @@ QUEUED_BYTES = 256 * 2**20
 class Scheduled(Simulation):
     """All that events depend on is known before the first, but for the rule."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         self._many = 64  # events at once: what takes a fraction of a second
         self._schedule: Schedule | None = None
@@ -94,7 +93,7 @@ class Scheduled(Simulation):
 class WorkInHand(Scheduled):
     """Clients hold the work they have in hand."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
@@ -113,7 +112,7 @@ class WorkInHand(Scheduled):
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise
         return cast(FusedEngine, self._engine).work_in_hand(
-            rule_at_its_word(server), server.params, server.state_of(0), slots, self._parts.limits
+            self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
     def _prepare(self, schedule: Schedule) -> None:
@@ -167,14 +166,14 @@ class WorkInHand(Scheduled):
 class Queued(Scheduled):
     """Clients hold the parameters they fetched, in places on a device."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         self._make_machine(1).warm()
 
     def _make_machine(self, places: int) -> QueueMachine:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.machine(rule_at_its_word(server), server.params, server.state_of(0), places)
+        return engine.machine(self._server.rule, server.params, server.state_of(0), places)
 
     def _prepare(self, schedule: Schedule) -> None:
         """Find a place for what each client will hold."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
-from fredsim.simulation.adapters import AdaptedServer, Pushed
+from fredsim.simulation.guarded_server import GuardedServer, Pushed
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
@@ -37,7 +37,7 @@ WINDOW_BYTES = 4 * 2**20
 class Snapshots(Simulation):
     """Clients hold the parameters they fetched: for any server, gate and compressor."""
 
-    def __init__(self, parts: Parts, server: AdaptedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
         tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
         self._check_copies(server)
@@ -47,14 +47,12 @@ class Snapshots(Simulation):
             parts.params,
             parts.clients,
             wait=parts.protocol.wait,
-            pushes=server.pushes,
+            pushes=server.contract.pushes,
             local_steps=parts.protocol.local_steps,
             tensors=tensors,
             shelf=self._shelf,
         )
         self._warm()
-        if parts.protocol.compressor is not None:
-            parts.protocol.compressor.use(parts.engine)
         self._outbox = Outbox(parts.protocol.dropped_push, tensors, parts.engine)
         gates = [gate for gate in (parts.protocol.push_gate, parts.protocol.fetch_gate) if gate is not None]
         wait, iterations = parts.protocol.wait, parts.length.iterations
@@ -62,17 +60,17 @@ class Snapshots(Simulation):
         # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
         protocol = parts.protocol
         # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.pushes != "gradient"
-        certain = not server.cancels and not (server.holds and gates) and not self._steps_alone
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.contract.pushes != "gradient"
+        certain = not server.contract.cancels and not (server.contract.holds and gates) and not self._steps_alone
         room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
         self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
-    def _check_copies(self, server: AdaptedServer) -> None:
+    def _check_copies(self, server: GuardedServer) -> None:
         """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
         parts = self._parts
-        if parts.limits.memory is None and parts.engine.device_name is None and not server.holds:
+        if parts.limits.memory is None and parts.engine.device_name is None and not server.contract.holds:
             copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
             refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
@@ -97,7 +95,7 @@ class Snapshots(Simulation):
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
         server = self._server
-        held_for = server.pushes_until_release if server.holds else None
+        held_for = server.pushes_until_release if server.contract.holds else None
         schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=held_for)
         clients = schedule.client.tolist()
         server.at(clients[0], self.iteration)
@@ -151,7 +149,7 @@ class Snapshots(Simulation):
                 self._step(client, push)
             if waits:
                 self._begin(other)
-            if server.holds:
+            if server.contract.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             self._fetch(other)
@@ -184,7 +182,7 @@ class Snapshots(Simulation):
         if not self._protocol.wait:
             holdings.begin(client)
             self._arrivals.began(client)
-        if self._server.watches:
+        if self._server.contract.begins:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _step(self, client: int, grad: Array) -> None:
@@ -206,7 +204,7 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if parts is None:
             shared = given is server.params
-            if shared and not server.trusted and not holdings.agrees(given, server.timestamp):
+            if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
                 raise server.moved(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.models.layout import Layout
+from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 from fredsim.servers import SERVERS, WindowAverage
 from tests.servers.paths import QUICK, check_same
@@ -124,6 +125,7 @@ def spec(variant: str) -> dict[str, Any]:
 def build(spec: Mapping[str, Any]) -> Any:
     hyper = {key: value for key, value in spec.items() if key not in {"name", "average"}}
     server = SERVERS[spec["name"]](**hyper)
+    server.streams = Streams(0)
     return WindowAverage(server, **spec["average"]) if "average" in spec else server
 
 

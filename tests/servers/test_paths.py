@@ -13,7 +13,7 @@ from fredsim.config.resolution import resolve
 from fredsim.runs.execution import execute
 from fredsim.runs.results import Result
 from fredsim.servers import ElementwiseServer
-from fredsim.servers.checks import more_than_a_rule
+from fredsim.servers.checks import why_whole_gradients
 from fredsim.simulation.paths import PATHS
 from tests.servers.paths import (
     QUICK,
@@ -31,7 +31,7 @@ def fits(server: Any) -> bool:
     if not isinstance(server, ElementwiseServer) or hasattr(server, "gates"):
         return False
     server.init(np.ones(3, np.float32), 6)
-    return not more_than_a_rule(server, ElementwiseServer)
+    return not why_whole_gradients(server, ElementwiseServer)
 
 
 def test_every_path_is_compared() -> None:

@@ -130,6 +130,7 @@ def gradients(clients: int) -> list[Array]:
 def one_round(clients: int, **hyper: Any) -> tuple[TernarySync, dict[str, Array]]:
     """Push one round from zero at α = 1; return the server and minus the step, by tensor."""
     server = TernarySync(lr=1.0, **hyper)
+    server.streams = Streams(0)
     server.init(np.zeros(LAYOUT.size, np.float32), clients, LAYOUT)
     for client, g in enumerate(gradients(clients)):
         released = list(server.apply_update(g, client, 0).released)

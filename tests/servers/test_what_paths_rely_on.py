@@ -106,7 +106,7 @@ class StopsEarly(Base):
 
 
 class DeniesIt(Base):
-    unforeseen = ""
+    whole_gradients = ""
 
     def apply_update(self, grad, client_id, timestamp):
         super().apply_update(grad * np.float32(0.5), client_id, timestamp)

@@ -1,4 +1,4 @@
-"""One face for every dispatcher, gate and compressor; a user's mistakes are caught as in simulation.adapters."""
+"""Dispatchers, gates and compressors as the loop sees them; a user's mistakes are caught as in guarded_server."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compressors.base import Compressor
 from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
 from fredsim.errors import SimulationError
-from fredsim.models.layout import Layout
-from fredsim.numerics.operations import Operations
-from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.guarded import Adapted
+from fredsim.numerics.streams import Stream
+from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import put_state, take_state
 from fredsim.simulation.state import State, part_of
+from fredsim.simulation.supplies import Supplies
 
-__all__ = ["AdaptedCompressor", "AdaptedDispatcher", "AdaptedGate"]
+__all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
 Array = NDArray[np.float32]
+TRUTH = (bool, np.bool_)
 
 
-class AdaptedDispatcher(Adapted):
-    """A dispatcher as the loop sees it."""
+class GuardedDispatcher(Guarded):
+    """A dispatcher and its calls."""
+
+    signatures = {  # noqa: RUF012
+        "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
+        "release": ("client",),
+    }  # fmt: skip
 
     def __init__(self, dispatcher: Any, clients: int) -> None:
+        """Tell a dispatcher of how many clients there will be. Raises ConfigError where it refuses so many."""
         super().__init__(dispatcher)
         self._clients = clients
         self._held: set[int] = set()
         self._step = 0  # of the last choice
-
-    def init(self, streams: Streams) -> None:
-        """Start the dispatcher."""
-        self.call("init", clients=self._clients, streams=streams)
+        if self.has("expect"):
+            self.call("expect", clients)
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
         self._step = step
         self.at(None, step)
-        client = self.call("choose", step=step)
-        if not isinstance(client, int | np.integer) or not 0 <= client < self._clients:
+        client = self.call("choose", step)
+        if not isinstance(client, INTEGER) or not 0 <= client < self._clients:
             raise self.broken("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
         if client in self._held:
             what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
@@ -52,13 +55,13 @@ class AdaptedDispatcher(Adapted):
         """Take a client out of the choice."""
         self._held.add(client)
         self.at(client, self._step)
-        self.call("hold", client=client)
+        self.call("hold", client)
 
     def release(self, client: int) -> None:
         """Put a client back."""
         self._held.discard(client)
         self.at(client, self._step)
-        self.call("release", client=client)
+        self.call("release", client)
 
     def take_state(self) -> State:
         """Return the dispatcher's state, and who is held."""
@@ -80,19 +83,25 @@ class AdaptedDispatcher(Adapted):
         return np.array([self.choose(step) for step in range(count)], np.int64)
 
 
-class AdaptedGate(Adapted):
-    """A gate as the loop sees it."""
+class GuardedGate(Guarded):
+    """A gate and its calls."""
 
-    def __init__(self, gate: Any) -> None:
+    signatures = {  # noqa: RUF012
+        "init": ("clients", "tensors", "streams", "stream"), "passes": ("step", "client", "statistics"),
+    }  # fmt: skip
+
+    def __init__(self, gate: Any, stream: Stream) -> None:
+        """Take a gate, whose draws come from this stream."""
         super().__init__(gate)
+        self._stream = stream
         self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
         self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
         self._tensors = 0
 
-    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+    def start(self, supplies: Supplies) -> None:
         """Start the gate."""
-        self._tensors = len(tensors)
-        self.call("init", clients=clients, tensors=tensors, streams=streams, stream=stream)
+        self._tensors = len(supplies.tensors)
+        supplies.start(self, stream=self._stream)
 
     def take_state(self) -> State:
         """Return the gate's state."""
@@ -117,28 +126,25 @@ class AdaptedGate(Adapted):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes, or whether each tensor does."""
         self.at(client, step)
-        passes = self.call("passes", step=step, client=client, statistics=statistics)
-        if isinstance(passes, bool | np.bool_):
+        passes = self.call("passes", step, client, statistics)
+        if isinstance(passes, TRUTH):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
-        if len(mask) != self._tensors or not all(isinstance(part, bool | np.bool_) for part in mask):
+        if len(mask) != self._tensors or not all(isinstance(part, TRUTH) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
             raise self.broken("passes", what)
         return [bool(part) for part in mask]
 
 
-class AdaptedCompressor(Adapted):
-    """A compressor as the loop sees it."""
+class GuardedCompressor(Guarded):
+    """A compressor and its calls."""
 
-    def init(self, layout: Layout, streams: Streams) -> None:
+    signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
+
+    def start(self, supplies: Supplies) -> None:
         """Start the compressor."""
-        self._size = layout.size
-        self.call("init", layout=layout, streams=streams)
-
-    def use(self, operations: Operations) -> None:
-        """Let a compressor of ours compute by these."""
-        if isinstance(self._inner, Compressor):
-            self._inner.operations = operations
+        self._size = supplies.layout.size
+        supplies.start(self)
 
     def take_state(self) -> State:
         """Return the compressor's state."""
@@ -158,7 +164,7 @@ class AdaptedCompressor(Adapted):
                 push = push.view()
                 push.flags.writeable = False  # it is the client's gradient, which the loop may need yet
         try:
-            result = self.lend(push, "compress", push=push, client=client, step=step)
+            result = self.lend(push, "compress", push, client, step)
         except SimulationError as error:
             if "read-only" not in str(error):
                 raise
@@ -168,7 +174,7 @@ class AdaptedCompressor(Adapted):
             raise self.broken("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, "what compress returns")
-        if not isinstance(size, int | np.integer) or size <= 0:
+        if not isinstance(size, INTEGER) or size <= 0:
             raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
         if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
             decoded = decoded.copy()  # the push itself: a server may write into it

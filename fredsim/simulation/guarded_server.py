@@ -1,4 +1,4 @@
-"""One face for every server: a user's mistakes are caught here.
+"""The server of a run as the loop sees it: a user's mistakes are caught here.
 
 A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
 """
@@ -13,23 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import FredsimError, SimulationError
-from fredsim.models.layout import Layout
-from fredsim.numerics.operations import Operations
-from fredsim.numerics.streams import Streams
-from fredsim.plugins.guarded import Adapted
+from fredsim.numerics.rules import Rule
+from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import put_state, take_state
-from fredsim.servers.base import ElementwiseServer, Server
-from fredsim.servers.checks import comes_with_fredsim, more_than_a_rule
-from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.holdings import Work
+from fredsim.servers.base import ElementwiseServer
+from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
 from fredsim.simulation.state import State, part_of
+from fredsim.simulation.supplies import Supplies
 
-__all__ = ["AdaptedServer", "Pushed"]
+__all__ = ["GuardedServer", "Pushed"]
 
 Array = NDArray[np.float32]
-PUSHES = ("gradient", "delta", "params")
 
 
 class Pushed(NamedTuple):
@@ -40,85 +36,60 @@ class Pushed(NamedTuple):
     finite: bool
 
 
-class AdaptedServer(Adapted):
-    """A server as the loop sees it."""
+class GuardedServer(Guarded):
+    """A server, its contract, and its calls."""
 
-    def __init__(
-        self,
-        server: Any,
-        params: Array,
-        clients: int,
-        layout: Layout,
-        operations: Operations,
-        streams: Streams,
-        recorder: Recorder | None = None,
-    ) -> None:
-        """Start the server; the numbers that it records go to `recorder`.
+    def __init__(self, server: Any, clients: int) -> None:
+        """Read the contract of a server for so many clients.
 
-        Raises SimulationError where its `init` fails or its params are not float32 (P,).
+        Raises SimulationError where it is none, ConfigError where the server refuses so many.
         """
-        inner = server.server if isinstance(server, WindowAverage) else server
-        super().__init__(server, inner)
+        super().__init__(server, without_average(server))
+        self.contract = read_contract(server, clients)
+        self.signatures = SIGNATURES | ({"init": ("params", "clients", "layout")} if self.contract.based else {})
         self._clients = clients
-        self._size = layout.size
-        self._own = isinstance(inner, Server)
-        #: The numbers that the server records, and what a row makes of those since the one before.
-        self.metrics = let_record(self, inner, recorder)
-        if isinstance(inner, Server):
-            inner.operations = operations
-            inner.streams = streams
-            self.call("init", params=params, clients=clients, layout=layout)
-        else:
-            self.call("init", params=params.copy(), clients=clients)
         self.timestamp = 0
-        self.where = "init"
-        self._check_params()
-        self.holds = bool(self.get("holds", False))
-        self.cancels = bool(self.get("cancels", False))
-        self.corrects = bool(self.get("corrects", False))
-        self.watches = self.has("begins")
-        self.pushes: Work = self.get("pushes", "gradient")
-        if self.pushes not in PUSHES:
-            raise self.broken("pushes", f"is {self.pushes!r}; it must be one of {', '.join(PUSHES)}")
-        self.averages = self.has("averaged_params")
-        #: Whether what the server says of its parameters and its timestamp is known to be so.
-        self.trusted = comes_with_fredsim(inner)
-        self.unforeseen = f"{self._name if self._own else 'the server'} sees whole gradients"
-        if isinstance(server, WindowAverage):
-            self.unforeseen = "the average needs the parameters after every update"
-        elif isinstance(server, ElementwiseServer):
-            self.unforeseen = more_than_a_rule(server, ElementwiseServer)
-            self.trusted |= not self.unforeseen
-        self._layout = layout
-        self._mean = operations.mean
-        self._finite = operations.finite
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
-        self._counts_itself = self.has("timestamp")
-        self._hands_out = self.has("fetch")
-        self._weighs = {direction for direction in ("pushed", "fetched") if self.has(f"bytes_{direction}")}
         self._proxies: list[str] | None = None  # their names
         self._held: set[int] = set()
         self._certain = 0  # how many pushes are certain to come yet before any client is released
 
+    def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
+        """Start the server from these parameters; the numbers that it records go to `recorder`.
+
+        Raises SimulationError where its `init` fails or its params are not float32 (P,).
+        """
+        let_record(self, self._users, self.contract.metrics, recorder)
+        mine = params if self.contract.based or self._users is not self._inner else params.copy()
+        supplies.start(self, params=mine)
+        self.where = "init"
+        self._size, self._layout = supplies.layout.size, supplies.layout
+        self._mean, self._finite = supplies.operations.mean, supplies.operations.finite
+        self._check_params()
+        self.contract = complete(self.contract, self._inner)
+        self._checked = self.contract.checked
+
     @property
     def params(self) -> Array:
         """The server's parameters, float32 (P,)."""
-        params: Array = self._read("params")
+        params: Array = self.get("params", None)
         return params
 
     @property
     def result(self) -> Array:
         """The parameters to evaluate: averaged ones where the server averages. Raises SimulationError."""
-        if not self.averages:
+        if not self.contract.averaged_params:
             return self.params
-        averaged: Array = self._read("averaged_params")
+        averaged: Array = self.get("averaged_params", None)
         self._check_array(averaged, self._size, "averaged_params")
         return averaged
 
     def pushes_until_release(self) -> int:
         """Return how many pushes are certain to come before any client is released, for a server that holds."""
-        count = self.call("pushes_until_release") if self.has("pushes_until_release") else 1
-        self.check_count(count, "what pushes_until_release returns")
+        count = 1
+        if self.contract.pushes_until_release:
+            count = self.call("pushes_until_release")
+            self.check_count(count, "what pushes_until_release returns")
         self._certain = max(self._certain, int(count))
         return int(count)
 
@@ -127,6 +98,12 @@ class AdaptedServer(Adapted):
         """The server itself, whose updates are known ahead but for the rule."""
         server: ElementwiseServer = self._inner
         return server
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that is all it does with a push, where it is."""
+        assert self.contract.rule is not None
+        return self.contract.rule
 
     def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
         """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule.
@@ -137,7 +114,7 @@ class AdaptedServer(Adapted):
         server = self.elementwise
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
         with np.errstate(all="ignore"):
-            if comes_with_fredsim(server):
+            if self.contract.ours:
                 try:
                     for column, values in enumerate(server.coefficients(t, staleness)):
                         result[:, column] = values
@@ -156,7 +133,7 @@ class AdaptedServer(Adapted):
 
     def rate(self) -> float:
         """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
-        if not self.has("rate"):
+        if not self.contract.rate:
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.broken("rate", what)
         rate = self.call("rate")
@@ -165,26 +142,12 @@ class AdaptedServer(Adapted):
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one copy, where the server has a say in it."""
-        if direction not in self._weighs:
+        contract = self.contract
+        if not (contract.bytes_pushed if direction == "pushed" else contract.bytes_fetched):
             return usual
         count = self.call(f"bytes_{direction}")
         self.check_count(count, f"what bytes_{direction} returns")
         return int(count)
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether the server has a say in what a copy takes."""
-        return bool(self._weighs)
-
-    @property
-    def has_deviation(self) -> bool:
-        """Whether the server keeps v, which gates may ask for."""
-        return self.has("v")
-
-    @property
-    def deviation(self) -> str:
-        """The name of the array of the rule's state that v is; empty where it is none, or a user's class forms it."""
-        return self._inner.deviation if getattr(type(self._inner), "v", None) is ElementwiseServer.v else ""
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""
@@ -202,7 +165,7 @@ class AdaptedServer(Adapted):
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
             v = self._inner.v if self.timestamp else None
-            if v is not None:
+            if v is not None and self._checked:
                 self._check_array(v, self._size, "v")
             known = self.timestamp, [1.0] * count if v is None else measure(v)
             self._statistics[kind] = known
@@ -210,10 +173,10 @@ class AdaptedServer(Adapted):
 
     def proxies(self, client: int, timestamp: int, iteration: int, taken: Set[str]) -> dict[str, float]:
         """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
-        if not self.has("proxies"):
+        if not self.contract.proxies:
             return {}
         self.at(client, iteration)
-        found: dict[str, float] = self.call("proxies", client_id=client, timestamp=timestamp)
+        found: dict[str, float] = self.call("proxies", client, timestamp)
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
@@ -223,16 +186,19 @@ class AdaptedServer(Adapted):
         `again`: the push is one that was applied before, and may be again: a user's server gets a copy.
         """
         self.at(client, iteration)
-        if self.holds:
+        if not self._checked:
+            server = self._inner
+            reply = self.call("apply_update", grad, client, timestamp)
+            self.timestamp = server.timestamp
+            if reply is None:
+                return Pushed((client,), (), bool(server.finite))
+            return Pushed(tuple(reply.released), tuple(reply.restarted), bool(server.finite))
+        if self.contract.holds:
             self.pushes_until_release()
             self._certain -= 1
-        if not self._own:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
+        if not self.contract.based:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
             grad = np.array(grad) if again else np.asarray(grad)
-        arguments = {"grad": grad, "client_id": client, "timestamp": timestamp}
-        if self.trusted:
-            reply = self.call("apply_update", **arguments)
-        else:
-            reply = self.lend(grad, "apply_update", **arguments)
+        reply = self.lend(grad, "apply_update", grad, client, timestamp)
         finite = self._after_update()
         released, restarted = self._named_by(reply, client)
         return Pushed(released, restarted, finite)
@@ -241,19 +207,19 @@ class AdaptedServer(Adapted):
         """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
             raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
-        if reply is None and not self.holds:
+        if reply is None and not self.contract.holds:
             return (client,), ()
         released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
         restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
-            if not isinstance(other, int | np.integer) or not 0 <= other < self._clients:
+            if not isinstance(other, INTEGER) or not 0 <= other < self._clients:
                 raise self.broken("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
         what = ""
-        if restarted and not self.cancels:
+        if restarted and not self.contract.cancels:
             what = "restarts clients; a server that may do so declares cancels = True"
-        elif not self.holds and client not in released:
+        elif not self.contract.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
-        elif self.holds and self._certain and (released or restarted):
+        elif self.contract.holds and self._certain and (released or restarted):
             what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
         self._held.add(client)
         computing = [other for other in released if other not in self._held]
@@ -265,36 +231,33 @@ class AdaptedServer(Adapted):
         return released, restarted
 
     def _after_update(self) -> bool:
-        """Take up the timestamp; return whether the parameters are finite, having checked those of a user's server."""
+        """Take up the timestamp, check the parameters; return whether they are finite."""
         before = self.timestamp
-        if not self._counts_itself:
+        if not self.contract.timestamp:
             self.timestamp += 1
         else:
-            now = self._read("timestamp")
-            if not isinstance(now, int | np.integer) or not before <= now:
+            now = self.get("timestamp", None)
+            if not isinstance(now, INTEGER) or not before <= now:
                 raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
-        if self.trusted:
-            return bool(self._inner.finite)
         self._check_params()
         return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
-        """Tell a server that `watches` what a client computes its next gradient from."""
-        params = params if self._own else np.asarray(params)
+        """Tell a server that asks for it what a client computes its next gradient from."""
         self.at(client, iteration)
-        arguments = {"client_id": client, "params": params, "timestamp": timestamp}
-        if self.trusted:
-            self.call("begins", **arguments)
-        else:
-            self.lend(params, "begins", **arguments)
+        if not self._checked:
+            self.call("begins", client, params, timestamp)
+            return
+        params = params if self.contract.based else np.asarray(params)
+        self.lend(params, "begins", client, params, timestamp)
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
-        if not self._hands_out:
+        if not self.contract.fetch:
             return self.params
         self.at(client, iteration)
-        given: Array = self.call("fetch", client_id=client)
+        given: Array = self.call("fetch", client)
         if given is not self.params:
             self._check_array(given, self._size, "what fetch returns")
         return given
@@ -321,4 +284,4 @@ class AdaptedServer(Adapted):
         return self.broken("params", what)
 
     def _check_params(self) -> None:
-        self._check_array(self.get("params", None), self._size, "params")
+        self._check_array(self.params, self._size, "params")

@@ -1,0 +1,71 @@
+"""Experiments as they are opened: their parts are made, none is started, and what does not go together is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fredsim.config.experiment import Experiment
+from fredsim.config.plan import Plan, Source, expand, open_source
+from fredsim.config.registry import build
+from fredsim.config.resolution import Origin, located, resolve
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.runs.sizes import check_steps
+from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.guarded_server import GuardedServer
+from fredsim.simulation.protocol import Protocol, make_protocol
+
+__all__ = ["check", "make_dispatcher", "make_server", "open_experiment", "open_plan"]
+
+
+def open_plan(source: Source, overrides: Sequence[str] = ()) -> Plan:
+    """Return the runs that a source describes. Raises ConfigError, with its place, for the first that is not valid."""
+    plan = expand(open_source(source), overrides)
+    for planned in plan.runs:
+        check(planned.experiment, planned.origin)
+    return plan
+
+
+def open_experiment(data: Mapping[str, Any], origin: Origin) -> Experiment:
+    """Return the experiment of plain data. Raises ConfigError, with its place, where it is not valid."""
+    experiment = resolve(data, origin)
+    check(experiment, origin)
+    return experiment
+
+
+def check(experiment: Experiment, origin: Origin) -> None:
+    """Raise ConfigError, with its place, where the parts of an experiment do not go together.
+
+    What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
+    """
+    steps, size = experiment.clients.local_steps, experiment.clients.batch_size
+    try:
+        check_steps(f"clients.local_steps is {steps}", steps, size)
+        with suppress(SimulationError):
+            _, protocol = make_server(experiment)
+            steps = protocol.local_steps  # some servers set them
+            check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
+        with suppress(SimulationError):
+            make_dispatcher(experiment)
+    except ConfigError as error:
+        raise located(error, origin) from None
+
+
+def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
+    """Return the server of an experiment and how clients exchange copies with it, not started.
+
+    Raises ConfigError where they do not go together, SimulationError where a user's class breaks its contract.
+    """
+    server = build("server", experiment.server.name, experiment.server.hyper)
+    if experiment.average is not None:
+        server = WindowAverage(server, **experiment.average.hyper)
+    guarded = GuardedServer(server, experiment.clients.count)
+    return guarded, make_protocol(experiment, guarded.contract)
+
+
+def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
+    """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
+    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    return GuardedDispatcher(dispatcher, experiment.clients.count)

@@ -1,0 +1,202 @@
+"""What a server can do, read once: before `init` what it declares, after it what only then is there.
+
+docs/own_server.md explains every name. What a server declares must not change in `init`: an experiment is refused, and
+told which path it takes, by what is read here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from fredsim.dispatchers.gates import spelled_out
+from fredsim.numerics.rules import Rule
+from fredsim.plugins.guarded import Guarded
+from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.checks import believed_rule, comes_with_fredsim, why_whole_gradients
+from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.holdings import Work
+from fredsim.simulation.outbox import DroppedPush
+from fredsim.simulation.own_numbers import check_metrics
+from fredsim.simulation.recorder import Kind
+
+__all__ = ["SETTINGS", "SIGNATURES", "Contract", "complete", "read_contract", "without_average"]
+
+#: Settings of the dispatcher that a server may bring along.
+SETTINGS = ("push", "fetch", "dropped_push", "replica")
+#: The methods that a server may have, and their arguments, which are given by place.
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "expect": ("clients",),
+    "init": ("params", "clients"),
+    "apply_update": ("grad", "client_id", "timestamp"),
+    "begins": ("client_id", "params", "timestamp"),
+    "fetch": ("client_id",),
+    "rate": (),
+    "pushes_until_release": (),
+    "bytes_pushed": (),
+    "bytes_fetched": (),
+    "gates": (),
+    "proxies": ("client_id", "timestamp"),
+    "coefficients": ("t", "staleness"),
+    "take_state": (),
+    "put_state": ("state",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contract:
+    """What a server declares, which of the optional methods and attributes it has, and what is known of its updates."""
+
+    name: str
+    """The name of its class."""
+    ours: bool
+    """Whether its very class comes with fredsim."""
+    based: bool
+    """Whether its class is one over fredsim.servers.Server."""
+
+    pushes: Work = "gradient"
+    holds: bool = False
+    cancels: bool = False
+    corrects: bool = False
+    local_steps: int | None = None
+    gates: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Kind] = field(default_factory=dict)
+    deviation: str = ""
+
+    begins: bool = False
+    fetch: bool = False
+    rate: bool = False
+    pushes_until_release: bool = False
+    bytes_pushed: bool = False
+    bytes_fetched: bool = False
+    proxies: bool = False
+    take_state: bool = False
+    put_state: bool = False
+
+    timestamp: bool | None = None  # these three may be made in `init`: None where only that can tell
+    averaged_params: bool | None = None
+    v: bool | None = None
+
+    rule: Rule | None = None
+    """The elementwise rule that is all it does with a push, its coefficients known ahead; known after `init`."""
+    whole_gradients: str = ""
+    """Why it must see whole gradients, where there is no such rule."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether what it does is checked after each push: part of it may be a user's code."""
+        return not self.ours and self.rule is None
+
+
+METHODS = (
+    "begins", "fetch", "rate", "pushes_until_release", "bytes_pushed", "bytes_fetched", "proxies", "take_state",
+    "put_state",
+)  # fmt: skip
+
+
+def without_average(server: Any) -> Any:
+    """Return the server itself, where a windowed average is around it."""
+    return server.server if isinstance(server, WindowAverage) else server
+
+
+class Read(Guarded):
+    """A server that is read, and may fail."""
+
+    signatures = SIGNATURES
+
+
+def read_contract(server: Any, clients: int) -> Contract:
+    """Return the contract of a server that is not started, having told it of how many clients there will be.
+
+    Raises SimulationError where it fails or declares what cannot be, ConfigError where it refuses so many clients.
+    """
+    own = without_average(server)
+    read = Read(own)
+    if read.has("expect"):
+        read.call("expect", clients)
+    contract = Contract(
+        name=type(own).__name__,
+        ours=comes_with_fredsim(own),
+        based=isinstance(own, Server),
+        gates=_gates(read),
+        deviation=_deviation(own),
+        v=_keeps_v(own),
+    )
+    return replace(contract, **_declared(read, own))
+
+
+def complete(contract: Contract, server: Any) -> Contract:
+    """Return the contract of a server that is started. Raises SimulationError where `init` changed what was read."""
+    own = without_average(server)
+    read, outside = Read(own), Read(server, own)
+    read.where = outside.where = "init"
+    for name, now in _declared(read, own).items():
+        before = getattr(contract, name)
+        if now != before:
+            what = "is there only now" if name in METHODS else f"is {now!r} now, and was {before!r} before"
+            raise read.broken(name, f"{what}; let the class, __init__ or expect(clients) say it")
+    whole = f"{contract.name if contract.based else 'the server'} sees whole gradients"
+    if isinstance(server, WindowAverage):
+        whole = "the average needs the parameters after every update"
+    elif isinstance(server, ElementwiseServer):
+        whole = why_whole_gradients(server, ElementwiseServer)
+    return replace(
+        contract,
+        timestamp=read.has("timestamp"),
+        averaged_params=outside.has("averaged_params"),
+        v=read.has("v"),
+        rule=None if whole else believed_rule(own),
+        whole_gradients=whole,
+    )
+
+
+def _declared(read: Guarded, own: Any) -> dict[str, Any]:
+    """Return all that must be the same before and after `init`. Raises SimulationError for what cannot be."""
+    pushes, steps = read.get("pushes", "gradient"), read.get("local_steps", None)
+    if pushes not in get_args(Work):
+        raise read.broken("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(Work))}")
+    if steps is not None:
+        read.check_count(steps, "local_steps")
+    found = {"pushes": pushes, "local_steps": steps, "metrics": check_metrics(read)}
+    found |= {name: bool(read.get(name, False)) for name in ("holds", "cancels", "corrects")}
+    return found | {name: _has(read, own, name) for name in METHODS}
+
+
+def _has(read: Guarded, own: Any, name: str) -> bool:
+    """Return whether there is such a method; one that is Server's own and does nothing is none."""
+    nothing = {"fetch", "pushes_until_release"}
+    if name in nothing and name not in vars(own) and getattr(type(own), name, None) is getattr(Server, name):
+        return False
+    return read.has(name)
+
+
+def _deviation(own: Any) -> str:
+    """Return the name of the array of the rule's state that v is, empty where it is none or a class forms it."""
+    return own.deviation if getattr(type(own), "v", None) is ElementwiseServer.v else ""
+
+
+def _keeps_v(own: Any) -> bool | None:
+    if getattr(type(own), "v", None) is ElementwiseServer.v:
+        return bool(own.deviation)
+    return True if inspect.getattr_static(own, "v", None) is not None else None
+
+
+def _gates(read: Guarded) -> dict[str, Any]:
+    """Return the dispatcher's settings that a server brings along. Raises SimulationError."""
+    if not read.has("gates"):
+        return {}
+    found = read.call("gates")
+    if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
+        raise read.broken("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
+    for key, value in found.items():
+        try:
+            if key in {"push", "fetch"}:
+                spelled_out(value)
+            elif value not in (get_args(DroppedPush) if key == "dropped_push" else (True, False)):
+                known = ", ".join(get_args(DroppedPush)) if key == "dropped_push" else "true, false"
+                raise ValueError(f"is {value!r}; it must be one of {known}")
+        except ValueError as error:
+            raise read.broken(f"gates, {key}", str(error)) from None
+    return found

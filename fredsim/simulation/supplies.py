@@ -1,0 +1,39 @@
+"""What a run gives to its plug-ins, and the one way to start servers, dispatchers, gates and compressors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fredsim.hyper import Configurable
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import Operations
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import Guarded
+
+__all__ = ["Supplies"]
+
+
+@dataclass(frozen=True)
+class Supplies:
+    """How many clients there are, the tensors of the model, where draws come from, and what computes."""
+
+    clients: int
+    layout: Layout
+    streams: Streams
+    operations: Operations
+
+    @property
+    def tensors(self) -> list[int]:
+        """The bytes of each tensor."""
+        return [4 * math.prod(shape) for _, shape in self.layout.tensors]
+
+    def start(self, plugin: Guarded, **own: Any) -> None:
+        """Call the `init` of a plug-in with what its kind takes of these, and of what is its `own`, by place.
+
+        One over a class of fredsim's has its streams and operations before. Raises SimulationError where it fails.
+        """
+        if isinstance(plugin.inner, Configurable):
+            plugin.inner.equip(self.streams, self.operations)
+        plugin.call("init", *(own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]))
