@@ -8,12 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator
 
-from fredsim.compute.engines import Backend
+from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
-from fredsim.data.sampling import Sampling
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
-from fredsim.simulation.outbox import DroppedPush
-from fredsim.simulation.paths import Path
 
 __all__ = ["Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice"]
 
@@ -47,7 +44,7 @@ class MlpChoice(HyperParameters):
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
     """The widths of the hidden layers; [] is softmax regression."""
-    init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
+    init: Init | Normal = "he"
     """How weights begin; biases begin at 0."""
 
     @field_validator("name", mode="before")
@@ -122,7 +119,7 @@ class Evaluation(HyperParameters):
     """
 
     every: PositiveInt = 1000
-    unit: Literal["iterations", "updates", "epochs"] = "iterations"
+    unit: Unit = "iterations"
     test: bool = False
 
 
@@ -167,7 +164,7 @@ class Experiment(HyperParameters):
     backend: Backend = "numba"
     threads: Annotated[int, Field(gt=0, le=1024)] | None = None
     window: PositiveInt | None = None
-    path: Path = "auto"
+    path: PathName = "auto"
     memory: Annotated[ByteSize, Field(gt=0)] | None = None
     probe: ProbeChoice | None = None
     published: Published | None = None

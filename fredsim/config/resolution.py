@@ -17,6 +17,7 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import explain
 from fredsim.models.layout import Layout
+from fredsim.native.model import find_factory, given
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.sizes import check_steps
@@ -114,8 +115,6 @@ def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Prob
 
 
 def _check_factory(choice: TorchChoice, origin: Origin) -> None:
-    from fredsim.native.model import find_factory, given
-
     try:
         found = find_factory(choice.name)
     except ConfigError as error:

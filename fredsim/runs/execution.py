@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from fredsim.compute.engines import Backend, Engine, NativeEngine, found_backend, make_engine
+from fredsim.compute.engines import Engine, NativeEngine
+from fredsim.config.choices import Backend
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
@@ -23,6 +24,7 @@ from fredsim.runs.observer import Observer, Silent
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
 from fredsim.runs.run import Run
+from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text

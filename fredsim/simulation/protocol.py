@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from fredsim.config.choices import DroppedPush
+from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build
 from fredsim.dispatchers.gates import Always, spelled_out
 from fredsim.errors import ConfigError
@@ -15,10 +17,6 @@ from fredsim.plugins.guarded import Adapted
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.adapters import AdaptedServer
 from fredsim.simulation.exchanges import AdaptedCompressor, AdaptedGate
-from fredsim.simulation.outbox import DroppedPush
-
-if TYPE_CHECKING:
-    from fredsim.config.experiment import Experiment
 
 __all__ = ["Protocol", "check", "make_protocol", "own_settings"]
 
