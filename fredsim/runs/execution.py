@@ -20,7 +20,7 @@ from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, kept, put, writing
-from fredsim.runs.observer import Observer, Silent
+from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
 from fredsim.runs.run import Run
@@ -54,7 +54,7 @@ def execute(
     interrupt would have; `share` is its number of threads where the experiment gives none; `code` what the user's
     modules must be, by their digests.
     """
-    observer = observer or Silent()
+    observer = observer or Observer()
     prepared = prepare(experiment, root)
     backend, threads = found_backend(experiment.backend), experiment.threads or share
     size, length = experiment.clients.batch_size, prepared.length

@@ -14,7 +14,7 @@ from fredsim.config.resolution import located
 from fredsim.errors import ConfigError
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
-from fredsim.runs.observer import Show, SilentShow
+from fredsim.runs.observer import Show
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import to_do
 from fredsim.runs.sweep import run_sweep
@@ -78,7 +78,7 @@ def run_plan(
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     default = (plan.folder if resume else None) or Path("results") / plan.name
     folder = Path(out) if out is not None else default
-    with stop_on_interrupt() as stop, show or SilentShow() as show:
+    with stop_on_interrupt() as stop, show or Show() as show:
         loaded: Result | Results
         if plan.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:

@@ -9,47 +9,31 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml, flatten
-from fredsim.config.experiment import Experiment
 from fredsim.config.plan import Plan, PlannedRun
 from fredsim.config.resolution import located
 from fredsim.config.selection import best_rows
-from fredsim.errors import ConfigError, FredsimError
+from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.execution import execute
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Show
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
+from fredsim.runs.tasks import Ended, Task, do
+from fredsim.runs.workers import Crew
 
-__all__ = ["Task", "run_sweep"]
+__all__ = ["run_sweep"]
 
 SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Task:
-    """A run that is to be done: its place in the plan, and what `execute` needs to know.
-
-    `code` are the digests of the user's modules that it names: whoever does the run must have the same.
-    """
-
-    number: int
-    label: str
-    experiment: Experiment
-    folder: Path
-    root: str | os.PathLike[str] | None
-    code: Mapping[str, str]
 
 
 def run_sweep(
@@ -115,23 +99,14 @@ def _do(
     if cluster is not None:
         cluster.run(tasks, show, stop, ended)
     elif min(jobs, len(tasks)) > 1:
-        from fredsim.runs.workers import Crew
-
         Crew(tasks, jobs, show, stop, ended).run()
     else:
-        _run_in_turn(tasks, show, stop, ended)
+        _do_in_turn(tasks, show, stop, ended)
 
 
-def _run_in_turn(
-    tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Callable[[Task, Exception | None], None]
-) -> None:
+def _do_in_turn(tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Ended) -> None:
     for task in tasks:
-        failure: FredsimError | None = None
-        try:
-            execute(task.experiment, task.folder, root=task.root, observer=show.run(), stop=stop, label=task.label)
-        except FredsimError as error:
-            failure = error
-        ended(task, failure)
+        ended(task, do(task, show.run(), stop))
         if stop():
             break
 
