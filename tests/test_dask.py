@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import fredsim
-from fredsim.config.plan import expand, open_source
+from fredsim.config.expansion import expand, open_source
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.cluster import Crew, write_run
 from fredsim.runs.observer import Show
