@@ -15,6 +15,7 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.expansion import Run
+from fredsim.config.experiment import Affects, without
 from fredsim.config.registry import build
 from fredsim.models.mlp import Mlp
 from fredsim.runs.execution import execute
@@ -29,8 +30,6 @@ __all__ = ["Estimate", "estimate"]
 
 ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
 SHORTEST = 64  # iterations of the first stretch that is tried
-#: What changes no iteration's time; that of evaluation is measured apart.
-NO_MATTER = {"name", "seed", "iterations", "updates", "epochs", "evaluation", "published", "figures"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def estimate(
 
 def _kind(prepared: Prepared, share: int | None) -> str:
     plain = prepared.experiment.plain()
-    kept = {key: value for key, value in plain.items() if key not in NO_MATTER}
+    kept = {key: value for key, value in plain.items() if key not in without(Affects.TIME)}
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test

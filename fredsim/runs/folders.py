@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import assign, differing, read_document
+from fredsim.config.experiment import DRAWN, Affects, without
 from fredsim.config.nodes import parse_yaml
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError, OutputError
@@ -20,9 +21,6 @@ from fredsim.runs.results import Result
 
 __all__ = ["claim", "kept", "put", "writing"]
 
-#: What is drawn of runs and beside them changes no run: it may be another when a sweep goes on.
-BESIDE = {"published": None, "figures": None}
-ALIKE = ("name", "backend", "path", "memory")  # in which runs of the same bits may differ
 #: What a run writes before it ends, and a sweep none of whose runs has ended; the first two of each are always there.
 BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
@@ -156,7 +154,8 @@ def _what_differs(present: Path, content: str) -> str:
     """Say in which keys an experiment, or a sweep as its overrides leave it, is another than what is there."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
-        beside = BESIDE | (dict.fromkeys(ALIKE) if present.name == "config.yaml" else {})
+        bits = Affects.BITS | Affects.BITS_OF_MODULES
+        beside = dict.fromkeys(without(bits) if present.name == "config.yaml" else DRAWN)
         found = differing(_overridden(before) | beside, _overridden(now) | beside, "{}: {} there, {} here")
     except ConfigError:
         found = f"its {present.name} cannot be read"
@@ -185,7 +184,7 @@ def _same_bits(present: Path, content: str) -> bool:
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
-            return bool(before | BESIDE == now | BESIDE)
+            return bool(before | dict.fromkeys(DRAWN) == now | dict.fromkeys(DRAWN))
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False

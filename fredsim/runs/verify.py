@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.config.document import differing, read_document
+from fredsim.config.experiment import Affects, without
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
-from fredsim.runs.results import Result, config_digest, load
+from fredsim.runs.results import FILES, Result, config_digest, load
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
 
@@ -27,7 +28,6 @@ NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
-FILES = {"probe.csv": "probe", "params_raw.safetensors": "average"}  # of runs whose experiment has such a key
 
 
 def verify(
@@ -75,7 +75,8 @@ def compare(one: Result, other: Result) -> str | None:
 
 def reasons(one: Result, other: Result) -> list[str]:
     """Say in what two recorded runs are not of the same experiment or code, a line each."""
-    left, right = (result.config | {"name": None, "published": None, "figures": None} for result in (one, other))
+    beside = dict.fromkeys(without(Affects.BITS | Affects.TIME))
+    left, right = (result.config | beside for result in (one, other))
     keys = differing(left, right, "{} is {} and {}")
     codes = [result.summary.get("code", {}) for result in (one, other)]
     modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
@@ -119,7 +120,7 @@ def difference(one: Result, other: Result, words: Words = Words()) -> str | None
             found = both(repr(values[place]), repr(other.params[name][place]))
             return f"params.safetensors: {name}{list(place)} is {found}"
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    some = [name for name, key in FILES.items() if all(key in config for config in configs)]
+    some = [name for name, key in FILES.items() if key and all(key in config for config in configs)]
     for name in ("metrics.csv", "staleness.csv", *some):
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:
