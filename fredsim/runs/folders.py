@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import errno
 import os
 import time
@@ -18,6 +17,7 @@ from fredsim.config.nodes import parse_yaml
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
+from fredsim.system.csv_files import read_cells
 
 __all__ = ["claim", "kept", "put", "writing"]
 
@@ -133,9 +133,8 @@ def _contents(folder: Path) -> tuple[set[str], list[Path]]:
 def _all_failed(folder: Path) -> bool:
     """Whether runs.csv names no run that ended otherwise."""
     try:
-        with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
-            return all(row.get("status") == "failed" for row in csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error):
+        return all(row.get("status") == "failed" for row in read_cells(folder / "runs.csv"))
+    except OutputError:
         return False
 
 

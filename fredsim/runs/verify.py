@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -20,6 +19,7 @@ from fredsim.plugins.modules import look_above
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.results import FILES, Result, config_digest, load
+from fredsim.system.csv_files import read_cells
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
 
@@ -98,7 +98,8 @@ def difference(one: Result, other: Result, words: Words = Words()) -> str | None
     """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files."""
     names = words.names or (str(one.folder), str(other.folder))
     both, before = words.values.format, ""
-    for line, (left, right) in enumerate(zip_longest(_rows(one), _rows(other)), start=2):
+    rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
+    for line, (left, right) in enumerate(zip_longest(*rows), start=2):
         if left is None or right is None:
             return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
         if left["iteration"] != right["iteration"]:
@@ -136,18 +137,6 @@ def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str],
             if left != right:
                 return f"{name}, line {line} is {both(left, right)}"
     return f"{name}: the bytes differ"
-
-
-def _rows(result: Result) -> Iterator[dict[str, str]]:
-    """Yield the rows of metrics.csv as text. Raises OutputError where it cannot be read."""
-    path = result.folder / "metrics.csv"
-    try:
-        reader = csv.DictReader(_bytes(path).decode().splitlines())
-        if "iteration" not in (reader.fieldnames or ()):
-            raise OutputError(f"{path}: is damaged (it has no column 'iteration'); run the experiment again")
-        yield from reader
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
 
 
 def _bytes(path: Path) -> bytes:
