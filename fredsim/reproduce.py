@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from fredsim.config.expansion import Expansion, Run, expand, open_source
+from fredsim.config.expansion import Expansion, ResolvedRun, expand, open_source
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
 from fredsim.runs.results import Result
@@ -83,7 +83,7 @@ class Item:
     expansion: Expansion
     folder: Path
 
-    def left(self) -> list[Run]:
+    def left(self) -> list[ResolvedRun]:
         """Return the runs that have not ended."""
         runs = self.expansion.runs
         folders = [self.folder / run_name(run) if self.expansion.is_sweep else self.folder for run in runs]

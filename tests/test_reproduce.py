@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
-from fredsim.config.expansion import Run, expand, open_source
+from fredsim.config.expansion import ResolvedRun, expand, open_source
 from fredsim.show.progress import LineRun
 from fredsim.simulation.recorder import Row
 
@@ -163,7 +163,7 @@ def test_the_estimate_is_of_runs_side_by_side(
 ) -> None:
     """Of runs of 3, 4 and 5 s: their sum, half of it, and the longest."""
 
-    def estimate(runs: Sequence[Run], *others: object, **more: object) -> Iterator[SimpleNamespace]:
+    def estimate(runs: Sequence[ResolvedRun], *others: object, **more: object) -> Iterator[SimpleNamespace]:
         del others, more
         yield from (SimpleNamespace(seconds=3.0 + number) for number, _ in enumerate(runs))
 

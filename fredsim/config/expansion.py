@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_above, look_in
 
-__all__ = ["Expansion", "Run", "Source", "expand", "open_source"]
+__all__ = ["Expansion", "ResolvedRun", "Source", "expand", "open_source"]
 
 
 Model = TypeVar("Model", bound=HyperParameters)
@@ -64,7 +64,7 @@ def open_source(source: Source) -> Document:
 
 
 @dataclass(frozen=True)
-class Run:
+class ResolvedRun:
     """One run, the values of the axes that tell it from the others, and where its keys stand."""
 
     experiment: Experiment
@@ -85,7 +85,7 @@ class Expansion:
     that it is the record of.
     """
 
-    runs: list[Run]
+    runs: list[ResolvedRun]
     source: dict[str, Any]
     selection: Selection | None = None
     figures: Sequence[FigureChoice] = ()
@@ -150,7 +150,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
             origin = _Origin(document, number, case, sweep, values, overridden)
             for key, value in (*chosen.items(), *last):
                 _assign(data, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
-            runs.append(Run(resolve(data, origin), chosen, origin))
+            runs.append(ResolvedRun(resolve(data, origin), chosen, origin))
     # An override may have taken away what published points are of, or figures show; not what it itself asks for.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
@@ -213,7 +213,9 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _check_keys(document: Document, runs: Sequence[Run], figures: Sequence[FigureChoice], *, published: bool) -> None:
+def _check_keys(
+    document: Document, runs: Sequence[ResolvedRun], figures: Sequence[FigureChoice], *, published: bool
+) -> None:
     """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
     named: list[tuple[Key, str]] = []

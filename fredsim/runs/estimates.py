@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.config.document import flatten
-from fredsim.config.expansion import Run
+from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Affects, without
 from fredsim.config.registry import build
 from fredsim.models.mlp import Mlp
@@ -54,7 +54,7 @@ class Estimate:
 
 
 def estimate(
-    runs: Sequence[Run],
+    runs: Sequence[ResolvedRun],
     root: str | os.PathLike[str] | None,
     *,
     share: int | None = None,

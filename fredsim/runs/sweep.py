@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml, flatten
-from fredsim.config.expansion import Expansion, Run
+from fredsim.config.expansion import Expansion
 from fredsim.config.resolution import located
 from fredsim.config.selection import best_rows
 from fredsim.errors import ConfigError
@@ -120,7 +120,7 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
             raise located(error, run.origin) from None
 
 
-def run_name(run: Run) -> str:
+def run_name(run: ResolvedRun) -> str:
     """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
     label = run.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
     return f"{label}-{run.experiment.digest[:8]}"
