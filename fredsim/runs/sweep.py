@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml, flatten
-from fredsim.config.expansion import Expansion
+from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.resolution import located
 from fredsim.config.selection import best_rows
 from fredsim.errors import ConfigError
