@@ -18,7 +18,7 @@ import typer
 from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, cpu_model, markdown, say, show
-from fredsim.compute.engines import found_backend
+from fredsim.simulation.engines import found_backend
 
 CELLS = (*FIGURE_1, (1000, 128))
 

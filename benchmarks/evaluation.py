@@ -11,8 +11,8 @@ import torch
 from benchmarks.cells import SEED, Cell
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table
-from fredsim.compute.engines import make_engine
 from fredsim.numerics.streams import Streams
+from fredsim.simulation.engines import make_engine
 
 __all__ = ["evaluation"]
 

@@ -103,46 +103,45 @@ def run(
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
-    from fredsim.runs.opening import open_plan
-    from fredsim.runs.runner import run_plan
+    from fredsim.runs.opening import open_expansion
+    from fredsim.runs.runner import run_expansion
     from fredsim.show.printing import exit_code, report
     from fredsim.show.progress import make_show
 
-    plan = open_plan(file, overrides or [])
+    expansion = open_expansion(file, overrides or [])
     show = None if quiet else make_show(Console(stderr=True))
     try:
-        loaded = run_plan(plan, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
+        loaded = run_expansion(expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
         if not quiet:
-            report(plan, loaded)
+            report(expansion, loaded)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command with --resume goes on", err=True)
         raise
-    raise typer.Exit(exit_code(plan, loaded))
+    raise typer.Exit(exit_code(expansion, loaded))
 
 
 @app.command()
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.config.document import dump_yaml
-    from fredsim.runs.opening import open_plan
+    from fredsim.runs.opening import open_expansion
     from fredsim.show.described import with_meanings
 
-    plan = open_plan(file, overrides or [])
-    for number, planned in enumerate(plan.runs):
-        if plan.is_sweep:
-            typer.echo(f"{'---' if number else ''}\n# {planned.label}".lstrip())
-        typer.echo(with_meanings(dump_yaml(planned.experiment.plain()), planned.experiment), nl=False)
+    expansion = open_expansion(file, overrides or [])
+    for number, run in enumerate(expansion.runs):
+        if expansion.is_sweep:
+            typer.echo(f"{'---' if number else ''}\n# {run.label}".lstrip())
+        typer.echo(with_meanings(dump_yaml(run.experiment.plain()), run.experiment), nl=False)
 
 
 @app.command()
 def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
-    from fredsim.runs.forecast import forecast
-    from fredsim.runs.opening import open_plan
-    from fredsim.show.printing import print_forecasts
+    from fredsim.runs.estimates import estimate
+    from fredsim.runs.opening import open_expansion
+    from fredsim.show.printing import print_estimates
 
-    planned = open_plan(file, overrides or [])
-    print_forecasts(forecast(planned.runs, data_root))
+    print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import ConfigError, SimulationError, nearest, shown
+from fredsim.numerics.arrays import LARGEST
 
 __all__ = [
     "Configurable",
@@ -22,8 +23,6 @@ __all__ = [
     "Printable",
     "explain",
 ]
-
-LARGEST = 3.4028234663852886e38  # in float32: what is larger would be infinite there
 
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]

@@ -14,13 +14,13 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from fredsim.config.plan import Plan, PlannedRun
+from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.errors import ConfigError, nearest
-from fredsim.runs.forecast import forecast
-from fredsim.runs.opening import open_plan
+from fredsim.runs.estimates import estimate
+from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
-from fredsim.runs.runner import run_plan
+from fredsim.runs.runner import run_expansion
 from fredsim.runs.sweep import run_name
 from fredsim.show.printing import INTERRUPTED, duration, exit_code, print_table, report
 from fredsim.show.progress import make_show
@@ -50,7 +50,9 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         typer.echo("measuring …", err=True)
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for item, left, seconds in _estimates(items, root, jobs):
-            rows.append({"experiment": item.name, "runs": len(item.plan.runs), "left": left, "time": duration(seconds)})
+            rows.append(
+                {"experiment": item.name, "runs": len(item.expansion.runs), "left": left, "time": duration(seconds)}
+            )
             expected += seconds
     print_table(Table(rows).printed())
     typer.echo(f"about {duration(expected)}, {jobs} run{'s' if jobs > 1 else ''} at a time")
@@ -58,15 +60,15 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
     for item in items:
         typer.echo(f"\n{paper}/{item.name}")
         began = time.perf_counter()
-        if item.plan.is_sweep or item.left():
+        if item.expansion.is_sweep or item.left():
             show = make_show(console)
-            loaded = run_plan(item.plan, item.folder, root=root, resume=True, jobs=jobs, show=show)
+            loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, show=show)
         else:
             loaded = Result(item.folder)
-        code = max(code, exit_code(item.plan, loaded, "the same command"))
+        code = max(code, exit_code(item.expansion, loaded, "the same command"))
         if code == INTERRUPTED:
             break
-        compared = [table for table in report(item.plan, loaded) if table.title == PUBLISHED]
+        compared = [table for table in report(item.expansion, loaded) if table.title == PUBLISHED]
         for table in compared[:1]:  # other figures of the same points say the same
             print_table(table.printed())
         took.append(f"{item.name} {duration(time.perf_counter() - began)}")
@@ -79,17 +81,14 @@ class Item:
     """One experiment of a paper, and the folder of its results."""
 
     name: str
-    plan: Plan
+    expansion: Expansion
     folder: Path
 
-    def left(self) -> list[PlannedRun]:
+    def left(self) -> list[ResolvedRun]:
         """Return the runs that have not ended."""
-        folders = [self.folder / run_name(run) if self.plan.is_sweep else self.folder for run in self.plan.runs]
-        return [
-            run
-            for run, folder in zip(self.plan.runs, folders, strict=True)
-            if to_do(folder, run.experiment) is not None
-        ]
+        runs = self.expansion.runs
+        folders = [self.folder / run_name(run) if self.expansion.is_sweep else self.folder for run in runs]
+        return [run for run, folder in zip(runs, folders, strict=True) if to_do(folder, run.experiment) is not None]
 
 
 def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
@@ -112,8 +111,8 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
         if name not in names:
             raise ConfigError(f"--only: {paper} has no '{name}'{nearest(name, names)} (known: {', '.join(names)})")
     folder = out or Path("results") / Path(paper).resolve().name
-    plans = {file.stem: open_plan(file) for file in files if not only or file.stem in only}
-    return [Item(name, plan, folder / name) for name, plan in plans.items()]
+    expansions = {file.stem: open_expansion(file) for file in files if not only or file.stem in only}
+    return [Item(name, expansion, folder / name) for name, expansion in expansions.items()]
 
 
 def _estimates(
@@ -129,5 +128,5 @@ def _estimates(
         left = item.left()
         together = min(jobs, processors, max(1, len(left)))
         share = max(1, processors // jobs) if together > 1 else None
-        seconds = [run.seconds for run in forecast(left, root, share=share, measured=measured)]
+        seconds = [run.seconds for run in estimate(left, root, share=share, measured=measured)]
         yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))

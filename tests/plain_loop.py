@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import make_engine
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.data.sampling import Sampling, make_sampler
+from fredsim.data.sampling import make_sampler
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result
+from fredsim.simulation.engines import make_engine
 
 Array = NDArray[np.float32]
 COUNTS = ("potential_pushes", "pushes", "potential_fetches", "fetches", "bytes_pushed", "bytes_fetched")
@@ -128,7 +128,7 @@ class World:
         self,
         clients: int = 8,
         batch_size: int = 3,
-        sampling: Sampling = "sequential",
+        sampling: str = "sequential",
         seed: int = 0,
         train: int = 1200,
     ) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import fredsim
-from fredsim.config.plan import expand, open_source
+from fredsim.config.expansion import expand, open_source
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.cluster import Crew, write_run
-from fredsim.runs.observer import SilentShow
+from fredsim.runs.observer import Show
 from fredsim.runs.results import Result
-from fredsim.runs.sweep import Task
+from fredsim.runs.tasks import Task
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
 
@@ -183,9 +183,9 @@ class FakeClient:
     def subscribe_topic(self, topic: str, told: Callable[..., None]) -> None:
         del topic, told
 
-    def submit(self, do: object, experiment: object, label: str, *others: object, **options: Any) -> FakeFuture:
-        del do, experiment, others
-        self.given.append((label, options["workers"][0]))
+    def submit(self, do: object, task: Task, *others: object, **options: Any) -> FakeFuture:
+        del do, others
+        self.given.append((task.label, options["workers"][0]))
         return FakeFuture(self.failure)
 
 
@@ -197,7 +197,7 @@ def tasks(path: Path, count: int) -> list[Task]:
 def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
     """Not the last: what it waits for is not the whole sweep."""
     client = FakeClient()
-    crew = Crew(client, tasks(small_yaml, 4), SilentShow(), lambda task, failure: None)
+    crew = Crew(client, tasks(small_yaml, 4), Show(), lambda task, failure: None)
     for workers in (["a", "b"], ["b"], ["b", "c"], ["b", "c", "d"]):
         crew.turn(workers)
     assert client.given == [("seed=0", "a"), ("seed=1", "b"), ("seed=0", "c"), ("seed=2", "d")]
@@ -206,7 +206,7 @@ def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
 def test_a_worker_that_fails_by_itself_is_not_the_last_to_try(small_yaml: Path) -> None:
     """What a run does wrong comes as an answer; anything else is the machine's."""
     client, ended = FakeClient(OSError("no room")), list[str]()
-    crew = Crew(client, tasks(small_yaml, 1), SilentShow(), lambda task, failure: ended.append(str(failure)))
+    crew = Crew(client, tasks(small_yaml, 1), Show(), lambda task, failure: ended.append(str(failure)))
     for _ in range(4):
         crew.turn(["a"])
     assert client.given == [("seed=0", "a")] * 3

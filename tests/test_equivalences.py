@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.compute.engines import make_engine
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
+from fredsim.simulation.engines import make_engine
 
 Simulate = Callable[..., Result]
 SPLITS = [(1, 128), (2, 64), (4, 32), (8, 16), (32, 4), (128, 1)]

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from fredsim.config.plan import expand, open_source
-from fredsim.runs import forecast as module
-from fredsim.runs.forecast import Forecast, forecast
+from fredsim.config.expansion import expand, open_source
+from fredsim.runs import estimates as module
+from fredsim.runs.estimates import Estimate, estimate
 from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 P = 1210  # the small experiment's parameters
 
 
-def of(path: Path, *overrides: str) -> list[Forecast]:
-    return list(forecast(expand(open_source(path), overrides).runs, None))
+def of(path: Path, *overrides: str) -> list[Estimate]:
+    return list(estimate(expand(open_source(path), overrides).runs, None))
 
 
 def ended(command: Command, path: Path, *overrides: str) -> Result:
@@ -53,7 +53,7 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
 def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
     """In the proportion of a stretch, whose measurement is kept."""
     measured: dict[str, dict[str, Any]] = {}
-    (run,) = forecast(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
+    (run,) = estimate(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
     (stretch,) = measured.values()
     iterations = run.iterations * stretch["seconds"] / stretch["iterations"]
     assert run.seconds == pytest.approx(iterations + rows * stretch["seconds_evaluation"] / stretch["rows"], rel=1e-9)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import NumpyEngine
+from fredsim.compute.numpy_engine import NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import generated
 from fredsim.jit.team import Team, pack

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fredsim.compressors import COMPRESSORS
+from fredsim.config.expansion import expand, open_source
 from fredsim.config.experiment import Data, MlpChoice, Normal, TorchChoice
-from fredsim.config.plan import expand, open_source
 from fredsim.data.datasets import DATASETS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES

@@ -48,10 +48,18 @@ def test_initial_parameters_by_the_contract() -> None:
 
 @pytest.mark.parametrize(("init", "std"), [("he", np.sqrt(2 / 784)), ("normal", 1.0)])
 def test_initial_parameters_are_normal(init: str, std: float) -> None:
-    model = Mlp((784, 200, 10), init)  # type: ignore[arg-type]
+    model = Mlp((784, 200, 10), init)
     views = model.layout.split(model.initial(Streams(0)))
     weights = views["W1"].reshape(-1) / std
     assert abs(weights.mean()) < 0.01
     assert abs(weights.std() - 1) < 0.01
     assert abs(np.mean(np.abs(weights) < 1) - 0.6827) < 0.005
     assert not views["b1"].any()
+
+
+def test_weights_beyond_float32_are_infinite_without_a_warning() -> None:
+    model = Mlp((4, 3), "normal", 3e38)
+    normal = normal_quantile(Streams(0).words(Stream.PARAMETERS, np.arange(12), 0))
+    beyond = np.abs(normal * 3e38) > np.finfo(np.float32).max
+    assert 0 < beyond.sum() < 12
+    np.testing.assert_array_equal(np.isinf(model.initial(Streams(0))[:12]), beyond)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.compute.engines import make_engine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.models.mlp import Mlp
 from fredsim.runs.results import Result
+from fredsim.simulation.engines import make_engine
 from tests.servers.paths import check_same
 
 OWN = """

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from fredsim.config.choices import PathName
 from fredsim.runs.results import Result
-from fredsim.simulation.paths import PATHS
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -99,7 +100,7 @@ def test_a_path_of_another_backend(small_yaml: Path, refused: Refused) -> None:
 
 
 def test_a_path_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
-    refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in PATHS)))
+    refused("show", small_yaml, "path=fast", says=("path: is 'fast'", *(f"'{path}'" for path in get_args(PathName))))
 
 
 def test_a_path_makes_no_other_experiment(small_yaml: Path, command: Command) -> None:

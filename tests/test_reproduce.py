@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
-from fredsim.config.plan import PlannedRun, expand, open_source
+from fredsim.config.expansion import ResolvedRun, expand, open_source
 from fredsim.show.progress import LineRun
 from fredsim.simulation.recorder import Row
 
@@ -163,18 +163,18 @@ def test_the_estimate_is_of_runs_side_by_side(
 ) -> None:
     """Of runs of 3, 4 and 5 s: their sum, half of it, and the longest."""
 
-    def forecast(runs: Sequence[PlannedRun], *others: object, **more: object) -> Iterator[SimpleNamespace]:
+    def estimate(runs: Sequence[ResolvedRun], *others: object, **more: object) -> Iterator[SimpleNamespace]:
         del others, more
         yield from (SimpleNamespace(seconds=3.0 + number) for number, _ in enumerate(runs))
 
-    monkeypatch.setattr("fredsim.reproduce.forecast", forecast)
+    monkeypatch.setattr("fredsim.reproduce.estimate", estimate)
 
     def interrupted(*plan: object, **how: object) -> None:
         del plan, how
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fredsim.reproduce.default_threads", lambda: 4)
-    monkeypatch.setattr("fredsim.reproduce.run_plan", interrupted)
+    monkeypatch.setattr("fredsim.reproduce.run_expansion", interrupted)
     one = paper / "one.yaml"
     one.write_text(one.read_text(encoding="utf-8").replace("[0.1, 0.2]", "[0.1, 0.2, 0.3]"), encoding="utf-8")
     output = command("reproduce", paper, "--only", "one", "--jobs", jobs)[1]

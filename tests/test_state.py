@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fredsim.compute.engines import make_engine
 from fredsim.config.resolution import resolve
 from fredsim.errors import SimulationError
-from fredsim.runs.observer import Silent
+from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import prepare
 from fredsim.runs.run import Run
+from fredsim.simulation.engines import make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.recorder import Row
@@ -29,7 +29,7 @@ DIGITS = {"name": "digits"}
 State = dict[str, Any]
 
 
-class Rows(Silent):
+class Rows(Observer):
     """Keeps the rows."""
 
     def __init__(self) -> None:

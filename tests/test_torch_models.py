@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import NumpyEngine, make_engine
+from fredsim.compute.numpy_engine import NumpyEngine
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.results import Result
+from fredsim.simulation.engines import make_engine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says

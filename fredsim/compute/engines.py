@@ -1,54 +1,34 @@
-"""What computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device. All give the same bits.
+"""What an engine is, whatever computes: a backend's machinery for one model on one data set. All give the same bits.
 
-An engine is a backend's machinery for one model on one data set; it knows neither clients nor servers.
+An engine knows neither clients nor servers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.shelf import Limits, Shelf
-from fredsim.data.datasets import Dataset, Split
-from fredsim.errors import ConfigError
-from fredsim.models.mlp import Mlp
-from fredsim.numerics import oracle
-from fredsim.numerics.arrays import MARGIN
-from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.numerics.operations import Operations
 from fredsim.numerics.rules import Rule
 
-if TYPE_CHECKING:
-    from fredsim.native.model import TorchModel
-
 __all__ = [
-    "BACKENDS",
-    "Backend",
+    "Applier",
     "Engine",
     "FusedEngine",
     "Machine",
     "NativeEngine",
-    "NumpyEngine",
     "Part",
     "QueueMachine",
     "QueueingEngine",
     "RoomyOperations",
-    "found_backend",
-    "make_engine",
-    "make_operations",
 ]
 
 Array = NDArray[np.float32]
 Part = Literal["validation", "test"]
-Backend = Literal["auto", "numpy", "numba", "cuda"]
-BACKENDS: dict[Backend, str] = {
-    "numba": "compiled kernels, threaded (default)",
-    "numpy": "the slow oracle that defines the bits",
-    "cuda": "a CUDA device, by PyTorch and Triton",
-    "auto": "cuda where there is a device, else numba",
-}
 
 
 class RoomyOperations(Operations, Protocol):
@@ -203,97 +183,3 @@ class NativeEngine(Engine, Protocol):
     def facts(self) -> dict[str, Any]:
         """Return what a summary says of its numerics."""
         ...
-
-
-class RoomyNumpyOperations(NumpyOperations):
-    """The oracle's operations, and room for what clients hold."""
-
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for what clients hold."""
-        return Shelf(size, MARGIN, limits)
-
-    def close(self) -> None:
-        """Do nothing: there are no threads."""
-
-
-class NumpyEngine(RoomyNumpyOperations):
-    """The oracle."""
-
-    threads = 1
-    device_name: str | None = None
-    seconds = float("nan")
-
-    def __init__(self, model: Mlp, dataset: Dataset) -> None:
-        self._layout = model.layout
-        self._layers = len(model.sizes) - 1
-        self._dataset = dataset
-
-    def _weights(self, params: Array) -> oracle.Weights:
-        views = self._layout.split(params)
-        return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
-
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one minibatch after the other."""
-        grads = np.empty((len(rows), self._layout.size), np.float32)
-        losses = np.empty(rows.shape, np.float32)
-        train = self._dataset.train
-        for b, samples in enumerate(rows):
-            result, losses[b] = oracle.gradient(self._weights(held[b]), train.x[samples], train.y[samples])
-            grads[b] = np.concatenate([part.reshape(-1) for layer in result for part in layer])
-        return grads, losses
-
-    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Run the whole part at once."""
-        split: Split = getattr(self._dataset, part)
-        if len(split) == 0:
-            return float("nan"), float("nan")
-        logits = oracle.forward(self._weights(params), split.x).logits
-        losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
-        return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
-
-
-def found_backend(backend: Backend) -> Backend:
-    """Return the backend that `auto` comes to on this machine, or the one that is named."""
-    if backend != "auto":
-        return backend
-    try:
-        from fredsim.cuda.device import device
-
-        device()
-    except ConfigError:
-        return "numba"
-    return "cuda"
-
-
-def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
-    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
-
-    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
-    where the backend needs what is not there.
-    """
-    if not isinstance(model, Mlp):
-        from fredsim.native.engine import TorchEngine
-
-        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
-    if backend == "numpy":
-        return NumpyEngine(model, dataset)
-    if backend == "cuda":
-        from fredsim.cuda.engine import CudaEngine
-
-        return CudaEngine(model, dataset, mu)
-    from fredsim.kernels.engine import NumbaEngine
-
-    return NumbaEngine(model, dataset, mu, threads)
-
-
-def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
-    """Return what a backend computes beside gradients; see `make_engine`."""
-    if backend == "numpy":
-        return RoomyNumpyOperations()
-    if backend == "cuda":
-        from fredsim.cuda.engine import CudaOperations
-
-        return CudaOperations()
-    from fredsim.kernels.operations import NumbaOperations
-
-    return NumbaOperations(threads)

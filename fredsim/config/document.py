@@ -50,7 +50,7 @@ class Document:
 
     data: dict[str, Any]
     source: str = "experiment"
-    places: Mapping[Key, str] = field(default_factory=dict)
+    places: dict[Key, str] = field(default_factory=dict)
     heading: str = ""
     folder: Path | None = None
 

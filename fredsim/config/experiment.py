@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from enum import Flag, auto
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator
 
-from fredsim.compute.engines import Backend
+from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
-from fredsim.data.sampling import Sampling
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
-from fredsim.simulation.outbox import DroppedPush
-from fredsim.simulation.paths import Path
 
-__all__ = ["Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice"]
+__all__ = ["DRAWN", "Affects", "Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice", "without"]
+
+Threads = Annotated[int, Field(gt=0, le=1024)]
+Memory = Annotated[ByteSize, Field(gt=0)]
 
 
 class Data(HyperParameters):
@@ -47,7 +49,7 @@ class MlpChoice(HyperParameters):
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200])
     """The widths of the hidden layers; [] is softmax regression."""
-    init: Literal["he", "glorot", "zeros", "normal"] | Normal = "he"
+    init: Init | Normal = "he"
     """How weights begin; biases begin at 0."""
 
     @field_validator("name", mode="before")
@@ -122,7 +124,7 @@ class Evaluation(HyperParameters):
     """
 
     every: PositiveInt = 1000
-    unit: Literal["iterations", "updates", "epochs"] = "iterations"
+    unit: Unit = "iterations"
     test: bool = False
 
 
@@ -148,14 +150,29 @@ class ProbeChoice(HyperParameters):
     every: PositiveInt
 
 
+class Affects(Flag):
+    """What a key of an experiment has a say in. Where a key is not marked, that is BITS and TIME."""
+
+    NOTHING = 0
+    """What is drawn of the run, from its files."""
+    RECORD = auto()
+    """What its files say."""
+    TIME = auto()
+    """How it is computed, and so the time that an iteration takes."""
+    BITS_OF_MODULES = auto()
+    """What comes out, of a PyTorch module alone."""
+    BITS = auto()
+    """What comes out, to the bit."""
+
+
 class Experiment(HyperParameters):
     """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
 
-    name: FileName = "experiment"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    iterations: PositiveInt | None = None
-    updates: PositiveInt | None = None
-    epochs: PositiveInt | None = None
+    name: Annotated[FileName, Affects.RECORD] = "experiment"
+    seed: Annotated[int, Field(ge=0, lt=2**32), Affects.BITS] = 0
+    iterations: Annotated[PositiveInt | None, Affects.BITS] = None
+    updates: Annotated[PositiveInt | None, Affects.BITS] = None
+    epochs: Annotated[PositiveInt | None, Affects.BITS] = None
     data: Data
     model: ModelChoice = MlpChoice()
     clients: Clients
@@ -163,15 +180,15 @@ class Experiment(HyperParameters):
     server: Plugin
     compress: Plugin | None = None
     average: Plugin | None = None
-    evaluation: Evaluation = Evaluation()
-    backend: Backend = "numba"
-    threads: Annotated[int, Field(gt=0, le=1024)] | None = None
-    window: PositiveInt | None = None
-    path: Path = "auto"
-    memory: Annotated[ByteSize, Field(gt=0)] | None = None
-    probe: ProbeChoice | None = None
-    published: Published | None = None
-    figures: list[FigureChoice] | None = None
+    evaluation: Annotated[Evaluation, Affects.BITS] = Evaluation()
+    backend: Annotated[Backend, Affects.TIME] = "numba"
+    threads: Annotated[Threads | None, Affects.TIME | Affects.BITS_OF_MODULES] = None
+    window: Annotated[PositiveInt | None, Affects.TIME | Affects.BITS_OF_MODULES] = None
+    path: Annotated[PathName, Affects.TIME] = "auto"
+    memory: Annotated[Memory | None, Affects.TIME] = None
+    probe: Annotated[ProbeChoice | None, Affects.TIME] = None
+    published: Annotated[Published | None, Affects.NOTHING] = None
+    figures: Annotated[list[FigureChoice] | None, Affects.NOTHING] = None
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
@@ -185,14 +202,24 @@ class Experiment(HyperParameters):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it.
-
-        A PyTorch module's bits depend on threads and window, too.
-        """
-        beside = {"name", "backend", "threads", "window", "path", "memory", "probe", "published", "figures"}
-        if isinstance(self.model, TorchChoice):
-            beside -= {"threads", "window"}
-        data = {key: value for key, value in self.plain().items() if key not in beside}
+        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it."""
+        of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
+        data = {key: value for key, value in self.plain().items() if key not in without(Affects.BITS | of_module)}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def without(effects: Affects) -> frozenset[str]:
+    """Return the keys of an experiment that have a say in none of these."""
+    found = set()
+    for key, field in Experiment.model_fields.items():
+        mark = next((one for one in field.metadata if isinstance(one, Affects)), Affects.BITS | Affects.TIME)
+        if not mark & effects:
+            found.add(key)
+    return frozenset(found)
+
+
+DRAWN = without(~Affects.NOTHING)
+"""The keys that only say what is drawn of runs: they may be others when a sweep goes on, or a run is compared."""

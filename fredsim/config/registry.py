@@ -19,7 +19,7 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable, explain
-from fredsim.plugins.modules import import_module, not_imported
+from fredsim.plugins.modules import import_named
 from fredsim.plugins.source_lines import line_of
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
@@ -31,7 +31,6 @@ __all__ = [
     "Problems",
     "build",
     "find_class",
-    "import_named",
     "misfits",
     "required_keys",
     "resolve_hyper",
@@ -83,23 +82,6 @@ def find_class(kind: Kind, name: str) -> type:
     if missing:
         raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
     return found
-
-
-def import_named(name: str, form: str) -> Any:
-    """Return what a name of this form, such as package.module:Class, names. Raises ConfigError where it cannot."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(f"'{name}' must have the form {form}")
-    try:
-        module = import_module(module_name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a user's module may raise anything
-        raise ConfigError(not_imported(module_name, error)) from error
-    if not hasattr(module, attribute):
-        callables = [n for n, v in vars(module).items() if callable(v)]
-        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
-    return getattr(module, attribute)
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:

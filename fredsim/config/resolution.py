@@ -14,6 +14,7 @@ from fredsim.data.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError
 from fredsim.hyper import explain
+from fredsim.native.model import find_factory, given
 
 __all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
 
@@ -105,8 +106,6 @@ def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Prob
 
 
 def _check_factory(choice: TorchChoice, origin: Origin) -> None:
-    from fredsim.native.model import find_factory, given
-
     try:
         found = find_factory(choice.name)
     except ConfigError as error:

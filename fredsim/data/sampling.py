@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["Sampler", "Sampling", "make_sampler"]
+__all__ = ["Sampler", "make_sampler"]
 
 Integers = NDArray[np.int64]
-Sampling = Literal["sequential", "iid", "shuffled"]
 
 
 class Sampler(Protocol):
@@ -86,12 +85,9 @@ class Iid:
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
-def make_sampler(kind: Sampling, samples: int, batch_size: int, streams: Streams) -> Sampler:
-    """Return the sampler of a kind, over `samples` training rows."""
-    match kind:
-        case "sequential":
-            return Sequential(samples, batch_size)
-        case "shuffled":
-            return Shuffled(samples, batch_size, streams)
-        case "iid":
-            return Iid(samples, batch_size, streams)
+def make_sampler(kind: str, samples: int, batch_size: int, streams: Streams) -> Sampler:
+    """Return the sampler of a kind, sequential, shuffled or iid, over `samples` training rows."""
+    if kind == "sequential":
+        return Sequential(samples, batch_size)
+    drawn: dict[str, type[Shuffled | Iid]] = {"shuffled": Shuffled, "iid": Iid}
+    return drawn[kind](samples, batch_size, streams)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ __all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
 TOGETHER = 2**16  # weights drawn at once: what a draw works on takes 150 bytes each
-
-Init = Literal["he", "glorot", "zeros", "normal"]
 
 
 class Model(Protocol):
@@ -38,11 +36,12 @@ class Model(Protocol):
 class Mlp:
     """A multilayer perceptron with ReLU and softmax cross-entropy; without hidden layers it is softmax regression.
 
-    `sizes` are the widths: inputs, hidden …, classes. `std` counts for the init `normal` only.
+    `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, zeros or normal;
+    `std` counts for the last only.
     """
 
     sizes: tuple[int, ...]
-    init: Init = "he"
+    init: str = "he"
     std: float = 1.0
 
     @property
@@ -78,4 +77,5 @@ class Mlp:
             uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
             return limit * (np.float32(2) * uniform - np.float32(1))
         std = math.sqrt(2 / inputs) if self.init == "he" else self.std
-        return (normal_quantile(words) * std).astype(np.float32)
+        with np.errstate(over="ignore"):  # what is not finite, the run refuses by the key's name
+            return (normal_quantile(words) * std).astype(np.float32)

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.registry import import_named
 from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import import_named
 
 __all__ = ["TorchModel", "find_factory", "given"]
 

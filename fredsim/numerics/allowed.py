@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from fredsim.errors import SimulationError
 from fredsim.numerics import rules
+from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.rules import Rule
 
 __all__ = ["FUNCTIONS", "check_rule", "plain_source"]
@@ -32,7 +33,6 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.FloorDiv: "//", ast.Mod: "%", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.LShift: "<<", ast.RShift: ">>", ast.Invert: "~", ast.UAdd: "+x",
 }  # fmt: skip
-LARGEST = 3.4028234663852886e38  # of float32
 NUMBER, COEFFICIENT, ELEMENT = range(3)  # of what an expression is made, the later ones taking in the earlier
 
 

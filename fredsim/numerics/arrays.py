@@ -1,4 +1,4 @@
-"""Arrays that begin at a cache line."""
+"""Arrays of float32: the largest number in them, and arrays that begin at a cache line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["LINE", "MARGIN", "aligned"]
+__all__ = ["LARGEST", "LINE", "MARGIN", "aligned"]
 
+LARGEST = 3.4028234663852886e38  # in float32: what is larger would be infinite there
 LINE = 64  # bytes of a cache line
 #: Floats that must be readable and writable behind arrays which kernels load and store whole vectors from.
 MARGIN = 64

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from fredsim.errors import ConfigError, nearest
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["folders", "import_module", "look_above", "look_in", "not_imported"]
+__all__ = ["folders", "import_module", "import_named", "look_above", "look_in", "not_imported"]
 
 _FOLDERS: list[Path] = []  # of the experiment that was opened last
 
@@ -49,6 +51,23 @@ def import_module(name: str) -> ModuleType:
             sys.path.insert(sys.path.index(here) + 1, folder)
         _check_imported(top, file)
     return importlib.import_module(name)
+
+
+def import_named(name: str, form: str) -> Any:
+    """Return what a name of this form, such as package.module:Class, names. Raises ConfigError where it cannot."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute or module_name.startswith("."):
+        raise ConfigError(f"'{name}' must have the form {form}")
+    try:
+        module = import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's module may raise anything
+        raise ConfigError(not_imported(module_name, error)) from error
+    if not hasattr(module, attribute):
+        callables = [n for n, v in vars(module).items() if callable(v)]
+        raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
+    return getattr(module, attribute)
 
 
 def not_imported(name: str, error: BaseException) -> str:

@@ -6,23 +6,21 @@ worker, and a worker that is lost costs that run alone, which goes to another. W
 
 from __future__ import annotations
 
-import json
 import pickle
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.plugins.modules import folders
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Observer, Show
-
-if TYPE_CHECKING:
-    from fredsim.runs.sweep import Task
+from fredsim.runs.results import Result
+from fredsim.runs.tasks import Ended, Task
 
 __all__ = ["Cluster"]
 
@@ -74,7 +72,7 @@ class Cluster:
         tasks: Sequence[Task],
         show: Show,
         stop: Callable[[], bool],
-        ended: Callable[[Task, Exception | None], None],
+        ended: Ended,
     ) -> None:
         """Do the tasks; `ended` is called as each ends. Raises ClusterError where the scheduler is lost."""
         crew = Crew(self._client, tasks, show, ended)
@@ -128,9 +126,7 @@ class Cluster:
 class Crew:
     """What the workers do, and what is left to do."""
 
-    def __init__(
-        self, client: Any, tasks: Sequence[Task], show: Show, ended: Callable[[Task, Exception | None], None]
-    ) -> None:
+    def __init__(self, client: Any, tasks: Sequence[Task], show: Show, ended: Ended) -> None:
         self._client = client
         self._left = deque(tasks)
         self._doing: dict[str, tuple[Task, Any]] = {}  # a task and its future, by worker
@@ -166,7 +162,7 @@ class Crew:
             if task.number not in self._observers:
                 self._observers[task.number] = self._show.run()
         key = f"{task.folder.name}-{uuid4().hex}"
-        arguments = task.experiment, task.label, task.code, task.number, self._topic, folders()
+        arguments = task, self._topic, folders()
         return task, self._client.submit(do, *arguments, key=key, workers=[worker], allow_other_workers=False)
 
     def _take(self, worker: str, task: Task, future: Any) -> bool:
@@ -201,7 +197,7 @@ class Crew:
         with self._watching:
             observer = self._observers.pop(task.number)
             if failure is None:
-                observer.end(task.label, json.loads((task.folder / "summary.json").read_text(encoding="utf-8")))
+                observer.end(task.label, Result(task.folder).summary)
             self._ended(task, failure)
 
     def _told(self, event: tuple[float, bytes]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from distributed import get_worker
 
-from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
-from fredsim.runs.execution import execute
+from fredsim.runs import tasks
+from fredsim.runs.tasks import Task
 from fredsim.runs.worker import Teller
 
 __all__ = ["do"]
@@ -22,9 +23,7 @@ TURN = threading.Lock()  # PyTorch's settings belong to the process: two sweeps 
 TELL_SECONDS = 0.5  # how far a run is, is said no more often
 
 
-def do(
-    experiment: Experiment, label: str, code: Mapping[str, str], number: int, topic: str, folders: Sequence[Path]
-) -> dict[str, bytes] | FredsimError:
+def do(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
     A user's modules are looked up in `folders`, too, where this machine has them. What happens is told as events of the
@@ -35,20 +34,15 @@ def do(
     key = worker.get_current_task()
 
     def tell(name: str, *arguments: object) -> None:
-        worker.log_event(topic, pickle.dumps((number, name, arguments)))
+        worker.log_event(topic, pickle.dumps((task.number, name, arguments)))
 
     def unwanted() -> bool:
-        task = worker.state.tasks.get(key)
-        return task is None or task.state != "executing"
+        known = worker.state.tasks.get(key)
+        return known is None or known.state != "executing"
 
     with TURN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
-        try:
-            execute(
-                experiment, folder, observer=Teller(tell, TELL_SECONDS), stop=unwanted, label=label,
-                share=worker.state.nthreads, code=code,
-            )  # fmt: skip
-        except FredsimError as error:
-            return error
-        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        here = replace(task, folder=folder, root=None)  # each machine knows where its data is
+        failure = tasks.do(here, Teller(tell, TELL_SECONDS), unwanted, worker.state.nthreads)
+        return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

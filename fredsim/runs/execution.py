@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from fredsim.compute.engines import Backend, Engine, NativeEngine, found_backend, make_engine
+from fredsim.compute.engines import Engine, NativeEngine
+from fredsim.config.choices import Backend
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, kept, put, writing
-from fredsim.runs.observer import Observer, Silent
+from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
 from fredsim.runs.run import Run
+from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
@@ -52,7 +54,7 @@ def execute(
     interrupt would have; `share` is its number of threads where the experiment gives none; `code` what the user's
     modules must be, by their digests.
     """
-    observer = observer or Silent()
+    observer = observer or Observer()
     prepared = prepare(experiment, root)
     backend, threads = found_backend(experiment.backend), experiment.threads or share
     size, length = experiment.clients.batch_size, prepared.length

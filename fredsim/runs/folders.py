@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import errno
 import os
 import time
@@ -13,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import assign, differing, read_document
+from fredsim.config.experiment import DRAWN, Affects, without
 from fredsim.config.nodes import parse_yaml
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
+from fredsim.system.csv_files import read_cells
 
 __all__ = ["claim", "kept", "put", "writing"]
 
-#: What is drawn of runs and beside them changes no run: it may be another when a sweep goes on.
-BESIDE = {"published": None, "figures": None}
-ALIKE = ("name", "backend", "path", "memory")  # in which runs of the same bits may differ
 #: What a run writes before it ends, and a sweep none of whose runs has ended; the first two of each are always there.
 BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
@@ -135,9 +133,8 @@ def _contents(folder: Path) -> tuple[set[str], list[Path]]:
 def _all_failed(folder: Path) -> bool:
     """Whether runs.csv names no run that ended otherwise."""
     try:
-        with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
-            return all(row.get("status") == "failed" for row in csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error):
+        return all(row.get("status") == "failed" for row in read_cells(folder / "runs.csv"))
+    except OutputError:
         return False
 
 
@@ -156,7 +153,8 @@ def _what_differs(present: Path, content: str) -> str:
     """Say in which keys an experiment, or a sweep as its overrides leave it, is another than what is there."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
-        beside = BESIDE | (dict.fromkeys(ALIKE) if present.name == "config.yaml" else {})
+        bits = Affects.BITS | Affects.BITS_OF_MODULES
+        beside = dict.fromkeys(without(bits) if present.name == "config.yaml" else DRAWN)
         found = differing(_overridden(before) | beside, _overridden(now) | beside, "{}: {} there, {} here")
     except ConfigError:
         found = f"its {present.name} cannot be read"
@@ -185,7 +183,7 @@ def _same_bits(present: Path, content: str) -> bool:
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
-            return bool(before | BESIDE == now | BESIDE)
+            return bool(before | dict.fromkeys(DRAWN) == now | dict.fromkeys(DRAWN))
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False

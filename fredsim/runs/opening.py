@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
-from fredsim.config.plan import Plan, Source, expand, open_source
 from fredsim.config.registry import build
 from fredsim.config.resolution import Origin, located, resolve
 from fredsim.errors import ConfigError, SimulationError
@@ -17,15 +17,15 @@ from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
 
-__all__ = ["check", "make_dispatcher", "make_server", "open_experiment", "open_plan"]
+__all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_experiment"]
 
 
-def open_plan(source: Source, overrides: Sequence[str] = ()) -> Plan:
+def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
     """Return the runs that a source describes. Raises ConfigError, with its place, for the first that is not valid."""
-    plan = expand(open_source(source), overrides)
-    for planned in plan.runs:
-        check(planned.experiment, planned.origin)
-    return plan
+    expansion = expand(open_source(source), overrides)
+    for run in expansion.runs:
+        check(run.experiment, run.origin)
+    return expansion
 
 
 def open_experiment(data: Mapping[str, Any], origin: Origin) -> Experiment:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fredsim.config.experiment import Experiment, TorchChoice
 from fredsim.config.resolution import check_batch
 from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
+from fredsim.native.model import TorchModel
 from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
 from fredsim.system.memory import short_of_memory
-
-if TYPE_CHECKING:
-    from fredsim.native.model import TorchModel
 
 __all__ = ["Prepared", "prepare"]
 
@@ -57,8 +54,6 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:
     choice = experiment.model
     if isinstance(choice, TorchChoice):
-        from fredsim.native.model import TorchModel
-
         shape = dataset.shape or (dataset.inputs,)
         return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
     init = choice.init

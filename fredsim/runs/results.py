@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.document import read_document
+from fredsim.config.experiment import DRAWN
 from fredsim.errors import OutputError
 from fredsim.simulation.probe import COLUMNS
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
@@ -22,7 +23,7 @@ from fredsim.system.files import irregular
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result", "Results", "config_digest", "load"]
+__all__ = ["FILES", "Result", "Results", "config_digest", "load"]
 
 #: What every metrics.csv holds, and what stands there; there may be more columns.
 METRICS: dict[str, Cell] = {
@@ -37,12 +38,18 @@ METRICS: dict[str, Cell] = {
 
 def config_digest(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 of what config.yaml says, but for what is drawn of the run: it tells whether it was edited."""
-    said = {key: value for key, value in config.items() if key not in {"published", "figures"}}
+    said = {key: value for key, value in config.items() if key not in DRAWN}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-#: What comes out of a run, in files; summary.json says of them, and is written last.
-FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
+#: What comes out of a run, in files, and the key of the experiment that asks for it; summary.json is written last.
+FILES = {
+    "metrics.csv": "",
+    "staleness.csv": "",
+    "params.safetensors": "",
+    "params_raw.safetensors": "average",
+    "probe.csv": "probe",
+}
 
 
 class Result:

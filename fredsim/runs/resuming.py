@@ -7,7 +7,7 @@ from pathlib import Path
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.digests import changed, own_code
-from fredsim.runs.results import Result
+from fredsim.runs.results import FILES, Result
 
 __all__ = ["to_do"]
 
@@ -30,9 +30,8 @@ def to_do(folder: Path, experiment: Experiment) -> str | None:
         if code:
             return "; ".join(code)
         _ = result.metrics, result.staleness, result.params
-        others = {"config.yaml": True, "params_raw.safetensors": experiment.average, "probe.csv": experiment.probe}
-        for name, has in others.items():
-            if has is not None and not (folder / name).is_file():
+        for name in ("config.yaml", *(name for name, key in FILES.items() if key and getattr(experiment, key))):
+            if not (folder / name).is_file():
                 return f"{folder / name} is gone"
         if experiment.probe is not None:
             _ = result.probe

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fredsim.config.plan import Plan, Source
+from fredsim.config.expansion import Expansion, Source
 from fredsim.config.resolution import located
 from fredsim.errors import ConfigError
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
-from fredsim.runs.observer import Show, SilentShow
-from fredsim.runs.opening import open_plan
+from fredsim.runs.observer import Show
+from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import to_do
 from fredsim.runs.sweep import run_sweep
 from fredsim.system.processors import default_threads
 
-__all__ = ["run", "run_plan"]
+__all__ = ["run", "run_expansion"]
 
 JOBS = 32  # the most that run side by side, a processor: each is a process of its own
 
@@ -56,11 +56,11 @@ def run(
         an interrupt came when every run had ended, or a second one came; an earlier one leaves an interrupted run.
 
     """
-    return run_plan(open_plan(source, overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
+    return run_expansion(open_expansion(source, overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
 
 
-def run_plan(
-    plan: Plan,
+def run_expansion(
+    expansion: Expansion,
     out: str | os.PathLike[str] | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
@@ -69,57 +69,57 @@ def run_plan(
     dask: str | None = None,
     show: Show | None = None,
 ) -> Result | Results:
-    """Run what a plan holds; see `run`."""
+    """Run what a document expands to; see `run`."""
     most = JOBS * default_threads()
     if not 1 <= jobs <= most:
         raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {JOBS} for each processor")
     if dask is not None and jobs > 1:
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
-    if dask is not None and not plan.is_sweep:
+    if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
-    default = (plan.folder if resume else None) or Path("results") / plan.name
+    default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
-    with stop_on_interrupt() as stop, show or SilentShow() as show:
+    with stop_on_interrupt() as stop, show or Show() as show:
         loaded: Result | Results
-        if plan.is_sweep:
+        if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
-                run_sweep(plan, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
+                run_sweep(expansion, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
             loaded = Results(folder)
         else:
             loaded = Result(folder)
-            _run_single(plan, folder, root, resume, show, stop)
-        if stop() and _has_ended(plan, loaded):  # the interrupt came too late to leave anything undone
+            _run_single(expansion, folder, root, resume, show, stop)
+        if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded
 
 
-def _has_ended(plan: Plan, loaded: Result | Results) -> bool:
+def _has_ended(expansion: Expansion, loaded: Result | Results) -> bool:
     if isinstance(loaded, Result):
         return bool(loaded.summary["status"] != "interrupted")
-    return len(loaded.runs) == len(plan.runs)
+    return len(loaded.runs) == len(expansion.runs)
 
 
 def _run_single(
-    plan: Plan,
+    expansion: Expansion,
     folder: Path,
     root: str | os.PathLike[str] | None,
     resume: bool,
     show: Show,
     stop: Callable[[], bool],
 ) -> None:
-    """Run the one run of a plan; `resume` leaves it out where it has finished there."""
-    (planned,) = plan.runs
+    """Run the one run there is; `resume` leaves it out where it has finished there."""
+    (run,) = expansion.runs
     if resume:
-        why = to_do(folder, planned.experiment)
+        why = to_do(folder, run.experiment)
         if why is None:
             show.note(f"{folder} finished before, and is not run again")
             return
         if why:
             show.note(f"{folder} is done again: {why}")
     try:
-        execute(planned.experiment, folder, root=root, observer=show.run(), stop=stop, heading=plan.heading)
+        execute(run.experiment, folder, root=root, observer=show.run(), stop=stop, heading=expansion.heading)
     except ConfigError as error:  # what shows only beside the data
-        raise located(error, planned.origin) from None
+        raise located(error, run.origin) from None
 
 
 @contextmanager

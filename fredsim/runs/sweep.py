@@ -1,6 +1,6 @@
 """The runs of a sweep: what is left to do, one after another or side by side, and the tables of what has ended.
 
-runs.csv has a row for each run that has finished, diverged or failed, in the order of the plan, whatever the order in
+runs.csv has a row for each run that has finished, diverged or failed, in the order of the sweep, whatever the order in
 which they ended. It is written anew, as a whole, whenever a run ends.
 """
 
@@ -9,27 +9,26 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml, flatten
-from fredsim.config.experiment import Experiment
-from fredsim.config.plan import Plan, PlannedRun
+from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.resolution import located
 from fredsim.config.selection import best_rows
-from fredsim.errors import ConfigError, FredsimError
+from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.execution import execute
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Show
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
+from fredsim.runs.tasks import Ended, Task, do
+from fredsim.runs.workers import Crew
 
-__all__ = ["Task", "run_sweep"]
+__all__ = ["run_sweep"]
 
 SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
@@ -37,23 +36,8 @@ SUMMARY_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Task:
-    """A run that is to be done: its place in the plan, and what `execute` needs to know.
-
-    `code` are the digests of the user's modules that it names: whoever does the run must have the same.
-    """
-
-    number: int
-    label: str
-    experiment: Experiment
-    folder: Path
-    root: str | os.PathLike[str] | None
-    code: Mapping[str, str]
-
-
 def run_sweep(
-    plan: Plan,
+    expansion: Expansion,
     folder: Path,
     *,
     root: str | os.PathLike[str] | None,
@@ -63,37 +47,37 @@ def run_sweep(
     show: Show,
     stop: Callable[[], bool],
 ) -> None:
-    """Run what a plan holds into the folders below `folder`; `resume` leaves out what has finished there.
+    """Run what a document expands to into the folders below `folder`; `resume` leaves out what has finished there.
 
     A run that fails does not stop the others. Raises ConfigError, DataError before the first run where some run's data
     is missing or does not fit it; OutputError where the folder holds something else.
     """
-    names = [run_name(planned) for planned in plan.runs]
+    names = [run_name(run) for run in expansion.runs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
-    check_data(plan, root)
+    check_data(expansion, root)
     with kept(folder):
-        claim(folder, "sweep.yaml", plan.heading + dump_yaml(plan.source))
-        tables, tasks, again = Tables(plan, folder, names), [], []
-        for number, (planned, name) in enumerate(zip(plan.runs, names, strict=True)):
-            why = to_do(folder / name, planned.experiment) if resume else ""
+        claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source))
+        tables, tasks, again = Tables(expansion, folder, names), [], []
+        for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
+            why = to_do(folder / name, run.experiment) if resume else ""
             if why is None:
                 tables.add(number)
             else:
-                code = own_code(planned.experiment.plain())
-                tasks.append(Task(number, planned.label, planned.experiment, folder / name, root, code))
-                again += [f"{planned.label} is done again: {why}"] if why else []
+                code = own_code(run.experiment.plain())
+                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code))
+                again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()
-        show.sweep(len(plan.runs), len(plan.runs) - len(tasks))
+        show.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))
         for note in again:
             show.note(note)
-        _do(tasks, plan, tables, jobs, cluster, show, stop)
+        _do(tasks, expansion, tables, jobs, cluster, show, stop)
 
 
 def _do(
     tasks: Sequence[Task],
-    plan: Plan,
+    expansion: Expansion,
     tables: Tables,
     jobs: int,
     cluster: Cluster | None,
@@ -104,7 +88,7 @@ def _do(
 
     def ended(task: Task, error: Exception | None) -> None:
         if isinstance(error, ConfigError):  # what shows only when the parts meet
-            error = located(error, plan.runs[task.number].origin)
+            error = located(error, expansion.runs[task.number].origin)
         if error is not None:
             show.failed(task.label, str(error))
             tables.fail(task.number, str(error))
@@ -115,50 +99,41 @@ def _do(
     if cluster is not None:
         cluster.run(tasks, show, stop, ended)
     elif min(jobs, len(tasks)) > 1:
-        from fredsim.runs.workers import Crew
-
         Crew(tasks, jobs, show, stop, ended).run()
     else:
-        _run_in_turn(tasks, show, stop, ended)
+        _do_in_turn(tasks, show, stop, ended)
 
 
-def _run_in_turn(
-    tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Callable[[Task, Exception | None], None]
-) -> None:
+def _do_in_turn(tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Ended) -> None:
     for task in tasks:
-        failure: FredsimError | None = None
-        try:
-            execute(task.experiment, task.folder, root=task.root, observer=show.run(), stop=stop, label=task.label)
-        except FredsimError as error:
-            failure = error
-        ended(task, failure)
+        ended(task, do(task, show.run(), stop))
         if stop():
             break
 
 
-def check_data(plan: Plan, root: str | os.PathLike[str] | None) -> None:
+def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> None:
     """Raise ConfigError, with its place, or DataError where the data of a run is missing or does not fit it."""
-    for planned in plan.runs:
+    for run in expansion.runs:
         try:
-            prepare(planned.experiment, root)
+            prepare(run.experiment, root)
         except ConfigError as error:
-            raise located(error, planned.origin) from None
+            raise located(error, run.origin) from None
 
 
-def run_name(planned: PlannedRun) -> str:
+def run_name(run: ResolvedRun) -> str:
     """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
-    label = planned.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
-    return f"{label}-{planned.experiment.digest[:8]}"
+    label = run.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    return f"{label}-{run.experiment.digest[:8]}"
 
 
 class Tables:
     """runs.csv, and best.csv once every run has ended."""
 
-    def __init__(self, plan: Plan, folder: Path, names: Sequence[str]) -> None:
-        self._plan = plan
+    def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str]) -> None:
+        self._expansion = expansion
         self._folder = folder
         self._names = names
-        self._axes = [flatten(planned.axes) for planned in plan.runs]
+        self._axes = [flatten(run.axes) for run in expansion.runs]
         self._ended: dict[int, Mapping[str, Any]] = {}
 
     def add(self, number: int) -> None:
@@ -174,14 +149,16 @@ class Tables:
         """Write what has ended."""
         ended = [(number, self._ended[number]) for number in sorted(self._ended)]
         rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
-        axes = [axis for axis in self._plan.axes if axis not in SUMMARY_COLUMNS]
+        axes = [axis for axis in self._expansion.axes if axis not in SUMMARY_COLUMNS]
         write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
         best = self._folder / "best.csv"
-        if self._plan.selection is None or len(ended) < len(self._plan.runs):
+        if self._expansion.selection is None or len(ended) < len(self._expansion.runs):
             with writing(best):
                 best.unlink(missing_ok=True)
             return
-        chosen = best_rows(self._plan.selection, [(self._axes[n], columns) for n, columns in ended], self._plan.cases)
+        chosen = best_rows(
+            self._expansion.selection, [(self._axes[n], columns) for n, columns in ended], self._expansion.cases
+        )
         write_table(best, list(chosen[0]), chosen)
 
 

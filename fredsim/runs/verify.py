@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -12,13 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.config.document import differing, read_document
+from fredsim.config.experiment import Affects, without
 from fredsim.errors import OutputError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import open_experiment
-from fredsim.runs.results import Result, config_digest, load
+from fredsim.runs.results import FILES, Result, config_digest, load
+from fredsim.system.csv_files import read_cells
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
 
@@ -27,7 +28,6 @@ NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
-FILES = {"probe.csv": "probe", "params_raw.safetensors": "average"}  # of runs whose experiment has such a key
 
 
 def verify(
@@ -75,7 +75,8 @@ def compare(one: Result, other: Result) -> str | None:
 
 def reasons(one: Result, other: Result) -> list[str]:
     """Say in what two recorded runs are not of the same experiment or code, a line each."""
-    left, right = (result.config | {"name": None, "published": None, "figures": None} for result in (one, other))
+    beside = dict.fromkeys(without(Affects.BITS | Affects.TIME))
+    left, right = (result.config | beside for result in (one, other))
     keys = differing(left, right, "{} is {} and {}")
     codes = [result.summary.get("code", {}) for result in (one, other)]
     modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
@@ -97,7 +98,8 @@ def difference(one: Result, other: Result, words: Words = Words()) -> str | None
     """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files."""
     names = words.names or (str(one.folder), str(other.folder))
     both, before = words.values.format, ""
-    for line, (left, right) in enumerate(zip_longest(_rows(one), _rows(other)), start=2):
+    rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
+    for line, (left, right) in enumerate(zip_longest(*rows), start=2):
         if left is None or right is None:
             return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
         if left["iteration"] != right["iteration"]:
@@ -119,7 +121,7 @@ def difference(one: Result, other: Result, words: Words = Words()) -> str | None
             found = both(repr(values[place]), repr(other.params[name][place]))
             return f"params.safetensors: {name}{list(place)} is {found}"
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    some = [name for name, key in FILES.items() if all(key in config for config in configs)]
+    some = [name for name, key in FILES.items() if key and all(key in config for config in configs)]
     for name in ("metrics.csv", "staleness.csv", *some):
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:
@@ -135,18 +137,6 @@ def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str],
             if left != right:
                 return f"{name}, line {line} is {both(left, right)}"
     return f"{name}: the bytes differ"
-
-
-def _rows(result: Result) -> Iterator[dict[str, str]]:
-    """Yield the rows of metrics.csv as text. Raises OutputError where it cannot be read."""
-    path = result.folder / "metrics.csv"
-    try:
-        reader = csv.DictReader(_bytes(path).decode().splitlines())
-        if "iteration" not in (reader.fieldnames or ()):
-            raise OutputError(f"{path}: is damaged (it has no column 'iteration'); run the experiment again")
-        yield from reader
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
 
 
 def _bytes(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
-from fredsim.errors import FredsimError
+from fredsim.runs.observer import Observer
 from fredsim.simulation.recorder import Row
 
 __all__ = ["STOP", "Teller", "main"]
@@ -24,7 +24,7 @@ STOP = "stop"  # what is sent instead of a task
 MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
 
 
-class Teller:
+class Teller(Observer):
     """An observer who passes on what it is told."""
 
     def __init__(self, tell: Callable[..., None], seconds: float) -> None:
@@ -65,7 +65,7 @@ def main(jobs: int) -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
-    from fredsim.runs.execution import execute
+    from fredsim.runs.tasks import do  # takes a while: not before an interrupt is ignored
     from fredsim.system.processors import default_threads
 
     tasks: SimpleQueue[Any] = SimpleQueue()
@@ -94,13 +94,4 @@ def main(jobs: int) -> None:
     teller = Teller(tell, MESSAGE_SECONDS)
     share = max(1, default_threads() // jobs)
     while True:
-        task = tasks.get()
-        failure: FredsimError | None = None
-        try:
-            execute(
-                task.experiment, task.folder, root=task.root, observer=teller, stop=stop.is_set, label=task.label,
-                share=share, code=task.code,
-            )  # fmt: skip
-        except FredsimError as error:
-            failure = error
-        tell("done", failure)
+        tell("done", do(tasks.get(), teller, stop.is_set, share))

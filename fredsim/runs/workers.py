@@ -18,7 +18,7 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 from fredsim.runs.observer import Show
-from fredsim.runs.sweep import Task
+from fredsim.runs.tasks import Ended, Task
 from fredsim.runs.worker import STOP
 
 __all__ = ["Crew"]
@@ -35,7 +35,7 @@ class Crew:
         jobs: int,
         show: Show,
         stop: Callable[[], bool],
-        ended: Callable[[Task, Exception | None], None],
+        ended: Ended,
     ) -> None:
         self._tasks = deque(tasks)
         self._jobs = min(jobs, len(tasks))

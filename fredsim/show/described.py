@@ -18,9 +18,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fredsim.config.experiment import Data, Experiment, MlpChoice, TorchChoice
-from fredsim.config.registry import KNOWN, REQUIRED, build, import_named
+from fredsim.config.registry import KNOWN, REQUIRED, build
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
+from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import SCHEDULES, Constant
 from fredsim.show.listing import LISTINGS
 

@@ -11,21 +11,21 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from fredsim.config.expansion import Expansion
 from fredsim.config.figures import FigureChoice
-from fredsim.config.plan import Plan
 from fredsim.errors import FredsimError
 from fredsim.runs.results import Result, Results
 from fredsim.show.tables import Table
 from fredsim.system.memory import in_bytes
 
 if TYPE_CHECKING:
-    from fredsim.runs.forecast import Forecast
+    from fredsim.runs.estimates import Estimate
 
 __all__ = [
     "INTERRUPTED",
     "duration",
     "exit_code",
-    "print_forecasts",
+    "print_estimates",
     "print_table",
     "report",
     "say_error",
@@ -57,7 +57,7 @@ def duration(seconds: float) -> str:
 LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
-def print_forecasts(forecasts: Iterable[Forecast]) -> None:
+def print_estimates(estimates: Iterable[Estimate]) -> None:
     """Print what runs will take, and why no sooner, as it becomes known."""
     table = RichTable(box=None, header_style="bold", pad_edge=False)
     for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
@@ -65,7 +65,7 @@ def print_forecasts(forecasts: Iterable[Forecast]) -> None:
     console = Console(stderr=True)
     found = []
     with console.status("measuring …") if console.is_terminal else nullcontext():
-        for run in forecasts:
+        for run in estimates:
             found.append(run)
             sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
             live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
@@ -78,7 +78,7 @@ def print_forecasts(forecasts: Iterable[Forecast]) -> None:
     typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
 
 
-def report(plan: Plan, loaded: Result | Results) -> list[Table]:
+def report(expansion: Expansion, loaded: Result | Results) -> list[Table]:
     """Print the table of the runs that ended, draw their figures, and return the tables of these."""
     from fredsim.show import plots
 
@@ -89,12 +89,12 @@ def report(plan: Plan, loaded: Result | Results) -> list[Table]:
     print_table(Table(rows).printed())
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         typer.echo(f"backend: {backend}{device and f', {device}'}")
-    if plan.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
-        title = f"best {', '.join(plan.selection.axes)} by the mean of {plan.selection.best}"
+    if expansion.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
+        title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
-    tables, left_out = show_figures(results, loaded.folder, plan.figures)
+    tables, left_out = show_figures(results, loaded.folder, expansion.figures)
     for path, why in left_out:
         typer.echo(f"left out: {path} ({why})", err=True)
     return tables
@@ -133,15 +133,15 @@ def _row(result: Result, label: str) -> dict[str, Any]:
     }
 
 
-def exit_code(plan: Plan, loaded: Result | Results, how: str = "--resume") -> int:
+def exit_code(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
     """Say which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, 130 interrupted."""
     results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
     failures = [] if isinstance(loaded, Result) else loaded.failures
     for name, error in failures:
         say_error(f"{name} failed: {error}")
-    left = len(plan.runs) - len(results) - len(failures)
+    left = len(expansion.runs) - len(results) - len(failures)
     if left:
-        typer.echo(f"interrupted: {left} of {len(plan.runs)} runs are left; {how} goes on", err=True)
+        typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs are left; {how} goes on", err=True)
         return INTERRUPTED
     if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
         typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command begins it anew", err=True)

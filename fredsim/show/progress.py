@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fredsim.runs.observer import Observer, Show
 from fredsim.simulation.recorder import Row
 
 __all__ = ["Bars", "Lines", "make_show"]
@@ -60,7 +61,7 @@ class Reports:
         self.ended(label, "failed", f"({error})")
 
 
-class Bars:
+class Bars(Show):
     """A live table: a row for each run under way, and one for the sweep."""
 
     def __init__(self, console: Console) -> None:
@@ -78,7 +79,7 @@ class Bars:
         )
         self._task = self.progress.add_task("all runs", state="", rate="", error="", visible=False)
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 
@@ -114,7 +115,7 @@ class Bars:
         self.progress.update(self._task, completed=counts.total(), error=bad)
 
 
-class BarRun:
+class BarRun(Observer):
     """One run's row: its bar, iterations per second, time left and the latest validation error."""
 
     def __init__(self, bars: Bars) -> None:
@@ -154,18 +155,12 @@ class BarRun:
         self._bars.count()
 
 
-class Lines:
+class Lines(Show):
     """A plain line now and then, and one at the end of each run."""
 
     def __init__(self, console: Console) -> None:
         self.reports = Reports(console)
         self.shown = 0.0
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
 
     def sweep(self, runs: int, ended: int) -> None:
         """Say how many runs there are."""
@@ -185,7 +180,7 @@ class Lines:
         self.reports.say(text)
 
 
-class LineRun:
+class LineRun(Observer):
     """One run's lines."""
 
     def __init__(self, lines: Lines) -> None:
@@ -201,9 +196,6 @@ class LineRun:
         self._of = f"{iterations} iterations" if iterations else f"{updates} updates"
         self._began = time.perf_counter()
         self._lines.shown = max(self._lines.shown, self._began)
-
-    def advance(self, iteration: int, timestamp: int) -> None:
-        """Say nothing: rows do."""
 
     def row(self, row: Row) -> None:
         """Say where the run is, unless a line was printed just now."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
+from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import Guarded
@@ -18,7 +19,6 @@ from fredsim.servers.base import ElementwiseServer, Server
 from fredsim.servers.checks import believed_rule, comes_with_fredsim, why_whole_gradients
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.holdings import Work
-from fredsim.simulation.outbox import DroppedPush
 from fredsim.simulation.own_numbers import check_metrics
 from fredsim.simulation.recorder import Kind
 

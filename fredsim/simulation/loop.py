@@ -15,15 +15,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Backend, Engine, Part
+from fredsim.compute.engines import Engine, Part
 from fredsim.compute.shelf import Limits
+from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Interval, Length
-from fredsim.simulation.paths import Choice, Path
+from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.protocol import Protocol
 from fredsim.simulation.recorder import Recorder
@@ -80,7 +81,7 @@ class Parts:
     length: Length
     drawn: Length  # how far a schedule that is known whole is drawn: no longer than what is run of it
     limits: Limits
-    path: Path
+    path: PathName
     backend: Backend
     interval: Interval
     recorder: Recorder

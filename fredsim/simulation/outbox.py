@@ -14,18 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import Operations
 from fredsim.simulation.state import State, part_of
 
-__all__ = ["DroppedPush", "Message", "Outbox"]
+__all__ = ["Message", "Outbox"]
 
 Array = NDArray[np.float32]
-DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
 Compress = Callable[[Array], tuple[Array, int]]
 
 

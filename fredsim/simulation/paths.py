@@ -11,23 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fredsim.compute.engines import Backend
+from fredsim.config.choices import Backend, PathName
 from fredsim.errors import ConfigError
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.protocol import Protocol
 
-__all__ = ["PATHS", "Choice", "Path", "Taken", "choose_path"]
+__all__ = ["Choice", "Taken", "choose_path"]
 
 Taken = Literal["hand", "fused", "queued", "snapshots"]
-Path = Literal["auto", "hand", "fused", "queued", "snapshots"]
-PATHS: dict[Path, str] = {
-    "auto": "the fastest that a run can take (default)",
-    "hand": "clients hold the work they have in hand",
-    "fused": "clients hold the parameters they fetched; the rule is applied to a gradient as it is formed",
-    "queued": "a device works through stretches of iterations that are queued",
-    "snapshots": "clients hold the parameters they fetched; the server gets whole gradients",
-}
-
 
 #: Iterations whose order is drawn ahead and kept: about 50 bytes each.
 LONGEST_ORDER = 10_000_000
@@ -42,7 +33,7 @@ class Choice:
 
 
 def choose_path(
-    wanted: Path,
+    wanted: PathName,
     backend: Backend,
     contract: Contract,
     protocol: Protocol,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fredsim.config.choices import DroppedPush
+from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build
 from fredsim.dispatchers.gates import Always, spelled_out
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream
 from fredsim.simulation.contract import SETTINGS, Contract
 from fredsim.simulation.guarded_plugins import GuardedCompressor, GuardedGate
-from fredsim.simulation.outbox import DroppedPush
 from fredsim.simulation.supplies import Supplies
-
-if TYPE_CHECKING:
-    from fredsim.config.experiment import Experiment
 
 __all__ = ["Protocol", "check", "make_protocol"]
 

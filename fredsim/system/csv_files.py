@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from fredsim.system.files import irregular
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNT", "DIGEST", "NUMBER", "PERHAPS", "TEXT", "Cell", "read_table"]
+__all__ = ["COUNT", "DIGEST", "NUMBER", "PERHAPS", "TEXT", "Cell", "read_cells", "read_table"]
 
 Cell = Callable[[str], object]  # what a column's cells are: true of those that may stand there
 
@@ -43,14 +44,32 @@ def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.
     """
     import pandas as pd
 
+    with _damage(path):
+        text = path.read_bytes().decode()
+        _check(_lines(text), text.endswith("\n"), columns, rising)
+        return pd.read_csv(StringIO(text))
+
+
+def read_cells(path: Path) -> list[dict[str, str]]:
+    """Return a CSV file's rows as text, by column, unchecked. Raises OutputError where it cannot be read."""
+    with _damage(path):
+        (_, header), *rows = _lines(path.read_bytes().decode()) or [(0, [])]
+        return [dict(zip(header, row, strict=False)) for _, row in rows]
+
+
+def _lines(text: str) -> list[tuple[int, list[str]]]:
+    """Return the rows of a CSV text, the header first, each with the number of its last line."""
+    reader = csv.reader(StringIO(text, newline=""), strict=True)
+    return [(reader.line_num, line) for line in reader]
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Make one OutputError, with the remedy, of what is wrong with a file that is read."""
     if kind := irregular(path):
         raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
-        text = path.read_bytes().decode()
-        reader = csv.reader(StringIO(text, newline=""), strict=True)
-        lines = [(reader.line_num, line) for line in reader]
-        _check(lines, text.endswith("\n"), columns, rising)
-        return pd.read_csv(StringIO(text))
+        yield
     except OSError as error:
         raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
     except (ValueError, csv.Error) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, SimulationError
 
-__all__ = ["SPILL", "in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
+__all__ = ["SPILL", "byte_unit", "in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
 
 #: Where a container says how much its processes may take, in bytes, or `max`.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -37,11 +37,17 @@ def machine_memory() -> int:
     return min((size for size in found if size > 0), default=2**60)
 
 
+def byte_unit(size: float, most: float = 1000) -> tuple[float, str]:
+    """Return the unit in which a number of bytes is less than `most`: what to divide by, and its name."""
+    units = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+    power = next((power for power in range(len(units)) if size < most * 1000**power), len(units) - 1)
+    return 1000.0**power, units[power]
+
+
 def in_bytes(size: float) -> str:
     """Return a number of bytes with its unit."""
-    units = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
-    power = next((power for power in range(len(units)) if size < 999.5 * 1000**power), len(units) - 1)
-    return f"{size / 1000**power:.3g} {units[power]}"
+    unit, name = byte_unit(size, 999.5)  # three digits, rounded
+    return f"{size / unit:.3g} {name}"
 
 
 def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:

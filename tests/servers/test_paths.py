@@ -4,17 +4,17 @@ import zlib
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from fredsim.config.choices import PathName
 from fredsim.config.resolution import resolve
 from fredsim.runs.execution import execute
 from fredsim.runs.results import Result
 from fredsim.servers import ElementwiseServer
 from fredsim.servers.checks import why_whole_gradients
-from fredsim.simulation.paths import PATHS
 from tests.servers.paths import (
     QUICK,
     REFUSING,
@@ -36,7 +36,7 @@ def fits(server: Any) -> bool:
 
 def test_every_path_is_compared() -> None:
     """But the one of devices, which tests/test_cuda.py compares."""
-    assert {"auto", "queued", "snapshots", *QUICK} == set(PATHS)
+    assert {"auto", "queued", "snapshots", *QUICK} == set(get_args(PathName))
 
 
 @pytest.mark.parametrize("deal", range(3))

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.compute.engines import make_engine
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.servers import ASGD, SERVERS, AveragedSGD
 from fredsim.servers.schedules import SCHEDULES
+from fredsim.simulation.engines import make_engine
 
 CASES: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
     "constant": ({"base": 0.1}, lambda t: 0.1),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import NumpyEngine
+from fredsim.compute.numpy_engine import NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import elementary, oracle

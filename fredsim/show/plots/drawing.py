@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from fredsim.config.figures import Options, X, label_of
 from fredsim.show.plots.groups import Panel
 from fredsim.show.tables import Table
+from fredsim.system.memory import byte_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +56,8 @@ def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
 
 def in_units(largest: float) -> tuple[float, str]:
     """Return a number of bytes to divide by, and its name."""
-    power = min(4, max(0, int(math.log10(max(largest, 1)) / 3)))
-    return 1000.0**power, ("bytes", "kB", "MB", "GB", "TB")[power]
+    unit, name = byte_unit(largest)
+    return unit, "bytes" if name == "B" else name
 
 
 def share_of(row: pd.Series[float], copies: str) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fredsim.config.document import flatten
+from fredsim.config.experiment import Affects, without
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.results import Result
@@ -19,8 +20,6 @@ DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 CELL = ("clients.count", "clients.batch_size")
-#: What tells runs apart and changes no curve, beside `published` and `figures`.
-NO_MATTER = {"name", "backend", "threads", "window", "path", "memory", "probe.every"}
 
 Flat = Mapping[str, Any]
 
@@ -98,8 +97,7 @@ def group(
 
 def flat_config(result: Result) -> Flat:
     """Return a run's values under dotted keys, but those that change no curve."""
-    config = {key: value for key, value in result.config.items() if key not in {"published", "figures"}}
-    return {key: value for key, value in flatten(config).items() if key not in NO_MATTER}
+    return flatten({key: value for key, value in result.config.items() if key not in without(Affects.BITS)})
 
 
 def _check(key: str, flat: Sequence[Flat]) -> None:

@@ -9,24 +9,25 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
-from fredsim.config.experiment import Experiment, Published, Series
+from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures import FigureChoice, choose_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.nodes import Key, checked
 from fredsim.config.resolution import Origin, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
 from fredsim.errors import ConfigError, nearest, shown
-from fredsim.hyper import explain
+from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_above, look_in
 
-__all__ = ["Plan", "PlannedRun", "Source", "expand", "open_source"]
+__all__ = ["Expansion", "ResolvedRun", "Source", "expand", "open_source"]
 
 
+Model = TypeVar("Model", bound=HyperParameters)
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
@@ -63,7 +64,7 @@ def open_source(source: Source) -> Document:
 
 
 @dataclass(frozen=True)
-class PlannedRun:
+class ResolvedRun:
     """One run, the values of the axes that tell it from the others, and where its keys stand."""
 
     experiment: Experiment
@@ -77,10 +78,14 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The runs of a document, itself with its overrides, the comment above it, the folder that it is the record of."""
+class Expansion:
+    """The runs of a document: one, or those of its sweep.
 
-    runs: list[PlannedRun]
+    `source` is the document's data with its overrides, `heading` the comment above it, `folder` the folder of results
+    that it is the record of.
+    """
+
+    runs: list[ResolvedRun]
     source: dict[str, Any]
     selection: Selection | None = None
     figures: Sequence[FigureChoice] = ()
@@ -119,7 +124,7 @@ def _short(value: Any) -> str:
     return "".join(character if character.isprintable() and character != "/" else "_" for character in str(value))
 
 
-def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
+def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     """Return every experiment of a document, `cases` outside, the axes of `sweep` inside, the last axis fastest.
 
     Raises ConfigError, naming file, line and key, for the first run that is not valid.
@@ -127,14 +132,55 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
     if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
         what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
         raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
-    data, places = copy.deepcopy(document.data), dict(document.places)
-    document = replace(document, data=data, places=places)
+    document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
+    last, overridden = _override(document, overrides)
+    sweep, cases = grid(document)
+    refuse_clashes(document, sweep, cases)
+    refuse_too_many(document, sweep, cases)
+    figures, problems = choose_figures(document.data)
+    if problems:
+        raise problems_at(problems, document)
+    beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
+    base = {key: value for key, value in document.data.items() if key not in beside}
+    runs = []
+    for number, case in enumerate(cases or [{}]):
+        for values in product(*sweep.values()):
+            chosen = {**case, **dict(zip(sweep, values, strict=True))}
+            data = copy.deepcopy(base)
+            origin = _Origin(document, number, case, sweep, values, overridden)
+            for key, value in (*chosen.items(), *last):
+                _assign(data, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
+            runs.append(ResolvedRun(resolve(data, origin), chosen, origin))
+    # An override may have taken away what published points are of, or figures show; not what it itself asks for.
+    as_written = not overridden and document.folder is None
+    if as_written or any(at[0] == "figures" for at in overridden):
+        _check_keys(document, runs, figures, published=as_written)
+    source = dict(document.data)
+    if last:
+        rest = [key for key, _ in last]
+        source["overrides"] = {key: value for n, (key, value) in enumerate(last) if key not in rest[n + 1 :]}
+    selection = _validated(document, "select", Selection)
+    expansion = Expansion(runs, source, selection, figures, document.heading, document.folder)
+    if selection is not None:
+        try:
+            check_selection(selection, expansion.axes)
+        except ConfigError as error:
+            raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
+    return expansion
+
+
+def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:
+    """Lay overrides over a document's data and places, which they change.
+
+    Return those of a sweep that are laid over each run instead, its own recorded ones first, and the keys of all.
+    Raises ConfigError.
+    """
+    data, places = document.data, document.places
     last: list[tuple[str, Any]] = []
-    overridden: set[tuple[int | str, ...]] = set()
     sweep, cases = grid(document)
     if (sweep or cases) and "overrides" in data:
-        last = _recorded_overrides(document, places)
-        overridden |= {tuple(key.split(".")) for key, _ in last}
+        last = _recorded_overrides(document)
+    overridden: set[Key] = {tuple(key.split(".")) for key, _ in last}
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -151,40 +197,10 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Plan:
         else:
             last.append((key, value))
         sweep, cases = grid(document)
-    refuse_clashes(document, sweep, cases)
-    refuse_too_many(document, sweep, cases)
-    figures, problems = choose_figures(data)
-    if problems:
-        raise problems_at(problems, document)
-    beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
-    base = {key: value for key, value in data.items() if key not in beside}
-    runs = []
-    for number, case in enumerate(cases or [{}]):
-        for values in product(*sweep.values()):
-            chosen = {**case, **dict(zip(sweep, values, strict=True))}
-            run = copy.deepcopy(base)
-            origin = _Origin(document, number, case, sweep, values, overridden)
-            for key, value in (*chosen.items(), *last):
-                _assign(run, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
-            runs.append(PlannedRun(resolve(run, origin), chosen, origin))
-    # An override may have taken away what published points are of, or figures show; not what it itself asks for.
-    as_written = not overridden and document.folder is None
-    if as_written or any(at[0] == "figures" for at in overridden):
-        _check_keys(document, runs, figures, published=as_written)
-    source = dict(data)
-    if last:
-        rest = [key for key, _ in last]
-        source["overrides"] = {key: value for n, (key, value) in enumerate(last) if key not in rest[n + 1 :]}
-    plan = Plan(runs, source, _selection(document), figures, document.heading, document.folder)
-    if plan.selection is not None:
-        try:
-            check_selection(plan.selection, plan.axes)
-        except ConfigError as error:
-            raise ConfigError(f"{document.place(('select', 'over'))}: {error}") from None
-    return plan
+    return last, overridden
 
 
-def _recorded_overrides(document: Document, places: dict[Key, str]) -> list[tuple[str, Any]]:
+def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
     """Take the `overrides` of a recorded sweep, which are laid over each run, out of it, and say where they stand.
 
     Raises ConfigError.
@@ -193,17 +209,18 @@ def _recorded_overrides(document: Document, places: dict[Key, str]) -> list[tupl
     if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
         place = document.place(("overrides",))
         raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
-    places |= {tuple(key.split(".")): document.place(("overrides", key)) for key in found}
+    document.places.update({tuple(key.split(".")): document.place(("overrides", key)) for key in found})
     return list(found.items())
 
 
 def _check_keys(
-    document: Document, runs: Sequence[PlannedRun], figures: Sequence[FigureChoice], *, published: bool
+    document: Document, runs: Sequence[ResolvedRun], figures: Sequence[FigureChoice], *, published: bool
 ) -> None:
     """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
-    named: list[tuple[tuple[int | str, ...], str]] = []
-    for number, series in enumerate(_published(document) if published else []):
+    named: list[tuple[Key, str]] = []
+    drawn = _validated(document, "published", Published) if published else None
+    for number, series in enumerate(drawn.series if drawn else []):
         named += [(("published", "series", number, "where"), key) for key in series.where]
     for number, figure in enumerate(figures):
         named += [(("figures", number, option), key) for option, key in figure.named_keys()]
@@ -219,26 +236,15 @@ def _check_keys(
             raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
 
 
-def _published(document: Document) -> list[Series]:
-    """Return the document's own published points, which no run may have. Raises ConfigError."""
-    given = document.data.get("published")
-    if given is None:
-        return []
-    try:
-        return Published.model_validate(given).series
-    except ValidationError as error:
-        raise problems_at([(("published", *at), text) for at, text in explain(error, Published)], document) from None
-
-
-def _selection(document: Document) -> Selection | None:
-    """Return what `select` says. Raises ConfigError."""
-    given = document.data.get("select")
+def _validated(document: Document, key: str, model: type[Model]) -> Model | None:
+    """Return what the document itself says under a key that is of all runs, None where nothing. Raises ConfigError."""
+    given = document.data.get(key)
     if given is None:
         return None
     try:
-        return Selection.model_validate(given)
+        return model.model_validate(given)
     except ValidationError as error:
-        raise problems_at([(("select", *at), text) for at, text in explain(error, Selection)], document) from None
+        raise problems_at([((key, *at), text) for at, text in explain(error, model)], document) from None
 
 
 def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
@@ -258,17 +264,17 @@ class _Origin:
         case: Mapping[str, Any],
         sweep: Mapping[str, Any],
         values: Sequence[Any],
-        overridden: Set[tuple[int | str, ...]],
+        overridden: Set[Key],
     ) -> None:
         self._document = document
         self._overridden = overridden
-        self._roots: dict[tuple[int | str, ...], tuple[int | str, ...]] = {}
+        self._roots: dict[Key, Key] = {}
         for key in case:
             self._roots[tuple(key.split("."))] = ("cases", number, key)
         for key, value in zip(sweep, values, strict=True):
             self._roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
 
-    def place(self, key: tuple[int | str, ...]) -> str:
+    def place(self, key: Key) -> str:
         for length in range(len(key), 0, -1):
             if key[:length] in self._overridden:  # an override has the last word
                 break

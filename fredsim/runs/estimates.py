@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fredsim.config.document import flatten
-from fredsim.config.plan import PlannedRun
+from fredsim.config.expansion import ResolvedRun
+from fredsim.config.experiment import Affects, without
 from fredsim.models.layout import Layout
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
@@ -28,16 +29,14 @@ from fredsim.simulation.contract import without_average
 from fredsim.simulation.paths import LONGEST_ORDER
 from fredsim.simulation.supplies import Supplies
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Estimate", "estimate"]
 
 ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
 SHORTEST = 64  # iterations of the first stretch that is tried
-#: What changes no iteration's time; that of evaluation is measured apart.
-NO_MATTER = {"name", "seed", "iterations", "updates", "epochs", "evaluation", "published", "figures"}
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Estimate:
     """What one run will take. Bytes are those of copies that all pass; a gate lets fewer through.
 
     `holdings` is how many works in hand (path hand) or versions of the parameters (otherwise) are live at most;
@@ -57,30 +56,30 @@ class Forecast:
     gated: bool
 
 
-def forecast(
-    runs: Sequence[PlannedRun],
+def estimate(
+    runs: Sequence[ResolvedRun],
     root: str | os.PathLike[str] | None,
     *,
     share: int | None = None,
     measured: dict[str, dict[str, Any]] | None = None,
-) -> Iterator[Forecast]:
-    """Yield the forecast of each run.
+) -> Iterator[Estimate]:
+    """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows and what is a fraction in their server and gates share one measurement;
     `measured` keeps these from one call to the next. `share` is a run's number of threads where it gives none.
     """
     measured = {} if measured is None else measured
-    for planned in runs:
-        prepared = prepare(planned.experiment, root)
+    for run in runs:
+        prepared = prepare(run.experiment, root)
         kind = _kind(prepared, share)
         if kind not in measured:
             measured[kind] = _measure(prepared, root, share)
-        yield _forecast(planned.label, prepared, measured[kind])
+        yield _estimate(run.label, prepared, measured[kind])
 
 
 def _kind(prepared: Prepared, share: int | None) -> str:
     plain = prepared.experiment.plain()
-    kept = {key: value for key, value in plain.items() if key not in NO_MATTER}
+    kept = {key: value for key, value in plain.items() if key not in without(Affects.TIME)}
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
@@ -104,7 +103,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, share: int
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
-def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Forecast:
+def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
     experiment, model = prepared.experiment, prepared.model
     done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
     total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
@@ -136,7 +135,7 @@ def _forecast(label: str, prepared: Prepared, summary: dict[str, Any]) -> Foreca
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
     rows = prepared.interval.rows(total, total * summary["updates"] / done)
-    return Forecast(
+    return Estimate(
         label=label,
         path=summary["path"],
         why=summary["path_why"],

@@ -1,0 +1,67 @@
+"""The NumPy engine: the slow oracle, whose bits are those of every portable backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Part
+from fredsim.compute.shelf import Limits, Shelf
+from fredsim.data.datasets import Dataset, Split
+from fredsim.models.mlp import Mlp
+from fredsim.numerics import oracle
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.operations import NumpyOperations
+
+__all__ = ["NumpyEngine", "RoomyNumpyOperations"]
+
+Array = NDArray[np.float32]
+
+
+class RoomyNumpyOperations(NumpyOperations):
+    """The oracle's operations, and room for what clients hold."""
+
+    def shelf(self, size: int, limits: Limits) -> Shelf:
+        """Return room for what clients hold."""
+        return Shelf(size, MARGIN, limits)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class NumpyEngine(RoomyNumpyOperations):
+    """The oracle."""
+
+    threads = 1
+    device_name: str | None = None
+    seconds = float("nan")
+
+    def __init__(self, model: Mlp, dataset: Dataset) -> None:
+        self._layout = model.layout
+        self._layers = len(model.sizes) - 1
+        self._dataset = dataset
+
+    def _weights(self, params: Array) -> oracle.Weights:
+        views = self._layout.split(params)
+        return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute one minibatch after the other."""
+        grads = np.empty((len(rows), self._layout.size), np.float32)
+        losses = np.empty(rows.shape, np.float32)
+        train = self._dataset.train
+        for b, samples in enumerate(rows):
+            result, losses[b] = oracle.gradient(self._weights(held[b]), train.x[samples], train.y[samples])
+            grads[b] = np.concatenate([part.reshape(-1) for layer in result for part in layer])
+        return grads, losses
+
+    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
+        """Run the whole part at once."""
+        split: Split = getattr(self._dataset, part)
+        if len(split) == 0:
+            return float("nan"), float("nan")
+        logits = oracle.forward(self._weights(params), split.x).logits
+        losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
+        return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))

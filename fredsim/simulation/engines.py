@@ -1,0 +1,63 @@
+"""From a backend's name to what computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device.
+
+A backend's own modules are imported only where it computes: what they rest on need not be installed.
+"""
+
+from __future__ import annotations
+
+from fredsim.compute.engines import Engine, RoomyOperations
+from fredsim.compute.numpy_engine import NumpyEngine, RoomyNumpyOperations
+from fredsim.config.choices import Backend
+from fredsim.data.datasets import Dataset
+from fredsim.errors import ConfigError
+from fredsim.models.mlp import Mlp
+from fredsim.native.model import TorchModel
+
+__all__ = ["found_backend", "make_engine", "make_operations"]
+
+
+def found_backend(backend: Backend) -> Backend:
+    """Return the backend that `auto` comes to on this machine, or the one that is named."""
+    if backend != "auto":
+        return backend
+    try:
+        from fredsim.cuda.device import device
+
+        device()
+    except ConfigError:
+        return "numba"
+    return "cuda"
+
+
+def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
+
+    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
+    where the backend needs what is not there.
+    """
+    if not isinstance(model, Mlp):
+        from fredsim.native.engine import TorchEngine
+
+        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
+    if backend == "numpy":
+        return NumpyEngine(model, dataset)
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaEngine
+
+        return CudaEngine(model, dataset, mu)
+    from fredsim.kernels.engine import NumbaEngine
+
+    return NumbaEngine(model, dataset, mu, threads)
+
+
+def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
+    """Return what a backend computes beside gradients; see `make_engine`."""
+    if backend == "numpy":
+        return RoomyNumpyOperations()
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaOperations
+
+        return CudaOperations()
+    from fredsim.kernels.operations import NumbaOperations
+
+    return NumbaOperations(threads)
