@@ -1,19 +1,20 @@
-"""Who finishes next: one file a policy. `DISPATCHERS` maps the names used in YAML to the classes."""
+"""Who finishes next: one file a policy. `DISPATCHERS` maps the names used in YAML, those of the files, to classes.
+
+A file is taken up when its class says what its `idea` is. The classes are attributes of this package, too.
+"""
 
 if __name__ != "fredsim.dispatchers":
     raise ImportError("import this package as fredsim.dispatchers: under another name its classes would exist twice")
 
+from typing import Any
+
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.dispatchers.round_robin import RoundRobin
-from fredsim.dispatchers.scripted import Scripted
-from fredsim.dispatchers.uniform import Uniform
-from fredsim.dispatchers.weighted import Weighted
+from fredsim.plugins.offered import class_named, offered
 
-__all__ = ["DISPATCHERS", "Dispatcher", "RoundRobin", "Scripted", "Uniform", "Weighted"]
+__all__ = ["DISPATCHERS", "Dispatcher"]
 
-DISPATCHERS: dict[str, type[Dispatcher]] = {
-    "uniform": Uniform,
-    "weighted": Weighted,
-    "round_robin": RoundRobin,
-    "scripted": Scripted,
-}
+DISPATCHERS: dict[str, type[Dispatcher]] = offered(__name__, Dispatcher)
+
+
+def __getattr__(name: str) -> Any:
+    return class_named(name, __name__, DISPATCHERS)

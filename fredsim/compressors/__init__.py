@@ -1,21 +1,19 @@
 """What a client may make of a push to save bytes, one file a method; any server takes what is decoded.
 
-`COMPRESSORS` maps the names used in YAML to the classes.
+`COMPRESSORS` maps the names used in YAML, those of the files, to classes.
+
+A file is taken up when its class says what its `idea` is. The classes are attributes of this package, too.
 """
 
+from typing import Any
+
 from fredsim.compressors.base import Compressor
-from fredsim.compressors.error_feedback_sign import ErrorFeedbackSign
-from fredsim.compressors.qsgd import QSGD
-from fredsim.compressors.sign import Sign
-from fredsim.compressors.ternary import Ternary
-from fredsim.compressors.top_k import TopK
+from fredsim.plugins.offered import class_named, offered
 
-__all__ = ["COMPRESSORS", "QSGD", "Compressor", "ErrorFeedbackSign", "Sign", "Ternary", "TopK"]
+__all__ = ["COMPRESSORS", "Compressor"]
 
-COMPRESSORS: dict[str, type[Compressor]] = {
-    "ternary": Ternary,
-    "qsgd": QSGD,
-    "sign": Sign,
-    "error_feedback_sign": ErrorFeedbackSign,
-    "top_k": TopK,
-}
+COMPRESSORS: dict[str, type[Compressor]] = offered(__name__, Compressor)
+
+
+def __getattr__(name: str) -> Any:
+    return class_named(name, __name__, COMPRESSORS)

@@ -1,0 +1,32 @@
+"""The classes that a package offers by name: a file each, so that a new one is a new file and nothing else."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+__all__ = ["class_named", "offered"]
+
+T = TypeVar("T")
+
+
+def offered(package: str, base: type[T]) -> dict[str, type[T]]:
+    """Return the classes over `base` that say what their `idea` is, each under the name of its file, in its order."""
+    found = {}
+    for file in pkgutil.iter_modules(import_module(package).__path__):
+        module = import_module(f"{package}.{file.name}")
+        for value in vars(module).values():
+            ours = isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+            if ours and vars(value).get("idea"):
+                found[file.name] = value
+    return found
+
+
+def class_named(name: str, package: str, classes: Mapping[str, type]) -> Any:
+    """Return one of the classes by its own name, as an attribute of the package. Raises AttributeError."""
+    for found in classes.values():
+        if found.__name__ == name:
+            return found
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
