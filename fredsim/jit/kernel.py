@@ -99,8 +99,8 @@ def _word(name, value, kind):
     return addressof(value) if isinstance(value, Structure) else int(value)
 
 
-body: Any  # of a kernel's own globals, as `read`
-read: Any
+body: Any = None  # of a kernel's own globals, as `read`
+read: Any = None
 
 
 def _entry(rank, size, barrier, arguments):
