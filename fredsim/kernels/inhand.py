@@ -67,55 +67,46 @@ class WorkInHand:
         for inside, outside in self._views(params, arrays):
             inside[...] = outside
 
+        #: The work in hand, by what it is: arrays of a row a slot, to be read and written.
+        self.work = self._room_for(slots, limits)
         #: Cycles of each thread on what SPENT names.
         self.cycles = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = MARGIN * 66 + leaves_of(mu) * shape.floats + most * int(shape.widths.max()) + 2 * MARGIN
         scratch = aligned(team.size, floats)
+        work = self.work
         self._arguments = self._kernels.advance.pack(
-            net=shape.network(shape.widths, self._offsets),
-            data=data_of(split, chunk),
-            tables=shape.tables,
-            mu=mu,
-            rule=compile_rule(rule).address,
-            visit=bool(arrays) or not rule.zero_keeps,
-            room=room,
-            versions=room + 1,
-            arrays=2 + len(arrays),
-            addresses=self._addresses(),
-            bounds=self._bounds,
+            net=shape.network(shape.widths, self._offsets), data=data_of(split, chunk), tables=shape.tables, events=0,
+            mu=mu, rule=compile_rule(rule).address, visit=bool(arrays) or not rule.zero_keeps, room=room,
+            versions=room + 1, arrays=2 + len(arrays), addresses=self._addresses(), bounds=self._bounds,
+            held_rows=work["samples"], held_losses=work["losses"], held_errors=work["errors"],
+            held_activations=work["activations"],
             factors=aligned(team.size * room * tall * shape.samples),
             active=np.zeros(team.size * room * tall * shape.groups, np.uint8),
-            z=aligned(room * mu * int(shape.widths[0]) + MARGIN),
-            turned=aligned(room, int(shape.transposed[-1])),
-            scratch=scratch,
-            scratch_apart=floats,
-            tickets=np.zeros(1, np.int64),
-            cycles=self.cycles,
-            **self._work(slots, limits),
-            events=0,
-        )
+            z=aligned(room * mu * int(shape.widths[0]) + MARGIN), turned=aligned(room, int(shape.transposed[-1])),
+            scratch=scratch, scratch_apart=floats, tickets=np.zeros(1, np.int64), cycles=self.cycles,
+        )  # fmt: skip
 
-    def _work(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
+    def _room_for(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
         """Return room for the work in hand; beyond `memory` it lies in a file."""
         mu, shape = self._mu, self._shape
         kinds = {
-            "held_rows": (mu, np.int32),
-            "held_losses": (mu, np.float32),
-            "held_errors": (int(shape.places[-1]), np.float32),
-            "held_activations": (int(shape.inside[-1]), np.float32),
+            "samples": (mu, np.int32),
+            "losses": (mu, np.float32),
+            "errors": (int(shape.places[-1]), np.float32),
+            "activations": (int(shape.inside[-1]), np.float32),
         }
         #: What one work in hand takes, in bytes, and what all of it takes.
         self.each = 4 * sum(length for length, _ in kinds.values())
         self.bytes = slots * self.each
         spills = limits.memory is not None and self.bytes > limits.memory
         self._file = mapped(limits.folder, self.bytes + 4 * LINE) if spills else None
-        held: dict[str, NDArray[Any]] = {}
+        work: dict[str, NDArray[Any]] = {}
         at = 0
         for name, (length, dtype) in kinds.items():
             size = slots, length
-            held[name] = aligned(*size, dtype=dtype) if self._file is None else array_on(self._file, size, dtype, at)
+            work[name] = aligned(*size, dtype=dtype) if self._file is None else array_on(self._file, size, dtype, at)
             at += -(-4 * slots * length // LINE) * LINE
-        return held
+        return work
 
     def _addresses(self) -> Integers:
         """Return what the rule takes for each version of the upper layers, and, last, for the first layer."""
@@ -144,11 +135,6 @@ class WorkInHand:
         if self._file is not None:
             rest(self._file)
         return losses, int(bad.min())
-
-    @property
-    def work(self) -> dict[str, NDArray[Any]]:
-        """The work in hand, by what it is: arrays of a row a slot, to be read and written."""
-        return dict(zip(("samples", "losses", "errors", "activations"), self._held, strict=True))
 
     def shares(self) -> dict[str, float]:
         """Return the shares of all threads' time in kernels."""
