@@ -66,7 +66,7 @@ def gradients(sizes: tuple[int, ...], mu: int) -> None:
 
 def servers() -> None:
     """Launch every server's rules, on nothing, and what works on a whole array."""
-    from fredsim.cuda.engine import CudaOperations
+    from fredsim.cuda.operations import CudaOperations
 
     operations = CudaOperations()
     for variant in VARIANTS.values():

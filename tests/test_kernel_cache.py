@@ -18,23 +18,22 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.jit.cache import generated
-from fredsim.jit.team import Team, pack
+from fredsim.jit.team import Team
 
 with Team(2) as team:
     out = np.zeros(2, np.int64)
-    team.run(generated(Path(sys.argv[1]).read_text(), "a test").number, pack(out))
+    number = generated(Path(sys.argv[1]).read_text(), "a test").number
+    team.run(number, number.pack(out=out))
     print(out[1])
 """
 NUMBER = """
-from fredsim.jit.cache import kernel
-from fredsim.jit.team import meet
-from fredsim.jit.pointers import integers, item, put
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import integers, put
 
 
-@kernel
-def number(rank, size, barrier, arguments):
-    put(integers(item(integers(arguments), 0)), rank, 41)
-    meet(size, barrier)
+@kernel(out=integers)
+def number(rank, size, barrier, a):
+    put(a.out, rank, 41)
 """
 
 

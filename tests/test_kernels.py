@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.numpy_engine import NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import generated
-from fredsim.jit.team import Team, pack
+from fredsim.jit.team import Team
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.models.mlp import Mlp
@@ -77,19 +77,17 @@ def test_windows_of_any_length_one_after_another() -> None:
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 RING = """
-from fredsim.jit.cache import kernel
+from fredsim.jit.kernel import kernel
 from fredsim.jit.team import meet
 from fredsim.jit.pointers import integers, item, put
 
 
-@kernel
-def ring(rank, size, barrier, arguments):
-    a = integers(arguments)
-    rounds, values, found = item(a, 0), integers(item(a, 1)), integers(item(a, 2))
-    for turn in range(rounds):
-        put(values, rank, 1000 * turn + rank)
+@kernel(rounds=int, values=integers, found=integers)
+def ring(rank, size, barrier, a):
+    for turn in range(a.rounds):
+        put(a.values, rank, 1000 * turn + rank)
         meet(size, barrier)
-        put(found, turn * size + rank, item(values, (rank + 1) % size))
+        put(a.found, turn * size + rank, item(a.values, (rank + 1) % size))
         meet(size, barrier)
 """
 
@@ -103,11 +101,11 @@ def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
         assert team.size == size
         for rounds in (*range(1, 30), 200):
             values, found = np.full(size, -1), np.full((rounds, size), -1)
-            team.run(ring, pack(rounds, values, found))
+            team.run(ring, ring.pack(rounds=rounds, values=values, found=found))
             expected = 1000 * np.arange(rounds)[:, None] + (np.arange(size) + 1) % size
             np.testing.assert_array_equal(found, expected)
             values, found = np.full(size, -1), np.full((rounds, 1), -1)
-            team.alone(ring, pack(rounds, values, found))
+            team.alone(ring, ring.pack(rounds=rounds, values=values, found=found))
             np.testing.assert_array_equal(found[:, 0], 1000 * np.arange(rounds))
             time.sleep(pause)
 
@@ -118,12 +116,12 @@ def test_teams_side_by_side() -> None:
         for _ in range(100):
             for team in (one, other):
                 found = np.full((3, team.size), -1)
-                team.run(ring, pack(3, np.zeros(team.size, np.int64), found))
+                team.run(ring, ring.pack(rounds=3, values=np.zeros(team.size, np.int64), found=found))
                 assert found[2, 0] == 2000 + 1
         one.close()
         one.close()  # a second time does nothing
         found = np.full((1, 3), -1)
-        other.run(ring, pack(1, np.zeros(3, np.int64), found))
+        other.run(ring, ring.pack(rounds=1, values=np.zeros(3, np.int64), found=found))
         assert found.tolist() == [[1, 2, 0]]
 
 
@@ -141,7 +139,7 @@ def test_means_are_the_oracles(threads: int) -> None:
             sums, room, result = np.full(-(-n // BLOCK) + 1, np.nan), np.full((threads, 2 * BLOCK), np.nan), np.empty(1)
             for run in (team.run, team.alone):
                 result[0] = np.nan
-                run(mean64, pack(values, n, sums, room, result))
+                run(mean64, mean64.pack(array=values, count=n, sums=sums, room=room, result=result))
                 assert result[0] == expected_mean(values), n
 
 

@@ -123,7 +123,7 @@ def test_a_rule_of_ones_own(rule: Rule, device: bool) -> None:
     if device:
         for name in ("torch", "triton"):
             pytest.importorskip(name, reason=f"{name} is not installed")
-        from fredsim.cuda.engine import CudaOperations
+        from fredsim.cuda.operations import CudaOperations
 
         fused = CudaOperations().compile_rule(rule)
     rng = np.random.default_rng(1)

@@ -46,7 +46,7 @@ def operations(*, device: bool = True) -> Iterator[Callable[[Rule], Any]]:
     yield NumpyOperations().compile_rule
     yield lambda rule: TeamRule(TEAM, rule)
     if device and find_spec("torch") and find_spec("triton"):  # in its interpreter, where there is no device
-        from fredsim.cuda.engine import CudaOperations
+        from fredsim.cuda.operations import CudaOperations
 
         yield CudaOperations().compile_rule
 

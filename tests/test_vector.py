@@ -7,23 +7,21 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import generated
-from fredsim.jit.team import Team, pack
+from fredsim.jit.team import Team
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 LANES = """
 
-from fredsim.jit.cache import kernel
-from fredsim.jit.team import meet
+from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, integers, item, put
 from fredsim.jit.vector import all_equal_itself, load, load_part, store, store_part
 from fredsim.jit.vector import zeros
 from fredsim.numerics.rules import absolute, sqrt, where
 
 
-@kernel
-def calculate(rank, size, barrier, arguments):
-    a = integers(arguments)
-    x, y, out, at, flags = floats(item(a, 0)), floats(item(a, 1)), floats(item(a, 2)), item(a, 3), integers(item(a, 4))
+@kernel(x=floats, y=floats, out=floats, at=int, flags=integers)
+def calculate(rank, size, barrier, a):
+    x, y, out, at = a.x, a.y, a.out, a.at
     one, two = load(zeros(LANES), x, at), load(zeros(LANES), y, at)
     store(out, 0 * LANES, zeros(LANES))
     store(out, 1 * LANES, one + two)
@@ -42,18 +40,14 @@ def calculate(rank, size, barrier, arguments):
     store(out, 14 * LANES, where(one == two, one, 1.0))
     store(out, 15 * LANES, where(one != two, one, 1.0))
     store(out, 16 * LANES, one * two + one)
-    put(flags, 0, all_equal_itself(one))
-    put(flags, 1, all_equal_itself(one * 0.0))
-    meet(size, barrier)
+    put(a.flags, 0, all_equal_itself(one))
+    put(a.flags, 1, all_equal_itself(one * 0.0))
 
 
-@kernel
-def part(rank, size, barrier, arguments):
-    a = integers(arguments)
-    x, out, at, count = floats(item(a, 0)), floats(item(a, 1)), item(a, 2), item(a, 3)
-    store(out, 0, load_part(zeros(LANES), x, at, count))
-    store_part(out, LANES + at, load(zeros(LANES), x, 0), count)
-    meet(size, barrier)
+@kernel(x=floats, out=floats, at=int, count=int)
+def part(rank, size, barrier, a):
+    store(a.out, 0, load_part(zeros(LANES), a.x, a.at, a.count))
+    store_part(a.out, LANES + a.at, load(zeros(LANES), a.x, 0), a.count)
 """
 
 
@@ -89,7 +83,7 @@ def test_vectors_calculate_as_numpy_does(lanes: int) -> None:
                     values[places] = rng.choice(SPECIAL, places.sum())
                 x[::5] = y[::5]
             out, flags = np.full((17, lanes), np.nan, np.float32), np.full(2, -1)
-            team.run(calculate, pack(x, y, out, at, flags))
+            team.run(calculate, calculate.pack(x=x, y=y, out=out, at=at, flags=flags))
             x, y = x[at : at + lanes], y[at : at + lanes]
             for line, (found, expected) in enumerate(zip(out, expected_of(x, y), strict=True)):
                 np.testing.assert_array_equal(found, expected, err_msg=str(line))
@@ -105,7 +99,8 @@ def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
         for count in range(lanes + 1):
             at = count % 5
             out = np.full(3 * lanes, np.nan, np.float32)
-            team.run(vectors(lanes).part, pack(x, out, at, count))
+            part = vectors(lanes).part
+            team.run(part, part.pack(x=x, out=out, at=at, count=count))
             expected = np.full(3 * lanes, np.nan, np.float32)
             expected[:lanes] = 0
             expected[:count] = x[at : at + count]
@@ -114,17 +109,14 @@ def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
 
 
 TRANSPOSE = """
-from fredsim.jit.cache import kernel
-from fredsim.jit.team import meet
-from fredsim.jit.pointers import floats, integers, item
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats
 from fredsim.jit.vector import transpose16
 
 
-@kernel
-def transpose(rank, size, barrier, arguments):
-    a = integers(arguments)
-    transpose16(floats(item(a, 0)), item(a, 1), item(a, 2), floats(item(a, 3)), item(a, 4), item(a, 5))
-    meet(size, barrier)
+@kernel(source=floats, index=int, stride=int, out=floats, at=int, out_stride=int)
+def transpose(rank, size, barrier, a):
+    transpose16(a.source, a.index, a.stride, a.out, a.at, a.out_stride)
 """
 
 
@@ -135,7 +127,10 @@ def test_transpose16(strides: tuple[int, int], places: tuple[int, int]) -> None:
     out = np.full(1000, np.nan, np.float32)
     with Team(1) as team:
         transpose = generated(TRANSPOSE, "a test's transposition").transpose
-        team.run(transpose, pack(source, places[0], strides[0], out, places[1], strides[1]))
+        arguments = transpose.pack(
+            source=source, index=places[0], stride=strides[0], out=out, at=places[1], out_stride=strides[1]
+        )
+        team.run(transpose, arguments)
     expected = np.full(1000, np.nan, np.float32)
     for i in range(16):
         for j in range(16):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -11,118 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits
 from fredsim.cuda import dense, trees
 from fredsim.cuda.array import DeviceArray
-from fredsim.cuda.device import INTERPRETED, device, launch, name, tile
+from fredsim.cuda.device import INTERPRETED, launch, name, tile
+from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.queue import Queue
-from fredsim.cuda.rules import BLOCK, compile_rule
-from fredsim.cuda.ternary import CudaTernary
 from fredsim.data.datasets import Dataset, Split
-from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.ternary import Ternary
 
-__all__ = ["CudaEngine", "CudaOperations"]
+__all__ = ["CudaEngine"]
 
 Array = NDArray[np.float32]
-Update = Callable[..., bool]
-
-
-class CudaOperations:
-    """What servers, gates and compressors ask of the device."""
-
-    def __init__(self) -> None:
-        self._device = device()
-        self.ternary: Ternary = CudaTernary(self)
-        self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
-        self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)
-
-    def zeros(self, size: int) -> Any:
-        """Return zeros, float32 (size,), on the device."""
-        return DeviceArray(torch.zeros(size, device=self._device))
-
-    def on_device(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Return host values as a tensor on the device."""
-        return torch.as_tensor(values, dtype=dtype).to(self._device)
-
-    def compile_rule(self, rule: Rule) -> Update:
-        """Return update(theta, *state, g, begin, end, *coefficients) → finite, in place on arrays of the device.
-
-        Arrays of the host, such as a server picks sparse rows into, go there and back.
-        """
-        kernel, count = compile_rule(rule), 2 + len(rule.state)
-
-        def update(*arguments: Any) -> bool:
-            begin, end, *coefficients = arguments[count:]
-            arrays = [self.taken(array)[begin:end] for array in arguments[:count]]
-            if begin == end:  # a call on nothing, to compile
-                arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
-            numbers = self.on_device([coefficients or [0.0]], torch.float32)
-            self._bad.fill_(1)
-            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._nowhere, 0, 1, self._bad)
-            for given, array in zip(arguments[: count - 1], arrays, strict=False):
-                if not isinstance(given, DeviceArray) and begin < end:
-                    given[begin:end] = array.cpu().numpy()
-            return bool(self._bad.item())
-
-        return update
-
-    def apply(
-        self,
-        kernel: Any,
-        arrays: Sequence[torch.Tensor],
-        gradients: torch.Tensor,
-        coefficients: torch.Tensor,
-        targets: torch.Tensor,
-        first: int,
-        events: int,
-        bad: torch.Tensor,
-    ) -> None:
-        """Queue a rule for a window of pushes; see fredsim.cuda.rules."""
-        size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
-        launch(
-            kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events, bad,
-            BLOCK=block,
-        )  # fmt: skip
-
-    def finite(self, array: Any) -> bool:
-        """Return whether every element is finite."""
-        return bool(torch.isfinite(self.taken(array)).all())
-
-    def duplicate(self, array: Any, out: Any) -> None:
-        """Copy an array, on the device or to it."""
-        out[...] = array
-
-    def mean(self, array: Any) -> float:
-        """Return the mean by the contract's tree in float64."""
-        values = self.taken(array).reshape(-1)
-        return float(self.total(values) / np.float64(len(values)))
-
-    def shelf(self, size: int, limits: Limits) -> Any:
-        """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
-        if limits.memory is not None:
-            raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DeviceShelf(self, size)
-
-    def close(self) -> None:
-        """Do nothing: memory goes with the engine."""
-
-    def total(self, values: torch.Tensor) -> float:
-        """Return the sum in float64 by the contract's tree."""
-        while len(values) > 1:
-            sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
-            launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)
-            values = sums
-        return float(values.item() if len(values) else 0.0) + 0.0
-
-    def taken(self, array: Any) -> torch.Tensor:
-        """Return an array's tensor on the device; one of the host is copied there."""
-        if isinstance(array, DeviceArray):
-            return array.tensor
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
 class CudaEngine(CudaOperations):
@@ -246,23 +147,4 @@ class CudaEngine(CudaOperations):
 
     def machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> Queue:
         """Return a machine for events that are all known ahead."""
-        return Queue(self, rule, params, arrays, places)
-
-
-class DeviceShelf:
-    """Gives out arrays on the device, and takes them back; as fredsim.compute.shelf.Shelf."""
-
-    def __init__(self, operations: CudaOperations, size: int) -> None:
-        self._operations, self._size = operations, size
-        self._free: list[Any] = []
-
-    def take(self) -> Any:
-        """Return an array, its contents arbitrary."""
-        return self._free.pop() if self._free else self._operations.zeros(self._size)
-
-    def give_back(self, array: Any) -> None:
-        """Take an array that nobody uses any more."""
-        self._free.append(array)
-
-    def rest(self, array: Any) -> None:
-        """Do nothing."""
+        return Queue(self, self.queue, rule, params, arrays, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,14 +10,12 @@ import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
+from fredsim.cuda.arithmetic import Arithmetic
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import launch, tile
 from fredsim.cuda.trees import BLOCK, pairs
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
-
-if TYPE_CHECKING:
-    from fredsim.cuda.engine import CudaOperations
 
 __all__ = ["CudaTernary"]
 
@@ -64,8 +62,8 @@ def square_blocks(array, n, centre, out, BLOCK: tl.constexpr):
 class CudaTernary:
     """Works on arrays of a device."""
 
-    def __init__(self, operations: CudaOperations) -> None:
-        self._operations = operations
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
 
     def scaler(self, g: Any) -> np.float32:
         """Return max|g|."""
@@ -73,14 +71,14 @@ class CudaTernary:
 
     def clip(self, g: Any, sigmas: float) -> Any:
         """Clip; σ by the contract's tree in float64."""
-        centre = self._operations.on_device([self._operations.mean(g)], torch.float64)
+        centre = self._arithmetic.on_device([self._arithmetic.mean(g)], torch.float64)
         squares = torch.empty(-(-g.size // BLOCK), dtype=torch.float64, device=centre.device)
         launch(square_blocks, (len(squares),), self._taken(g), g.size, centre, squares, BLOCK=BLOCK)
-        return ternary.clipped(g, sigmas * np.sqrt(self._operations.total(squares) / np.float64(g.size)))
+        return ternary.clipped(g, sigmas * np.sqrt(self._arithmetic.total(squares) / np.float64(g.size)))
 
     def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
         """Quantise and pack."""
-        scaler, n = self._operations.on_device([s], torch.float32), ternary.packed_size(g.size)
+        scaler, n = self._arithmetic.on_device([s], torch.float32), ternary.packed_size(g.size)
         packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
         key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, BLOCK)
         launch(
@@ -92,11 +90,11 @@ class CudaTernary:
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Any:
         """Unpack and scale."""
-        scaler, codes = self._operations.on_device([s], torch.float32), self._operations.on_device(packed, torch.uint8)
+        scaler, codes = self._arithmetic.on_device([s], torch.float32), self._arithmetic.on_device(packed, torch.uint8)
         out, block = torch.empty(count, device=scaler.device), tile(count, BLOCK)
         launch(decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
         return DeviceArray(out)
 
     def _taken(self, g: Any) -> torch.Tensor:
-        flat: torch.Tensor = self._operations.taken(g).reshape(-1)
+        flat: torch.Tensor = self._arithmetic.taken(g).reshape(-1)
         return flat

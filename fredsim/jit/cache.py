@@ -22,7 +22,7 @@ from numba.core.ccallback import CFunc
 
 from fredsim.system import notices
 
-__all__ = ["Compiled", "cache_folder", "generated", "kernel"]
+__all__ = ["Compiled", "cache_folder", "generated"]
 
 
 def cache_folder() -> Path:
@@ -103,20 +103,19 @@ class KernelCache(caching.Cache):
 
 
 class Compiled:
-    """A function of 64-bit integers, compiled to a plain C function when it is first asked for.
+    """A function of 64-bit integers to one, compiled to a plain C function when it is first asked for.
 
     A call costs a microsecond, whatever it is given, and lets other Python threads run; kernels call it by `address`.
     """
 
-    def __init__(self, function, result=types.void):
+    def __init__(self, function):
         self._function = function
-        self._result = result
 
     @cached_property
     def _callback(self):
         count = self._function.__code__.co_argcount
         options = {"error_model": "numpy"}  # as C divides; never fastmath
-        callback = CFunc(self._function, ((types.int64,) * count, self._result), {}, options)
+        callback = CFunc(self._function, ((types.int64,) * count, types.int64), {}, options)
         with suppress(OSError):  # where no folder can be written, every process compiles anew
             setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
         callback.compile()
@@ -131,11 +130,6 @@ class Compiled:
     def call(self):
         """The function, to be called from Python."""
         return self._callback.ctypes
-
-
-def kernel(function):
-    """Make a kernel of a team: (rank, size, barrier, arguments), the last two addresses of int64 arrays."""
-    return Compiled(function)
 
 
 def generated(source: str, purpose: str) -> ModuleType:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["address_of", "doubles", "floats", "integers", "item", "octets", "place_of", "put", "shift", "shorts"]
+__all__ = [
+    "ELEMENTS",
+    "address_of",
+    "call",
+    "doubles",
+    "floats",
+    "integers",
+    "item",
+    "octets",
+    "place_of",
+    "put",
+    "shift",
+    "shorts",
+]
+
+INT64 = ir.IntType(64)
 
 
 def place_of(builder, pointer, index, element=None):
@@ -31,6 +49,10 @@ floats = _at_address(types.float32)
 integers = _at_address(types.int64)
 shorts = _at_address(types.int32)
 octets = _at_address(types.uint8)
+#: What each of them points to.
+ELEMENTS: dict[Any, Any] = {
+    doubles: types.float64, floats: types.float32, integers: types.int64, shorts: types.int32, octets: types.uint8,
+}  # fmt: skip
 
 
 @intrinsic
@@ -38,7 +60,7 @@ def address_of(typingctx, pointer, index):
     """Return the memory address of pointer[index]."""
 
     def generate(context, builder, sig, args):
-        return builder.ptrtoint(place_of(builder, *args), ir.IntType(64))
+        return builder.ptrtoint(place_of(builder, *args), INT64)
 
     return types.int64(pointer, types.intp), generate
 
@@ -68,3 +90,15 @@ def put(typingctx, pointer, index, value):
         return context.get_dummy_value()
 
     return types.none(pointer, types.intp, pointer.dtype), generate
+
+
+@intrinsic
+def call(typingctx, function, arguments):
+    """Call a compiled function (fredsim.jit.cache.Compiled) by its address with a tuple of int64."""
+
+    def generate(context, builder, sig, args):
+        values = cgutils.unpack_tuple(builder, args[1])
+        function = ir.FunctionType(INT64, [INT64] * len(values))
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), values)
+
+    return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate

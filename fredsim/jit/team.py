@@ -11,6 +11,8 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from ctypes import Structure, addressof, c_char
 from typing import Any
 
 import numpy as np
@@ -21,27 +23,26 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
-from fredsim.jit.pointers import integers, item, put, shift
+from fredsim.jit.pointers import INT64, call, integers, item, put, shift
 
-__all__ = ["Team", "address", "cycles", "fetch_add", "meet", "pack", "share"]
+__all__ = ["Team", "address", "addresses", "cycles", "fetch_add", "meet", "share"]
 
-INT64 = ir.IntType(64)
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
 ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
 IDLE = 10_000  # pauses without a call, then sleep: a fraction of a millisecond
 
 
-Argument = int | NDArray[Any]
-
-
 def address(array: NDArray[Any]) -> int:
     """Return the memory address of an array's first element."""
-    return int(array.__array_interface__["data"][0])
+    try:
+        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]  # four times as fast as NumPy's
+    except (TypeError, ValueError):  # read-only, empty, or with gaps
+        return int(array.__array_interface__["data"][0])
 
 
-def pack(*arguments: Argument) -> NDArray[np.int64]:
-    """Return what a kernel takes: integers, and addresses of arrays, which the caller keeps alive."""
-    return np.array([address(a) if isinstance(a, np.ndarray) else a for a in arguments], np.int64)
+def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the memory addresses of arrays, which the caller keeps alive."""
+    return np.array([address(array) for array in arrays], np.int64)
 
 
 @njit(error_model="numpy")
@@ -128,16 +129,6 @@ def meet(size, barrier):
                     _give_way()
 
 
-@intrinsic
-def _call_kernel(typingctx, kernel, rank, size, barrier, arguments):
-    def generate(context, builder, sig, args):
-        function = ir.FunctionType(ir.VoidType(), [INT64] * 4)
-        builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
-        return context.get_dummy_value()
-
-    return types.none(*[types.int64] * 5), generate
-
-
 # What the threads have in common, int64: the number of calls so far, the kernel's address and its arguments'; then for
 # each rank, a cache line apart, whether it sleeps and which call it has seen last.
 CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
@@ -155,7 +146,7 @@ def _serve(rank, size, barrier, board):
             put(own, SEEN, calls)
             if item(shared, KERNEL) == 0:
                 return 1
-            _call_kernel(item(shared, KERNEL), rank, size, barrier, item(shared, ARGUMENTS))
+            call(item(shared, KERNEL), (rank, size, barrier, item(shared, ARGUMENTS)))
             idle = 0
             continue
         idle += 1
@@ -180,8 +171,8 @@ def _publish(size, board, kernel, arguments):
     return asleep
 
 
-serve = Compiled(_serve, types.int64)
-publish = Compiled(_publish, types.int64)
+serve = Compiled(_serve)
+publish = Compiled(_publish)
 
 
 class Team:
@@ -204,8 +195,8 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def run(self, kernel: Compiled, arguments: NDArray[np.int64], work: int = ENOUGH) -> None:
-        """Call the kernel with packed arguments on every thread; it must end with `meet`, its last look at them.
+    def run(self, kernel: Compiled, arguments: Structure, work: int = ENOUGH) -> None:
+        """Call a kernel (fredsim.jit.kernel) with packed arguments on every thread.
 
         With too little work, about so many multiply-adds, the calling thread is a team of one.
         """
@@ -214,15 +205,15 @@ class Team:
             return
         begin = time.perf_counter()
         barrier, _ = self._addresses
-        at = address(arguments)
+        at = addressof(arguments)
         self._announce(kernel.address, at)
         kernel.call(0, self.size, barrier, at)
         self.seconds += time.perf_counter() - begin
 
-    def alone(self, kernel: Compiled, arguments: NDArray[np.int64]) -> None:
+    def alone(self, kernel: Compiled, arguments: Structure) -> None:
         """Call the kernel on the calling thread only, as a team of one."""
         begin = time.perf_counter()
-        kernel.call(0, 1, self._addresses[0], address(arguments))
+        kernel.call(0, 1, self._addresses[0], addressof(arguments))
         self.seconds += time.perf_counter() - begin
 
     def close(self) -> None:

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import Split
+from fredsim.jit.kernel import Fields
+from fredsim.jit.pointers import floats, integers, shorts
 
-__all__ = ["Sparse", "cuts", "sparse"]
+__all__ = ["DATA", "data_of"]
 
-Array = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Sparse:
-    """A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway."""
-
-    first: NDArray[np.int64]  # (n + 1,)
-    column: NDArray[np.int32]
-    value: Array
-    labels: NDArray[np.int64]
+#: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway. The
+#: columns and values of sample i stand from first[i] to first[i + 1]; where those of each `chunk` of columns begin,
+#: from first[i], stands in `cuts` (n, chunks + 1).
+DATA = Fields(first=integers, column=shorts, value=floats, labels=integers, chunk=int, chunks=int, cuts=shorts)
 
 
 @lru_cache(maxsize=12)
-def sparse(split: Split) -> Sparse:
-    """Return the sparse form of a split; runs of one sweep share it."""
+def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     occupied = split.x != 0
     first = np.concatenate([[0], np.cumsum(np.count_nonzero(occupied, axis=1))]).astype(np.int64)
-    return Sparse(first, np.nonzero(occupied)[1].astype(np.int32), split.x[occupied], split.y)
+    return first, np.nonzero(occupied)[1].astype(np.int32), split.x[occupied]
 
 
 @lru_cache(maxsize=12)
-def cuts(split: Split, chunk: int) -> NDArray[np.int32]:
-    """Return where each chunk of columns begins in each sample's inputs, from the sample's first: (n, chunks + 1)."""
-    data = sparse(split)
-    inputs = split.x.shape[1]
+def data_of(split: Split, chunk: int) -> Any:
+    """Return a split as DATA, in chunks of so many columns; runs of one sweep share it."""
+    first, column, value = _sparse(split)
+    n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)
-    n = len(split)
-    row = np.repeat(np.arange(n), np.diff(data.first))
-    counts = np.bincount(row * chunks + data.column // chunk, minlength=n * chunks).reshape(n, chunks)
-    return np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1).astype(np.int32)
+    row = np.repeat(np.arange(n), np.diff(first))
+    counts = np.bincount(row * chunks + column // chunk, minlength=n * chunks).reshape(n, chunks)
+    cuts = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1).astype(np.int32)
+    return DATA.pack(first=first, column=column, value=value, labels=split.y, chunk=chunk, chunks=chunks, cuts=cuts)

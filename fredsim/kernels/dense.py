@@ -3,10 +3,9 @@
 The same bits as fredsim.numerics.oracle. What differs is only where zeros are skipped, how columns are grouped into
 vector registers, and which thread does what; none of that changes an order of additions.
 
-Conventions. `sizes` is int64 (layers + 1,): inputs, hidden …, classes. A layer's parameters are rows: one per input,
-then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row: what is
-pointed to is followed by at least MARGIN floats that nobody minds. Inputs are compressed sparse rows: `column` int32
-and `value` float32 between two places of `first`.
+Conventions. `net` is where things stand (fredsim.kernels.shape), `data` the data set (fredsim.kernels.data). A layer's
+parameters are rows: one per input, then the bias, `stride` floats from one to the next. A row's last vector may read
+and write beyond the row: what is pointed to is followed by at least MARGIN floats that nobody minds.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from fredsim.numerics.rules import where
 __all__ = [
     "ZERO",
     "backward",
+    "chunk_of",
     "combine",
     "first_layer",
     "largest",
@@ -42,11 +42,11 @@ def padded(width):
 
 
 @njit(error_model="numpy")
-def length(layers, sizes):
+def length(net):
     """Return what one sample's activations of all layers take, each padded."""
     total = ZERO
-    for layer in range(layers):
-        total += padded(item(sizes, layer + 1))
+    for layer in range(net.layers):
+        total += padded(item(net.sizes, layer + 1))
     return total
 
 
@@ -74,18 +74,23 @@ def combine(column, value, start, stop, weights, base, stride, width, out, at, f
 
 
 @njit(error_model="numpy")
-def first_layer(first, column, value, cuts, chunks, rows, m0, m1, weights, inputs, width, stride, z, apart):
+def chunk_of(data, row, c):
+    """Return where the inputs of a sample that belong to chunk c of columns begin and end."""
+    first, cut = item(data.first, row), row * (data.chunks + 1) + c
+    return first + item(data.cuts, cut), first + item(data.cuts, cut + 1)
+
+
+@njit(error_model="numpy")
+def first_layer(net, data, rows, m0, m1, weights, z, apart):
     """Write z[m·apart :], the first layer of the samples rows[m], m0 ≤ m < m1.
 
-    All of them go through a chunk of the weights' rows while it is in the first level of cache; where a sample's inputs
-    of each chunk begin is told by `cuts` (samples, chunks + 1).
+    All of them go through a chunk of the weights' rows while it is in the first level of cache.
     """
-    for c in range(chunks):
+    inputs, width, stride = item(net.sizes, 0), item(net.sizes, 1), item(net.strides, 0)
+    for c in range(data.chunks):
         for m in range(m0, m1):
-            row = item(rows, m)
-            cut = row * (chunks + 1) + c
-            low, high = item(first, row) + item(cuts, cut), item(first, row) + item(cuts, cut + 1)
-            combine(column, value, low, high, weights, ZERO, stride, width, z, m * apart, c == 0)
+            low, high = chunk_of(data, item(rows, m), c)
+            combine(data.column, data.value, low, high, weights, ZERO, stride, width, z, m * apart, c == 0)
     for m in range(m0, m1):
         for j in range(width):
             put(z, m * apart + j, item(z, m * apart + j) + item(weights, inputs * stride + j))
@@ -130,19 +135,18 @@ def propagate(like, errors, d, width, turned, base, stride, activations, at, out
 
 
 @njit(error_model="numpy")
-def backward(layers, sizes, transposed, turned, activations, at, errors, places, m):
+def backward(net, turned, activations, at, errors, m):
     """Propagate sample m's last error down.
 
-    Layer l's errors stand at errors[places[l]], sample by sample, padded with +0;
-    `activations[at :]` are the sample's of all layers, each padded; `transposed[l]` is where layer l's weights,
-    transposed, rows padded, begin in `turned`.
+    Layer l's errors stand at errors[places[l]], sample by sample, padded with +0; `activations[at :]` are the sample's
+    of all layers, each padded; layer l's weights, transposed, rows padded, begin at turned[transposed[l]].
     """
-    for layer in range(1, layers - 1):
-        at += padded(item(sizes, layer))
-    for layer in range(layers - 1, 0, -1):
-        inputs, width = item(sizes, layer), item(sizes, layer + 1)
-        stride, base = padded(inputs), item(transposed, layer)
-        d, out = item(places, layer) + m * padded(width), item(places, layer - 1) + m * stride
+    for layer in range(1, net.layers - 1):
+        at += padded(item(net.sizes, layer))
+    for layer in range(net.layers - 1, 0, -1):
+        inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
+        stride, base = padded(inputs), item(net.transposed, layer)
+        d, out = item(net.places, layer) + m * padded(width), item(net.places, layer - 1) + m * stride
         k = ZERO
         while k + 48 < stride:
             propagate(zeros(64), errors, d, width, turned, base + k, stride, activations, at + k, out + k)
@@ -153,7 +157,7 @@ def backward(layers, sizes, transposed, turned, activations, at, errors, places,
         for j in range(inputs, stride):
             put(errors, out + j, np.float32(0.0))
         if layer > 1:
-            at -= padded(item(sizes, layer - 1))
+            at -= padded(item(net.sizes, layer - 1))
 
 
 @njit(error_model="numpy")

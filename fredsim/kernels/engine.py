@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from fredsim.compute.shelf import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import Compiled
-from fredsim.jit.team import address, pack
-from fredsim.kernels.data import cuts, sparse
+from fredsim.jit.team import address, addresses
+from fredsim.kernels.data import data_of
 from fredsim.kernels.inhand import WorkInHand
 from fredsim.kernels.operations import NumbaOperations
-from fredsim.kernels.shape import Shape
+from fredsim.kernels.shape import Shape, leaves_of
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.models.mlp import Mlp
@@ -41,7 +41,7 @@ class NumbaEngine(NumbaOperations):
         self._evaluation = specialised("evaluation", mu)
         together = self._evaluation.TOGETHER
         self._dataset = dataset
-        self._evaluated = shape = Shape(model.sizes, together, self._evaluation, 1)
+        self._evaluated = shape = Shape(model.sizes, together, leaves_of(mu), 1)
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(shape.widths[0]))))
         self._scratch = (
             aligned(self.threads, int(shape.inside[-1])),
@@ -69,37 +69,38 @@ class NumbaEngine(NumbaOperations):
         batches = len(rows)
         if batches > self._batches:
             self._make_room(batches)
-        held_at = np.array([address(array) for array in held], np.int64)
-        rows = np.ascontiguousarray(rows, np.int64)
         arguments = self._arguments
-        arguments[2], arguments[19], arguments[21] = batches, address(held_at), address(rows)
+        arguments.give(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
         self._team.run(kernel, arguments, batches * self._mu * self._size)
 
     def _make_room(self, batches: int) -> None:
         """Make work space for so many minibatches."""
         self._batches, mu = batches, self._mu
         self._kernels = module = specialised("gradient", mu)
-        self._shape = shape = Shape(self.model.sizes, mu, module, self._chunk)
-        self._flat = shape.offsets(shape.sizes[1:])
+        self._shape = shape = Shape(self.model.sizes, mu, leaves_of(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
-        inputs, threads, chunk = int(shape.sizes[0]) + 1, self.threads, self._chunk
-        data, pieces = sparse(self._dataset.train), cuts(self._dataset.train, chunk)
-        floats = aligned(threads, MARGIN * 66 + chunk * int(shape.widths.max()) + MARGIN)
-        out = address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64)
-        self._room = (
-            len(shape.sizes) - 1, mu, batches, chunk, pieces.shape[1] - 1,
-            shape.sizes, shape.sizes[1:], self._flat, shape.places, shape.inside, shape.transposed, *shape.tables,
-            data.first, data.column, data.value, data.labels, pieces, 0, out, 0, self._losses,
-            aligned(batches * shape.samples * inputs),  # the inputs in blocks
-            np.empty(batches * shape.groups * inputs, np.uint8),  # and which are not 0
-            aligned(batches * shape.samples * shape.floats + MARGIN),
-            aligned(batches, int(shape.places[-1])),  # errors; those of samples beyond the minibatch stay 0
-            aligned(batches, int(shape.inside[-1])),
-            aligned(batches, int(shape.transposed[-1])),
-            shape.every, shape.every.shape[1], floats, floats.shape[1],
-        )  # fmt: skip
-        self._arguments = pack(*self._room)
+        inputs = int(shape.sizes[0]) + 1
+        scratch = aligned(self.threads, MARGIN * 66 + self._chunk * int(shape.widths.max()) + MARGIN)
+        self._arguments = module.PASSES.pack(
+            net=shape.network(shape.sizes[1:], shape.offsets(shape.sizes[1:])),
+            data=data_of(self._dataset.train, self._chunk),
+            tables=shape.tables,
+            mu=mu,
+            batches=0,
+            rows=0,
+            held=0,
+            losses=self._losses,
+            out=address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64),
+            factors=aligned(batches * shape.samples * inputs),
+            active=np.empty(batches * shape.groups * inputs, np.uint8),
+            z=aligned(batches * shape.samples * shape.floats + MARGIN),
+            errors=aligned(batches, int(shape.places[-1])),  # those of samples beyond the minibatch stay 0
+            activations=aligned(batches, int(shape.inside[-1])),
+            turned=aligned(batches, int(shape.transposed[-1])),
+            scratch=scratch,
+            scratch_apart=scratch.shape[1],
+        )
 
     def work_in_hand(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
@@ -117,7 +118,7 @@ class NumbaEngine(NumbaOperations):
         return oracle.mean64(losses), float(np.count_nonzero(wrong) / len(split))
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
-        data, shape = sparse(split), self._evaluated
+        shape = self._evaluated
         offsets = shape.offsets(shape.widths)
         weights = aligned(offsets[-1] + MARGIN)
         at = 0
@@ -127,16 +128,14 @@ class NumbaEngine(NumbaOperations):
             at += (inputs + 1) * width
         losses = np.empty(len(split), np.float32)
         wrong = np.empty(len(split), np.uint8)
-        pieces, order = cuts(split, self._chunk), np.arange(len(split))
         blocks, floats = self._scratch
-        self._team.run(
-            self._evaluation.evaluate,
-            pack(
-                len(shape.sizes) - 1, len(split), pieces.shape[1] - 1, shape.sizes, shape.widths, offsets, shape.inside,
-                weights, data.first, data.column, data.value, data.labels, pieces, losses, wrong,
-                order, blocks, blocks.shape[1], floats, floats.shape[1],
-            ),
+        kernel = self._evaluation.evaluate
+        arguments = kernel.pack(
+            net=shape.network(shape.widths, offsets), data=data_of(split, self._chunk), count=len(split),
+            weights=weights, order=np.arange(len(split)), losses=losses, wrong=wrong, activations=blocks,
+            activations_apart=blocks.shape[1], z=floats, z_apart=floats.shape[1],
         )  # fmt: skip
+        self._team.run(kernel, arguments)
         return losses, wrong
 
 
@@ -146,34 +145,31 @@ class _Applier:
     def __init__(self, engine: NumbaEngine, rule: Rule, arrays: Sequence[Array], watched: str) -> None:
         compiled, threads = compile_rule(rule, watched), engine.threads
         self._engine, self._kernel = engine, engine._kernels.apply
-        self._table = pack(arrays[0], *arrays)
-        self._sums = aligned(threads, 32) if watched else np.empty(0)
         terms = engine._kernels.DRAIN + engine._chunk * (int(engine._shape.widths.max()) // 16 + 1) + 16  # of a sum
         # Twice what the theory of rounding gives for so many terms; where it gives too much, nothing is known.
-        self._error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
-        visit = len(arrays) > 1 or not rule.zero_keeps
-        sums = self._sums if watched else 0
-        self._arguments = pack(
-            0, 0, 0, compiled.address, self._table, 0, 0, visit, sums, 0, self._error, 0, 0, 0, len(arrays[0])
-        )
+        error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
+        visit, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(threads, 32) if watched else 0
+        self._arguments = self._kernel.pack(
+            passes=0, begin=0, end=0, rule=compiled.address, table=addresses([arrays[0], *arrays]), coefficients=0,
+            coefficients_apart=0, visit=visit, sums=sums, states=0, error=error, bounds=0, copies=0, verdicts=0,
+            parameters=len(arrays[0]),
+        )  # fmt: skip
         self._kernel.address  # noqa: B018  it is compiled now, not while a clock runs
 
     def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
         """Take what belongs to the minibatches of the last passes."""
-        n = len(coefficients)
-        self._coefficients, self._bounds = np.ascontiguousarray(coefficients), np.ascontiguousarray(bounds)
-        self._copies, self._verdicts = np.array([address(copy) for copy in copies], np.int64), np.empty(n, np.int64)
-        self._states = np.empty((n, self._engine.threads, 3))
-        arguments = self._arguments
-        arguments[0], arguments[2] = address(self._engine._arguments), n
-        arguments[5], arguments[6] = address(self._coefficients), self._coefficients.strides[0]
-        arguments[9], arguments[11] = address(self._states), address(self._bounds)
-        arguments[12], arguments[13] = address(self._copies), address(self._verdicts)
+        n, self._verdicts = len(coefficients), np.empty(len(coefficients), np.int64)
+        coefficients = np.ascontiguousarray(coefficients)
+        self._arguments.give(
+            passes=self._engine._arguments, end=n, coefficients=coefficients,
+            coefficients_apart=coefficients.strides[0], states=np.empty((n, self._engine.threads, 3)),
+            bounds=np.ascontiguousarray(bounds), copies=addresses(copies), verdicts=self._verdicts,
+        )  # fmt: skip
 
     def __call__(self, b: int) -> list[int]:
         """Apply the rule to the gradients of minibatches b on."""
         self._verdicts[b:] = -1
-        self._arguments[1] = b
+        self._arguments.begin = b
         self._engine._team.run(self._kernel, self._arguments)
         verdicts: list[int] = self._verdicts[b:].tolist()
         return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts

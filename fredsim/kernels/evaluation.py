@@ -4,47 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.jit.cache import kernel
-from fredsim.jit.pointers import floats, integers, item, octets, put, shift, shorts
-from fredsim.jit.team import meet
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, integers, item, octets, put, shift
+from fredsim.kernels.data import DATA
 from fredsim.kernels.dense import first_layer, largest, length, padded, softmax_cross_entropy
-from fredsim.kernels.trees import GROUP, LEAVES, upper_layers
+from fredsim.kernels.shape import NETWORK
+from fredsim.kernels.trees import LEAVES, upper_layers
 
-__all__ = ["GROUP", "LEAVES", "TOGETHER", "evaluate"]
+__all__ = ["TOGETHER", "evaluate"]
 
 TOGETHER = 32  # samples that go through a chunk of rows while it is in the first level of cache
 
 
-@kernel
-def evaluate(rank, size, barrier, arguments):
-    """Write each sample's loss to losses (n,) and whether its argmax misses the label to wrong (n,), uint8.
+@kernel(
+    net=NETWORK, data=DATA, count=int, weights=floats, order=integers, losses=floats, wrong=octets, activations=floats,
+    activations_apart=int, z=floats, z_apart=int,
+)  # fmt: skip
+def evaluate(rank, size, barrier, a):
+    """Write each sample's loss to `losses` and whether its argmax misses the label to `wrong`.
 
-    The arguments stand below, in their order. The weights' rows are padded; `order` int64 (n,) numbers the samples.
-    Scratch for each thread comes last: what enters the upper layers in blocks, and the activations of TOGETHER samples
-    and one error.
+    The weights' rows are padded; `order` numbers the samples. Each thread has scratch: what enters the upper layers in
+    blocks, and `z`, the activations of TOGETHER samples and one error.
     """
-    a = integers(arguments)
-    layers, n, chunks = item(a, 0), item(a, 1), item(a, 2)
-    sizes, strides, offsets, inside = (
-        integers(item(a, 3)), integers(item(a, 4)), integers(item(a, 5)), integers(item(a, 6)),
-    )  # fmt: skip
-    weights, first, column, value = floats(item(a, 7)), integers(item(a, 8)), shorts(item(a, 9)), floats(item(a, 10))
-    labels, cuts, losses, wrong = integers(item(a, 11)), shorts(item(a, 12)), floats(item(a, 13)), octets(item(a, 14))
-    order = integers(item(a, 15))
-    activations, z = shift(floats(item(a, 16)), rank * item(a, 17)), shift(floats(item(a, 18)), rank * item(a, 19))
-    inputs, width, classes, long = item(sizes, 0), item(sizes, 1), item(sizes, layers), length(layers, sizes)
-    for block in range(n * rank // size, n * (rank + 1) // size, TOGETHER):
-        stop = min(block + TOGETHER, n * (rank + 1) // size)
-        first_layer(
-            first, column, value, cuts, chunks, shift(order, block), 0, stop - block, weights, inputs, width,
-            padded(width), z, long,
-        )  # fmt: skip
-        for b in range((stop - block + LEAVES - 1) // LEAVES):
-            samples, here = min(LEAVES, stop - block - b * LEAVES), shift(z, b * LEAVES * long)
-            upper_layers(layers, sizes, offsets, strides, weights, here, long, samples, activations, inside, b)
-        for row in range(block, stop):
-            last = (row - block) * long + long - padded(classes)
-            label = item(labels, row)
-            put(losses, row, softmax_cross_entropy(z, last, classes, label, z, TOGETHER * long))
-            put(wrong, row, np.uint8(largest(z, last, classes) != label))
-    meet(size, barrier)
+    net, data = a.net, a.data
+    activations, z = shift(a.activations, rank * a.activations_apart), shift(a.z, rank * a.z_apart)
+    classes, long = item(net.sizes, net.layers), length(net)
+    end = a.count * (rank + 1) // size
+    for begin in range(a.count * rank // size, end, TOGETHER):
+        count = min(TOGETHER, end - begin)
+        first_layer(net, data, shift(a.order, begin), 0, count, a.weights, z, long)
+        for b in range((count + LEAVES - 1) // LEAVES):
+            samples, here = min(LEAVES, count - b * LEAVES), shift(z, b * LEAVES * long)
+            upper_layers(net, a.weights, here, long, samples, activations, b)
+        for m in range(count):
+            last, label = (m + 1) * long - padded(classes), item(data.labels, begin + m)
+            put(a.losses, begin + m, softmax_cross_entropy(z, last, classes, label, z, TOGETHER * long))
+            put(a.wrong, begin + m, np.uint8(largest(z, last, classes) != label))

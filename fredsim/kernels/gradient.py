@@ -1,12 +1,7 @@
 """Gradients of many minibatches at once, each with parameters of its own.
 
 The same bits as fredsim.numerics.oracle.gradient. Conventions as in fredsim.kernels.dense; parameters and gradients are
-flat, their rows not padded. A batch is `rows` int64 (B, µ): the samples of each of B minibatches, with its parameters
-at the memory address `held[b]`.
-
-The arguments stand in `run_passes` and `form_rows` in their order. After the data comes work space for each minibatch:
-its inputs in blocks, hidden activations sample by sample, errors, activations in blocks, and the weights above the
-first layer transposed; then scratch for each thread.
+flat, their rows not padded.
 """
 
 from __future__ import annotations
@@ -14,16 +9,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.jit.cache import kernel
-from fredsim.jit.pointers import address_of, doubles, floats, integers, item, octets, put, shift, shorts
+from fredsim.jit.kernel import Fields, kernel
+from fredsim.jit.pointers import address_of, doubles, floats, integers, item, octets, put, shift
 from fredsim.jit.team import meet
 from fredsim.jit.vector import store, store_part, zeros
+from fredsim.kernels.data import DATA
 from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
 from fredsim.kernels.reductions import copy
+from fredsim.kernels.shape import GROUP, NETWORK, TABLES
 from fredsim.kernels.trees import (
-    GROUP,
     LEAVES,
+    Tree,
     activate,
+    blocks_of,
     errors_finite,
     gradient_rows,
     lay_out,
@@ -33,60 +31,72 @@ from fredsim.kernels.trees import (
 from fredsim.kernels.update import call_rule
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
-__all__ = ["DRAIN", "apply", "gradients", "passes"]
+__all__ = ["DRAIN", "PASSES", "apply", "gradients", "passes"]
 
 DRAIN = 256  # vectors that are summed up in float32 before the sum goes to float64
 
+#: Minibatches of `mu` samples, numbered in `rows` (batches, µ), with parameters at the addresses `held`. Their losses
+#: go to `losses` (batches, µ), their mean gradients to the addresses `out`. Then work space for each: inputs in blocks
+#: and which of them are active, activations sample by sample, errors, activations in blocks, and the weights above the
+#: first layer transposed; then scratch for each thread.
+PASSES = Fields(
+    net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=integers, held=integers, losses=floats,
+    out=integers, factors=floats, active=octets, z=floats, errors=floats, activations=floats, turned=floats,
+    scratch=floats, scratch_apart=int,
+)  # fmt: skip
 
-@kernel
-def passes(rank, size, barrier, arguments):
-    """Do the forward and error passes of all minibatches; write their samples' losses (B, µ)."""
-    run_passes(rank, size, barrier, arguments)
 
-
-@kernel
-def gradients(rank, size, barrier, arguments):
-    """Do the passes, then write each minibatch's mean gradient to the float32 array at address out[b]."""
-    run_passes(rank, size, barrier, arguments)
-    a = integers(arguments)
-    for b in range(item(a, 2)):
-        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
+@kernel(PASSES)
+def passes(rank, size, barrier, a):
+    """Do the forward and error passes of all minibatches."""
+    prepare(rank, size, a)
     meet(size, barrier)
+    run_passes(rank, size, a)
 
 
-@kernel
-def apply(rank, size, barrier, arguments):
-    """Apply a rule to the mean gradients of minibatches b … end − 1 whose passes are done, in place, row by row.
+@kernel(PASSES)
+def gradients(rank, size, barrier, a):
+    """Do the passes, then write each minibatch's mean gradient."""
+    prepare(rank, size, a)
+    meet(size, barrier)
+    run_passes(rank, size, a)
+    meet(size, barrier)
+    for b in range(a.batches):
+        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
+
+
+@kernel(
+    passes=PASSES, begin=int, end=int, rule=int, table=integers, coefficients=int, coefficients_apart=int, visit=int,
+    sums=int, states=doubles, error=doubles, bounds=doubles, copies=integers, verdicts=integers, parameters=int,
+)  # fmt: skip
+def apply(rank, size, barrier, a):
+    """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
 
     After each, its client fetches, or not, by the mean v̄ of an array that the rule watches: not where v̄ is below
     bounds[b, 0], but where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] says what was
     done. Where sums in float32 cannot tell, or θ is not finite, b is the last minibatch.
 
-    Takes the address of the passes' arguments, b and end, the rule's address, its table (fredsim.kernels.update),
-    coefficients and the bytes from those of one minibatch to the next, whether the rule is to see rows without any
-    gradient, room for 32 floats a thread, or 0 where nothing is watched, room for float64 (end, size, 3), the relative
-    error of a sum of float32 terms of one sign, the bounds, copies and verdicts, and the number of parameters.
+    `table` and `coefficients`, whose rows lie so many bytes apart, are what the rule takes (fredsim.kernels.update);
+    `visit` says whether it is to see rows without any gradient. `sums` is room for 32 floats a thread, or 0 where
+    nothing is watched, `states` for (end, size, 3); `error` the relative error of a sum of float32 terms of one sign.
     """
-    a = integers(arguments)
-    data, b, end, rule, table = integers(item(a, 0)), item(a, 1), item(a, 2), item(a, 3), item(a, 4)
-    coefficients, apart, visit, sums, states = item(a, 5), item(a, 6), item(a, 7), item(a, 8), doubles(item(a, 9))
-    error, bounds = item(doubles(item(a, 10)), 0), doubles(item(a, 11))
-    copies, verdicts, count = integers(item(a, 12)), integers(item(a, 13)), item(a, 14)
-    theta, sums = floats(item(integers(table), 0)), (sums + 128 * rank if sums != 0 else sums)
-    while b < end:
-        state = shift(states, (b * size + rank) * 3)
+    b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
+    sums = a.sums + 128 * rank if a.sums != 0 else a.sums
+    while b < a.end:
+        state = shift(a.states, (b * size + rank) * 3)
         put(state, 1, 0.0)
         put(state, 2, 0.0)
-        finite = form_rows(rank, size, data, b, rule, table, coefficients + b * apart, visit, sums, state)
+        coefficients = a.coefficients + b * a.coefficients_apart
+        table = address_of(a.table, ZERO)
+        finite = form_rows(rank, size, a.passes, b, a.rule, table, coefficients, a.visit, sums, state)
         put(state, 0, 1.0 if finite else 0.0)
         meet(size, barrier)  # once a minibatch: what a thread copies, it alone will change
-        verdict = judge(size, shift(states, b * size * 3), shift(bounds, 2 * b), error, count)
+        verdict = judge(size, shift(a.states, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
         if rank == 0:
-            put(verdicts, b, verdict)
+            put(a.verdicts, b, verdict)
         if verdict == PASSED:
-            copy_rows(rank, size, data, theta, floats(item(copies, b)))
-        b = b + 1 if verdict <= PASSED else end
-    meet(size, barrier)
+            copy_rows(rank, size, a.passes.net, theta, floats(item(a.copies, b)))
+        b = b + 1 if verdict <= PASSED else a.end
 
 
 @njit(error_model="numpy")
@@ -112,120 +122,100 @@ def judge(size, states, bounds, error, count):
 
 
 @njit(error_model="numpy")
-def copy_rows(rank, size, a, theta, out):
+def copy_rows(rank, size, net, theta, out):
     """Copy this thread's rows of every layer."""
-    sizes, offsets = integers(item(a, 5)), integers(item(a, 7))
-    for layer in range(item(a, 0)):
-        tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
+    for layer in range(net.layers):
+        tall, here = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
         begin, end = tall * rank // size, tall * (rank + 1) // size
-        at = item(offsets, layer) + begin * here
+        at = item(net.offsets, layer) + begin * here
         copy(shift(theta, at), (end - begin) * here, shift(out, at))
 
 
-@njit(error_model="numpy")
-def run_passes(rank, size, barrier, arguments):
-    """Lay out inputs, run the network forward and its errors back; the threads have met at the end."""
-    a = integers(arguments)
-    layers, mu, batches, chunks = item(a, 0), item(a, 1), item(a, 2), item(a, 4)
-    sizes, strides, offsets = integers(item(a, 5)), integers(item(a, 6)), integers(item(a, 7))
-    places, inside, transposed = integers(item(a, 8)), integers(item(a, 9)), integers(item(a, 10))
-    first, column, value = integers(item(a, 14)), shorts(item(a, 15)), floats(item(a, 16))
-    labels, cuts = integers(item(a, 17)), shorts(item(a, 18))
-    held, rows, losses = integers(item(a, 19)), integers(item(a, 21)), floats(item(a, 22))
-    factors, active, z = floats(item(a, 23)), octets(item(a, 24)), floats(item(a, 25))
-    all_errors, all_activations, all_turned = floats(item(a, 26)), floats(item(a, 27)), floats(item(a, 28))
-    blocks = (mu + LEAVES - 1) // LEAVES
-    inputs, width, classes, long = item(sizes, 0), item(sizes, 1), item(sizes, layers), length(layers, sizes)
-
-    # Inputs in blocks; weights above the first layer transposed, so that errors are propagated along rows.
-    groups = (blocks + GROUP - 1) // GROUP
-    tasks = batches * groups
+@njit(error_model="numpy", forceinline=True)
+def prepare(rank, size, a):
+    """Lay inputs out in blocks; transpose weights above the first layer, that errors be propagated along rows."""
+    net, inputs = a.net, item(a.net.sizes, 0)
+    blocks, groups = blocks_of(a.mu)
+    tasks = a.batches * groups
     for task in range(tasks * rank // size, tasks * (rank + 1) // size):
-        b, samples = task // groups, shift(rows, task // groups * mu)
+        b, group = task // groups, task % groups
         at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
-        lay_out(first, column, value, samples, mu, task % groups, inputs, factors, at, active, mark)
-    for b in range(batches):
-        weights, turned = floats(item(held, b)), shift(all_turned, b * item(transposed, layers))
-        for layer in range(1, layers):
-            below, here = item(sizes, layer), item(sizes, layer + 1)
+        lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
+    for b in range(a.batches):
+        weights, turned = floats(item(a.held, b)), shift(a.turned, b * item(net.transposed, net.layers))
+        for layer in range(1, net.layers):
+            below, here = item(net.sizes, layer), item(net.sizes, layer + 1)
             start = padded(below * rank // size)
             stop = min(padded(below * (rank + 1) // size), below)
-            turn(weights, item(offsets, layer), here, start, stop, below, here, turned, item(transposed, layer))
-    meet(size, barrier)
+            turn(weights, item(net.offsets, layer), here, start, stop, below, here, turned, item(net.transposed, layer))
 
-    # Threads divide the blocks of samples.
-    tasks = batches * blocks
-    task, end = tasks * rank // size, tasks * (rank + 1) // size
+
+@njit(error_model="numpy", forceinline=True)
+def run_passes(rank, size, a):
+    """Run this thread's blocks of samples through the network, and their errors back."""
+    net, mu = a.net, a.mu
+    layers, inputs, classes, long = net.layers, item(net.sizes, 0), item(net.sizes, net.layers), length(net)
+    (blocks, groups), width = blocks_of(mu), padded(item(net.sizes, 1))
+    task, end = a.batches * blocks * rank // size, a.batches * blocks * (rank + 1) // size
     while task < end:
         b = task // blocks
         following = min(end, (b + 1) * blocks)
-        weights, turned = floats(item(held, b)), shift(all_turned, b * item(transposed, layers))
-        errors = shift(all_errors, b * item(places, layers))
-        activations = shift(all_activations, b * item(inside, layers - 1))
+        weights, turned = floats(item(a.held, b)), shift(a.turned, b * item(net.transposed, layers))
+        errors = shift(a.errors, b * item(net.places, layers))
+        activations = shift(a.activations, b * item(net.inside, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
-        here = shift(z, b * blocks * LEAVES * long)
-        samples = shift(rows, b * mu)
-        first_layer(first, column, value, cuts, chunks, samples, m0, m1, weights, inputs, width, width, here, long)
+        z, rows = shift(a.z, b * blocks * LEAVES * long), shift(a.rows, b * mu)
+        first_layer(net, a.data, rows, m0, m1, weights, z, long)
         for k in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
-            block, count = shift(here, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
-            upper_layers(layers, sizes, offsets, strides, weights, block, long, count, activations, inside, k)
+            block, samples = shift(z, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
+            upper_layers(net, weights, block, long, samples, activations, k)
         for m in range(m0, m1):
-            last, to = (m + 1) * long - padded(classes), item(places, layers - 1) + m * padded(classes)
-            label = item(labels, item(samples, m))
-            put(losses, b * mu + m, softmax_cross_entropy(here, last, classes, label, errors, to))
-            backward(layers, sizes, transposed, turned, here, m * long, errors, places, m)
-            if not errors_finite(errors, item(places, 0) + m * padded(width), padded(width), padded(width), 1):
+            last, to = (m + 1) * long - padded(classes), item(net.places, layers - 1) + m * padded(classes)
+            label = item(a.data.labels, item(rows, m))
+            put(a.losses, b * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
+            backward(net, turned, z, m * long, errors, m)
+            if not errors_finite(errors, item(net.places, 0) + m * width, width, width, 1):
                 group = b * groups + m // (GROUP * LEAVES)  # other threads may write the same bits to the same place
-                activate(active, group * (inputs + 1), inputs + 1)
+                activate(a.active, group * (inputs + 1), inputs + 1)
         task = following
-    meet(size, barrier)
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def form_rows(rank, size, a, b, rule, table, coefficients, visit, sums, state):
     """Form this thread's rows of minibatch b's gradient, and apply the rule to them, or, without one, write them out.
 
     Threads divide the rows of every layer. Returns whether θ stayed finite. What is watched is summed up in state[1],
     its size in state[2].
     """
-    layers, mu, chunk = item(a, 0), item(a, 1), item(a, 3)
-    sizes, offsets, places, inside = (
-        integers(item(a, 5)),
-        integers(item(a, 7)),
-        integers(item(a, 8)),
-        integers(item(a, 9)),
-    )
-    counts, found, closes = octets(item(a, 11)), octets(item(a, 12)), octets(item(a, 13))
-    out, factors, active = integers(item(a, 20)), floats(item(a, 23)), octets(item(a, 24))
-    errors = shift(floats(item(a, 26)), b * item(places, layers))
-    activations = shift(floats(item(a, 27)), b * item(inside, layers - 1))
-    every, every_apart, nodes = octets(item(a, 29)), item(a, 30), shift(floats(item(a, 31)), rank * item(a, 32))
-    blocks = (mu + LEAVES - 1) // LEAVES
-    groups = (blocks + GROUP - 1) // GROUP
-    some = shift(nodes, 64 * 65)
-    gradient = floats(item(out, b))
+    net, tree = a.net, Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_apart))
+    errors = shift(a.errors, b * item(net.places, net.layers))
+    activations = shift(a.activations, b * item(net.inside, net.layers - 1))
+    blocks, groups = blocks_of(a.mu)
+    some = shift(tree.nodes, 64 * 65)
+    gradient = floats(item(a.out, b))
     finite, added = True, ZERO
-    for layer in range(layers):
-        tall, here = item(sizes, layer) + 1, item(sizes, layer + 1)
-        d, stride, step = item(places, layer), padded(here), tall * LEAVES
-        x, entering, which, mark, apart = b * blocks * step, factors, active, b * groups * tall, tall
+    for layer in range(net.layers):
+        tall, here = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+        d, stride, step = item(net.places, layer), padded(here), tall * LEAVES
+        x, entering, which, mark, apart = b * blocks * step, a.factors, a.active, b * groups * tall, tall
         if layer > 0:
-            x, entering, which, mark, apart = item(inside, layer - 1), activations, every, ZERO, every_apart
+            x, entering, which = item(net.inside, layer - 1), activations, a.tables.every
+            mark, apart = ZERO, a.tables.apart
         k, end = tall * rank // size, tall * (rank + 1) // size
         while k < end:
-            start, stop, quiet = k, min(k + chunk, end), False
+            start, stop, quiet = k, min(k + a.data.chunk, end), False
             k = stop
             if layer == 0:
-                k, quiet = stretch(active, mark, tall, groups, start, stop)
-            at, count = item(offsets, layer) + start * here, (k - start) * here
+                k, quiet = stretch(a.active, mark, tall, groups, start, stop)
+            at, count = item(net.offsets, layer) + start * here, (k - start) * here
             if quiet and rule == 0:
                 clear(gradient, at, count)
             elif quiet and visit:
                 finite &= call_rule(rule, table, at, ZERO, count, coefficients, sums)
             elif not quiet:
                 gradient_rows(
-                    entering, x + start * LEAVES, step, k - start, counts, found, closes, which,
-                    mark + (start if layer == 0 else ZERO), apart, errors, d, stride, here, mu, nodes, some, ZERO, here,
+                    tree, entering, x + start * LEAVES, step, k - start, which, mark + (start if layer == 0 else ZERO),
+                    apart, errors, d, stride, here, some, ZERO, here,
                 )  # fmt: skip
                 if rule == 0:
                     copy(some, count, shift(gradient, at))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 
 from fredsim.compute.shelf import Limits, array_on, mapped, rest
 from fredsim.data.datasets import Split
-from fredsim.jit.team import Team, address, pack
-from fredsim.kernels.data import cuts, sparse
-from fredsim.kernels.shape import Shape
+from fredsim.jit.team import Team, addresses
+from fredsim.kernels.data import data_of
+from fredsim.kernels.shape import Shape, leaves_of
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
@@ -49,70 +48,71 @@ class WorkInHand:
         limits: Limits,
     ) -> None:
         """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` places for work."""
-        self._team, self._data, self._mu = team, sparse(split), mu
-        self._kernel = specialised("sweep", mu)
-        threads = team.size
+        self._team, self._mu = team, mu
+        self._kernels = specialised("sweep", mu)
         width = -(-int(sizes[1]) // 16)
-        self._bounds = 16 * (width * np.arange(threads + 1) // threads)
-        self._chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
-        self._cuts = cuts(split, self._chunk)
-        most = max(self._chunk, self._kernel.PIECE)  # rows at once
-        self._shape = shape = Shape(sizes, mu, self._kernel, most)
+        self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
+        chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
+        most = max(chunk, self._kernels.PIECE)  # rows at once
+        self._shape = shape = Shape(sizes, mu, leaves_of(mu), most)
         # The first layer's rows lie in strips; the others' are padded, and follow each other.
         self._offsets = shape.offsets(np.where(np.arange(len(shape.widths)) > 0, shape.widths, 0))
         tall, upper = int(shape.sizes[0]) + 1, int(self._offsets[-1])
         each = 4 * (tall * shape.samples + mu * shape.widths[0] + upper + shape.transposed[-1])
         room = min(limits.window or int(max(1, WINDOW_BYTES // each)), MOST)
-
-        below = tall * int(shape.widths[0])
-        self._below = [aligned(below + MARGIN) for _ in range(1 + len(arrays))]
+        self._version = 0
+        self._below = [aligned(tall * int(shape.widths[0]) + MARGIN) for _ in range(1 + len(arrays))]
         self._versions = [aligned(upper + MARGIN) for _ in range(room + 1)]
         self._states = [aligned(upper + MARGIN) for _ in arrays]
-        self._tables = np.empty((room + 2, 2 + len(arrays)), np.int64)
-        for v, theta in enumerate(self._versions):
-            following = self._versions[(v + 1) % len(self._versions)]
-            self._tables[v] = [address(array) for array in (theta, following, *self._states)]
-        self._tables[-1] = [address(array) for array in (self._below[0], *self._below)]
-        self._version = 0
         for inside, outside in self._views(params, arrays):
             inside[...] = outside
 
-        self._room = room
-        #: Cycles of each thread: gradient and update, forward and error passes, laying out inputs, waiting.
-        self.cycles = np.zeros((threads, 4), np.int64)
-        lengths = mu, mu, int(shape.places[-1]), int(shape.inside[-1])
-        kinds = np.int32, np.float32, np.float32, np.float32
-        kept = [((slots, length), kind) for length, kind in zip(lengths, kinds, strict=True)]
-        #: What one work in hand takes, in bytes.
-        self.each = 4 * sum(lengths)
-        #: What the work in hand takes, in bytes; beyond `memory` it lies in a file.
-        self.bytes = 4 * sum(math.prod(size) for size, _ in kept)
+        #: The work in hand, by what it is: arrays of a row a slot, to be read and written.
+        self.work = self._room_for(slots, limits)
+        #: Cycles of each thread on what SPENT names.
+        self.cycles = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
+        floats = MARGIN * 66 + leaves_of(mu) * shape.floats + most * int(shape.widths.max()) + 2 * MARGIN
+        scratch = aligned(team.size, floats)
+        work = self.work
+        self._arguments = self._kernels.advance.pack(
+            net=shape.network(shape.widths, self._offsets), data=data_of(split, chunk), tables=shape.tables, events=0,
+            mu=mu, rule=compile_rule(rule).address, visit=bool(arrays) or not rule.zero_keeps, room=room,
+            versions=room + 1, arrays=2 + len(arrays), addresses=self._addresses(), bounds=self._bounds,
+            held_rows=work["samples"], held_losses=work["losses"], held_errors=work["errors"],
+            held_activations=work["activations"],
+            factors=aligned(team.size * room * tall * shape.samples),
+            active=np.zeros(team.size * room * tall * shape.groups, np.uint8),
+            z=aligned(room * mu * int(shape.widths[0]) + MARGIN), turned=aligned(room, int(shape.transposed[-1])),
+            scratch=scratch, scratch_apart=floats, tickets=np.zeros(1, np.int64), cycles=self.cycles,
+        )  # fmt: skip
+
+    def _room_for(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
+        """Return room for the work in hand; beyond `memory` it lies in a file."""
+        mu, shape = self._mu, self._shape
+        kinds = {
+            "samples": (mu, np.int32),
+            "losses": (mu, np.float32),
+            "errors": (int(shape.places[-1]), np.float32),
+            "activations": (int(shape.inside[-1]), np.float32),
+        }
+        #: What one work in hand takes, in bytes, and what all of it takes.
+        self.each = 4 * sum(length for length, _ in kinds.values())
+        self.bytes = slots * self.each
         spills = limits.memory is not None and self.bytes > limits.memory
         self._file = mapped(limits.folder, self.bytes + 4 * LINE) if spills else None
-        if self._file is None:
-            self._held = tuple(aligned(*size, dtype=dtype) for size, dtype in kept)
-        else:
-            begins = np.cumsum([0] + [-(-4 * math.prod(size) // LINE) * LINE for size, _ in kept])
-            self._held = tuple(
-                array_on(self._file, size, dtype, int(at)) for at, (size, dtype) in zip(begins, kept, strict=False)
-            )
-        self._space = (
-            aligned(threads * room * tall * shape.samples),
-            np.zeros(threads * room * tall * shape.groups, np.uint8),
-            aligned(room * mu * int(shape.widths[0]) + MARGIN),
-            aligned(room, int(shape.transposed[-1])),
-        )
-        data, chunks = self._data, self._cuts.shape[1] - 1
-        visit = bool(arrays) or not rule.zero_keeps
-        self._numbers = len(sizes) - 1, mu, room, room + 1
-        self._settings = self._chunk, chunks, compile_rule(rule).address, int(visit), 2 + len(arrays)
-        self._arrays = (
-            shape.sizes, shape.widths, self._offsets, shape.places, shape.inside, shape.transposed, *shape.tables,
-            self._bounds, self._tables, data.first, data.column, data.value, data.labels, self._cuts,
-        )  # fmt: skip
-        floats = MARGIN * 66 + self._kernel.LEAVES * shape.floats + most * int(shape.widths.max()) + 2 * MARGIN
-        scratch, tickets = aligned(threads, floats), np.zeros(1, np.int64)
-        self._scratch = shape.every, shape.every.shape[1], scratch, scratch.shape[1], tickets
+        work: dict[str, NDArray[Any]] = {}
+        at = 0
+        for name, (length, dtype) in kinds.items():
+            size = slots, length
+            work[name] = aligned(*size, dtype=dtype) if self._file is None else array_on(self._file, size, dtype, at)
+            at += -(-4 * slots * length // LINE) * LINE
+        return work
+
+    def _addresses(self) -> Integers:
+        """Return what the rule takes for each version of the upper layers, and, last, for the first layer."""
+        following = [*self._versions[1:], self._versions[0]]
+        tables = [addresses([*pair, *self._states]) for pair in zip(self._versions, following, strict=True)]
+        return np.array([*tables, addresses([self._below[0], *self._below])])
 
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array
@@ -124,28 +124,22 @@ class WorkInHand:
         n = len(arriving)
         losses = aligned(n, self._mu)
         bad = np.full(self._team.size, n, np.int64)
-        self._team.run(
-            self._kernel.advance,
-            pack(
-                *self._numbers[:2], n, *self._numbers[2:], self._version, *self._settings, coefficients.strides[0],
-                *self._arrays, arriving, target, source, rows, coefficients, losses, *self._held, *self._space,
-                bad, self.cycles, *self._scratch,
-            ),
+        self._arguments.give(
+            events=self._kernels.EVENTS.pack(
+                count=n, version=self._version, arriving=arriving, target=target, source=source, rows=rows,
+                coefficients=coefficients, coefficients_apart=coefficients.strides[0], losses=losses, bad=bad,
+            )
         )  # fmt: skip
+        self._team.run(self._kernels.advance, self._arguments)
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
         if self._file is not None:
             rest(self._file)
         return losses, int(bad.min())
 
-    @property
-    def work(self) -> dict[str, NDArray[Any]]:
-        """The work in hand, by what it is: arrays of a row a slot, to be read and written."""
-        return dict(zip(("samples", "losses", "errors", "activations"), self._held, strict=True))
-
     def shares(self) -> dict[str, float]:
         """Return the shares of all threads' time in kernels."""
         total = self.cycles.sum(axis=0) / max(1, self.cycles.sum())
-        return dict(zip(("gradient and update", "forward and error", "inputs", "waiting"), total.tolist(), strict=True))
+        return dict(zip(self._kernels.SPENT, total.tolist(), strict=True))
 
     def give(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""

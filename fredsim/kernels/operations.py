@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.shelf import Limits, Shelf
-from fredsim.jit.team import Team, pack
+from fredsim.jit.team import Team
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.update import TeamRule
@@ -59,13 +59,13 @@ class NumbaOperations:
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""
         array = np.ascontiguousarray(array)
-        self._team.run(all_finite, pack(array, len(array), self._finite))
+        self._team.run(all_finite, all_finite.pack(array=array, count=len(array), result=self._finite))
         return bool(self._finite.all())
 
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy an array (P,)."""
         if array.flags.c_contiguous:
-            self._team.run(duplicate, pack(array, len(array), out))
+            self._team.run(duplicate, duplicate.pack(array=array, count=len(array), out=out))
         else:
             np.copyto(out, array)
 
@@ -80,5 +80,7 @@ class _Measure:
     def __init__(self, array: Array, threads: int) -> None:
         self.array = array
         self.result = np.empty(1)
-        self._room = np.empty(-(-len(array) // BLOCK) + 1), np.empty((threads, 2 * BLOCK))
-        self.arguments = pack(array, len(array), *self._room, self.result)
+        self.arguments = mean64.pack(
+            array=array, count=len(array), sums=np.empty(-(-len(array) // BLOCK) + 1),
+            room=np.empty((threads, 2 * BLOCK)), result=self.result,
+        )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fredsim.jit.cache import kernel
+from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, floats, integers, item, put, shift
 from fredsim.jit.team import meet, share
 from fredsim.jit.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
@@ -18,51 +18,39 @@ __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
 BLOCK = 1024
 
 
-@kernel
-def mean64(rank, size, barrier, arguments):
-    """Write the mean of float32 (n,) to result[0]: fredsim.numerics.oracle.mean64.
+@kernel(array=floats, count=int, sums=doubles, room=doubles, result=doubles)
+def mean64(rank, size, barrier, a):
+    """Write the mean of `count` float32 to result[0]: fredsim.numerics.oracle.mean64.
 
-    Arguments: the array, n, room for the blocks' sums, float64, room for 2·BLOCK float64 a thread, and the result.
+    `sums` is room for one float64 a block, `room` for 2·BLOCK a thread.
     """
-    a = integers(arguments)
-    array, n, sums = floats(item(a, 0)), item(a, 1), doubles(item(a, 2))
-    room, result = shift(doubles(item(a, 3)), 2 * BLOCK * rank), doubles(item(a, 4))
-    sum_blocks(rank, size, array, n, sums, room)
+    sum_blocks(rank, size, a.array, a.count, a.sums, shift(a.room, 2 * BLOCK * rank))
     meet(size, barrier)
     if rank == 0:
-        put(result, 0, finish(n, sums))
-    meet(size, barrier)
+        put(a.result, 0, finish(a.count, a.sums))
 
 
-@kernel
-def all_finite(rank, size, barrier, arguments):
-    """Write to result[rank] whether this thread's share of float32 (n,) is finite.
-
-    Arguments: the array, n, and the result, int64 (size,).
-    """
-    a = integers(arguments)
-    array, n = floats(item(a, 0)), item(a, 1)
+@kernel(array=floats, count=int, result=integers)
+def all_finite(rank, size, barrier, a):
+    """Write to result[rank] whether this thread's share of `count` float32 is finite."""
+    n = a.count
     i, end = n // 64 * rank // size * 64, n // 64 * (rank + 1) // size * 64
     total, rest = zeros(64), zeros(16)
     while i < end:
-        total = total + load(total, array, i) * 0.0
+        total = total + load(total, a.array, i) * 0.0
         i += 64
     if rank == size - 1:
         while i < n:
-            rest = rest + load_part(rest, array, i, n - i) * 0.0
+            rest = rest + load_part(rest, a.array, i, n - i) * 0.0
             i += 16
-    put(integers(item(a, 2)), rank, np.int64(all_equal_itself(total) and all_equal_itself(rest)))
-    meet(size, barrier)
+    put(a.result, rank, np.int64(all_equal_itself(total) and all_equal_itself(rest)))
 
 
-@kernel
-def duplicate(rank, size, barrier, arguments):
-    """Copy float32 (n,). Arguments: the array, n, and where the copy goes."""
-    a = integers(arguments)
-    array, n, out = floats(item(a, 0)), item(a, 1), floats(item(a, 2))
-    begin, end = share(rank, size, n)
-    copy(shift(array, begin), end - begin, shift(out, begin))
-    meet(size, barrier)
+@kernel(array=floats, count=int, out=floats)
+def duplicate(rank, size, barrier, a):
+    """Copy `count` float32."""
+    begin, end = share(rank, size, a.count)
+    copy(shift(a.array, begin), end - begin, shift(a.out, begin))
 
 
 @njit(error_model="numpy")

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fredsim.jit.cache import kernel
-from fredsim.jit.pointers import floats, integers, item, octets, put
-from fredsim.jit.team import Team, meet, pack
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, item, octets, put
+from fredsim.jit.team import Team
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
 
@@ -30,17 +30,11 @@ def philox(block, step, client, k0, k1):
     return c0, c1, c2, c3
 
 
-@kernel
-def encode(rank, size, barrier, arguments):
-    """Pack sign(g)·b of g (n,), b = 1 iff u·s < |g| in float64, u from the word of element begin + i; padding holds 01.
-
-    Arguments: g, n, the address of s, seed, stream, begin, step, client, and where the bytes go.
-    """
-    a = integers(arguments)
-    g, n, scaler = floats(item(a, 0)), item(a, 1), np.float64(item(floats(item(a, 2)), 0))
-    k0, k1 = np.uint64(item(a, 3)), np.uint64(item(a, 4))
-    begin, step, client, packed = item(a, 5), item(a, 6), item(a, 7), octets(item(a, 8))
-    count = (n + 3) // 4
+@kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=octets)
+def encode(rank, size, barrier, a):
+    """Pack sign(g)·b of g, b = 1 iff u·s < |g| in float64, u from the word of element begin + i; padding holds 01."""
+    scaler, k0, k1 = np.float64(item(a.scaler, 0)), np.uint64(a.seed), np.uint64(a.stream)
+    count = (a.count + 3) // 4
     known = np.int64(-1)
     w0 = w1 = w2 = w3 = np.uint64(0)
     for byte in range(count * rank // size, count * (rank + 1) // size):
@@ -48,19 +42,18 @@ def encode(rank, size, barrier, arguments):
         for slot in range(4):
             i = 4 * byte + slot
             code = np.uint8(1)
-            if i < n:
-                element = begin + i
+            if i < a.count:
+                element = a.begin + i
                 if element >> 2 != known:
                     known = element >> 2
-                    w0, w1, w2, w3 = philox(known, step, client, k0, k1)
+                    w0, w1, w2, w3 = philox(known, a.step, a.client, k0, k1)
                 lane = element & 3
                 word = w0 if lane == 0 else w1 if lane == 1 else w2 if lane == 2 else w3
-                x = item(g, i)
+                x = item(a.g, i)
                 if np.float64(word >> np.uint64(8)) * 2.0**-24 * scaler < np.float64(abs(x)):
                     code = np.uint8(2) if x > 0.0 else np.uint8(0)
             total |= code << np.uint8(2 * slot)
-        put(packed, byte, np.uint8(total))
-    meet(size, barrier)
+        put(a.packed, byte, np.uint8(total))
 
 
 class NumbaTernary(ternary.NumpyTernary):
@@ -73,6 +66,9 @@ class NumbaTernary(ternary.NumpyTernary):
         """Quantise and pack."""
         g, scaler = np.ascontiguousarray(g), np.array([s], np.float32)
         packed = np.empty(ternary.packed_size(g.size), np.uint8)
-        key = draws.streams.seed, int(draws.stream)
-        self._team.run(encode, pack(g, g.size, scaler, *key, draws.begin, draws.step, draws.client, packed))
+        arguments = encode.pack(
+            g=g, count=g.size, scaler=scaler, seed=draws.streams.seed, stream=draws.stream, begin=draws.begin,
+            step=draws.step, client=draws.client, packed=packed,
+        )  # fmt: skip
+        self._team.run(encode, arguments)
         return packed

@@ -9,25 +9,25 @@ finite: a product of zero with any other number must be formed, since it is NaN.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from functools import cache
-from importlib import import_module
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from fredsim.jit.cache import generated
+from fredsim.jit import kernel
 from fredsim.jit.pointers import item, put
 from fredsim.jit.vector import all_equal_itself, load, store, zeros
 from fredsim.kernels.dense import ZERO, padded
+from fredsim.kernels.shape import GROUP, leaves_of
 from fredsim.numerics.rules import where
 
 __all__ = [
-    "GROUP",
     "LEAVES",
+    "Tree",
     "activate",
+    "blocks_of",
     "errors_finite",
     "gradient_rows",
     "lay_out",
@@ -36,30 +36,34 @@ __all__ = [
     "upper_layers",
 ]
 
-LEAVES = 8  # samples of a block: 1, 4 or 8
+LEAVES = 8  # samples of a block: see `leaves_of`
 ONE_BLOCK = False  # whether the minibatch is a single block
-GROUP = 8  # blocks whose activity is told by the bits of one byte
+
+
+class Tree(NamedTuple):
+    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.shape), and where open nodes are parked."""
+
+    mu: int
+    tables: Any
+    nodes: Any
 
 
 @cache
 def specialised(name: str, mu: int) -> ModuleType:
     """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples."""
-    leaves = 1 if mu == 1 else 4 if mu <= 4 else 8
-    here = inspect.getsource(sys.modules[__name__])
-    here = here.replace("LEAVES = 8 ", f"LEAVES = {leaves} ").replace("ONE_BLOCK = False ", f"ONE_BLOCK = {mu <= 8} ")
-    trees = generated(here, f"trees of blocks of {leaves}")
-    instead = {__name__: trees.__name__}
-    for part in ("rows", name):
-        source = inspect.getsource(import_module(f"fredsim.kernels.{part}"))
-        for general, special in instead.items():
-            source = source.replace(general, special)
-        module = generated(source, f"{part} with blocks of {leaves}")
-        instead[f"fredsim.kernels.{part}"] = module.__name__
-    return module
+    parts = [__name__, "fredsim.kernels.window", f"fredsim.kernels.{name}"]
+    return kernel.specialised(parts, LEAVES=leaves_of(mu), ONE_BLOCK=mu <= 8)
+
+
+@njit
+def blocks_of(mu):
+    """Return how many blocks the samples of a minibatch make, and how many groups these."""
+    blocks = (mu + LEAVES - 1) // LEAVES
+    return blocks, (blocks + GROUP - 1) // GROUP
 
 
 @njit(error_model="numpy")
-def lay_out(first, column, value, samples, mu, group, inputs, factors, at, active, mark):
+def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
     """Lay out the inputs of one group of blocks of the minibatch samples[: µ], which itself begins at factors[at].
 
     Which blocks of the group are active in row k is told by the bits of active[mark + group · rows + k].
@@ -81,9 +85,9 @@ def lay_out(first, column, value, samples, mu, group, inputs, factors, at, activ
             put(factors, place + inputs * LEAVES + i, np.float32(m < mu))
             if m < mu:
                 row = item(samples, m)
-                for t in range(item(first, row), item(first, row + 1)):
-                    k = np.int64(item(column, t))
-                    put(factors, place + k * LEAVES + i, item(value, t))
+                for t in range(item(data.first, row), item(data.first, row + 1)):
+                    k = np.int64(item(data.column, t))
+                    put(factors, place + k * LEAVES + i, item(data.value, t))
                     put(active, mark + k, item(active, mark + k) | bit)
 
 
@@ -146,20 +150,19 @@ def leave(like, factors, x, rows, weights, base, stride, out, at, long):
 
 
 @njit(error_model="numpy")
-def upper_layers(layers, sizes, offsets, strides, weights, z, long, samples, activations, inside, b):
+def upper_layers(net, weights, z, long, samples, activations, b):
     """Run block b's samples through the layers above the first, whose z, bias added, stand at the start of z.
 
     A sample's activations, `long` floats, are those of all layers, each padded. What enters layer l is also laid out in
-    blocks from activations[inside[l − 1]] on. `offsets[l]` is where layer l's rows begin in `weights`, `strides[l]`
-    apart.
+    blocks from activations[inside[l − 1]] on.
     """
     at = ZERO
-    for layer in range(1, layers):
-        inputs, width = item(sizes, layer), item(sizes, layer + 1)
-        keep = item(inside, layer - 1) + b * (inputs + 1) * LEAVES
+    for layer in range(1, net.layers):
+        inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
+        keep = item(net.inside, layer - 1) + b * (inputs + 1) * LEAVES
         enter(z, at, long, inputs, samples, activations, keep)
         at += padded(inputs)
-        base, stride = item(offsets, layer), item(strides, layer)
+        base, stride = item(net.offsets, layer), item(net.strides, layer)
         for j in range(0, width, 16):
             leave(zeros(16), activations, keep, inputs + 1, weights, base + j, stride, z, at + j, long)
 
@@ -211,57 +214,46 @@ def mean(total, mu):
 
 
 @njit(error_model="numpy")
-def sum_group(like, factors, x, step, errors, d, stride, counts, found, closes, bits, nodes, depth):
-    """Return the sum of a group of blocks by the tree; open nodes are parked from `depth` on.
-
-    For each pattern of active blocks, the tables say how many there are, which, and how many open nodes each closes.
-    """
+def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
+    """Return the sum of a group of blocks by the tree; open nodes are parked from `depth` on."""
     total = like
     begin = np.int64(bits) * GROUP
-    for i in range(begin, begin + item(counts, bits)):
+    for i in range(begin, begin + item(tree.tables.counts, bits)):
         if i > begin:  # the node before is left open
-            store(nodes, depth * 64, total)
+            store(tree.nodes, depth * 64, total)
             depth += 1
-        b = np.int64(item(found, i))
+        b = np.int64(item(tree.tables.found, i))
         total = sum_block(like, factors, x + b * step, errors, d + b * LEAVES * stride, stride)
-        for _ in range(item(closes, i)):
+        for _ in range(item(tree.tables.closes, i)):
             depth -= 1
-            total = load(like, nodes, depth * 64) + total
+            total = load(like, tree.nodes, depth * 64) + total
     return total
 
 
 @njit(error_model="numpy")
-def columns(
-    like, factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, mu, nodes,
-    out, at, out_stride,
-):  # fmt: skip
+def columns(like, tree, factors, x, step, rows, active, mark, apart, errors, d, stride, out, at, out_stride):
     """Write some columns of the mean gradient, as many as `like` has lanes, of consecutive rows to out[at :]."""
-    groups = (mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
+    groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
     for k in range(rows):
         total = like
         depth = ZERO
         for g in range(groups):
             if g > 0:
-                store(nodes, depth * 64, total)
+                store(tree.nodes, depth * 64, total)
                 depth += 1
             bits = item(active, mark + g * apart + k)
             place, error = x + g * GROUP * step + k * LEAVES, d + g * GROUP * LEAVES * stride
-            total = sum_group(
-                like, factors, place, step, errors, error, stride, counts, found, closes, bits, nodes, depth
-            )
+            total = sum_group(like, tree, factors, place, step, errors, error, stride, bits, depth)
             meets = g if g < groups - 1 else -1  # the last closes all that is open
             while depth > 0 and meets & 1:
                 depth -= 1
-                total = load(like, nodes, depth * 64) + total
+                total = load(like, tree.nodes, depth * 64) + total
                 meets >>= 1
-        store(out, at + k * out_stride, mean(total, mu))
+        store(out, at + k * out_stride, mean(total, tree.mu))
 
 
 @njit(error_model="numpy")
-def gradient_rows(
-    factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d, stride, width, mu, nodes,
-    out, at, out_stride,
-):  # fmt: skip
+def gradient_rows(tree, factors, x, step, rows, active, mark, apart, errors, d, stride, width, out, at, out_stride):
     """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
 
     The factors of the first begin at `x`, those of the next block of samples `step` later, the errors of sample m at
@@ -272,24 +264,24 @@ def gradient_rows(
         for k in range(rows):
             for j in range(0, width, 16):
                 total = sum_block(zeros(16), factors, x + k * LEAVES, errors, d + j, stride)
-                store(out, at + k * out_stride + j, mean(total, mu))
+                store(out, at + k * out_stride + j, mean(total, tree.mu))
     else:
         j = padded(width)
         if j % 32:
             j -= 16
             columns(
-                zeros(16), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
-                mu, nodes, out, at + j, out_stride,
+                zeros(16), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+                out_stride,
             )  # fmt: skip
         if j % 64:
             j -= 32
             columns(
-                zeros(32), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
-                mu, nodes, out, at + j, out_stride,
+                zeros(32), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+                out_stride,
             )  # fmt: skip
         while j:
             j -= 64
             columns(
-                zeros(64), factors, x, step, rows, counts, found, closes, active, mark, apart, errors, d + j, stride,
-                mu, nodes, out, at + j, out_stride,
+                zeros(64), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+                out_stride,
             )  # fmt: skip

@@ -6,41 +6,33 @@ It is compiled to a plain C function, so that kernels that know no rule can call
 from __future__ import annotations
 
 import functools
-import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numba import njit
 
-from fredsim.jit.cache import Compiled, generated, kernel
-from fredsim.jit.pointers import integers, item, put
-from fredsim.jit.team import Team, address, meet, share
-from fredsim.numerics import rules
+from fredsim.jit.cache import Compiled, generated
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import call, integers, put
+from fredsim.jit.team import Team, address, addresses, share
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
 
 __all__ = ["TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
+import numpy as np
 from numba import njit
 
 from fredsim.jit.pointers import floats, integers, item
 from fredsim.jit.vector import all_equal_itself, load, load_part, repeated, store, store_part, zeros
-from fredsim.numerics.rules import FLUSH, absolute, sqrt, where
+from fredsim.numerics import rules
+from fredsim.numerics.rules import absolute, sqrt, where
 
+flush, positive_part, sign = njit(rules.flush), njit(rules.positive_part), njit(rules.sign)
 
-@njit
-{flush}
-
-@njit
-{positive_part}
-
-@njit
-{sign}
 
 @njit
 {rule}
@@ -75,7 +67,7 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
         if i < count:
             {part}
     {end}
-    return all_equal_itself(finite)
+    return np.int64(all_equal_itself(finite))
 '''
 #: Around the loop, and in it, where an array is watched.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    most = load(zeros(16), watched, 16)"
@@ -83,32 +75,19 @@ ADD = "total = total + {0}\nmost = most + absolute({0})"
 END = "store(watched, 0, total)\n    store(watched, 16, most)"
 
 
-@intrinsic
-def call_rule(typingctx, rule, table, at, gradient, count, coefficients, sums):
+@njit
+def call_rule(rule, table, at, gradient, count, coefficients, sums):
     """Call a compiled rule by its address, with the arguments of the template above."""
-
-    def generate(context, builder, sig, args):
-        function = ir.FunctionType(ir.IntType(8), [ir.IntType(64)] * 6)
-        result = builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
-        return builder.icmp_unsigned("!=", result, ir.Constant(result.type, 0))
-
-    return types.boolean(*[types.int64] * 7), generate
+    return call(rule, (table, at, gradient, count, coefficients, sums)) != 0
 
 
-@kernel
-def update(rank, size, barrier, arguments):
-    """Apply a rule to whole arrays.
-
-    Arguments: the rule's address and the first five of its own, then int64 (size,): whether θ stayed finite.
-    """
-    a = integers(arguments)
-    rule, table, at, gradient, count, coefficients = (
-        item(a, 0), item(a, 1), item(a, 2), item(a, 3), item(a, 4), item(a, 5),
-    )  # fmt: skip
-    begin, end = share(rank, size, count)
-    finite = call_rule(rule, table, at + begin, gradient + 4 * begin, end - begin, coefficients, np.int64(0))
-    put(integers(item(a, 6)), rank, np.int64(finite))
-    meet(size, barrier)
+@kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=integers)
+def update(rank, size, barrier, a):
+    """Apply a rule to whole arrays, with its own arguments; write to finite[rank] whether θ stayed so."""
+    begin, end = share(rank, size, a.count)
+    gradient = a.gradient + 4 * begin
+    finite = call_rule(a.rule, a.table, a.at + begin, gradient, end - begin, a.coefficients, np.int64(0))
+    put(a.finite, rank, np.int64(finite))
 
 
 class TeamRule:
@@ -119,8 +98,10 @@ class TeamRule:
         self._numbers, self._finite = np.empty(len(rule.coefficients), np.float32), np.ones(team.size, np.int64)
         self._arrays: Sequence[Any] = [None] * (self._count - 1)
         self._table = np.empty(self._count, np.int64)
-        rule_at, at = compile_rule(rule).address, [address(x) for x in (self._table, self._numbers, self._finite)]
-        self._arguments = np.array([rule_at, at[0], 0, 0, 0, at[1], at[2]])
+        self._arguments = update.pack(
+            rule=compile_rule(rule).address, table=self._table, at=0, gradient=0, count=0, coefficients=self._numbers,
+            finite=self._finite,
+        )  # fmt: skip
         update.address  # noqa: B018  it is compiled now, not while a clock runs
 
     def __call__(self, *arguments: Any) -> bool:
@@ -129,19 +110,20 @@ class TeamRule:
         begin, end, *coefficients = arguments[self._count :]
         if any(one is not other for one, other in zip(arrays, self._arrays, strict=True)):
             self._arrays = arrays
-            self._table[1:] = [address(array) for array in arrays]
+            self._table[1:] = addresses(arrays)
             self._table[0] = self._table[1]
         self._numbers[:] = coefficients
-        self._arguments[2:5] = begin, address(gradient) + 4 * begin, end - begin
+        given = self._arguments
+        given.at, given.gradient, given.count = begin, address(gradient) + 4 * begin, end - begin
         self._finite[:] = 1
-        self._team.run(update, self._arguments, end - begin)
+        self._team.run(update, given, end - begin)
         return 0 not in self._finite.tolist()
 
 
 @functools.cache
 def compile_rule(rule: Rule, watched: str = "") -> Compiled:
     """Compile a rule's loop, or load what was compiled before; `watched` is a name of its state, or nothing."""
-    return Compiled(_function(rule, watched), types.boolean)
+    return Compiled(_function(rule, watched))
 
 
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:
@@ -152,12 +134,12 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     function, state = rule.function, rule.state
     arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
     results = ["r_theta", *(f"r_{name}" for name in state)]
-    call = f"{', '.join(results)} = rule({', '.join(arguments)})"
+    apply = f"{', '.join(results)} = rule({', '.join(arguments)})"
 
     def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
         load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
         lines = [f"v_{x} = {load.format(x)}" for x in read]
-        lines.append(call)
+        lines.append(apply)
         for x in written:
             place = "p_new_theta" if x == "theta" else f"p_{x}"
             lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
@@ -174,9 +156,6 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     touched = state if rule.zero_keeps else every  # by a gradient of +0
     source = TEMPLATE.format(
         name=function.__name__,
-        flush=inspect.getsource(rules.flush),
-        positive_part=inspect.getsource(rules.positive_part),
-        sign=inspect.getsource(rules.sign),
         rule=plain_source(rule, "rule"),
         pointers="\n    ".join(
             f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))

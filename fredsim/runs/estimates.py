@@ -151,10 +151,9 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 def _work_bytes(prepared: Prepared) -> int:
     """Return what one work in hand takes: samples, losses, errors and activations (fredsim.kernels.shape)."""
-    from fredsim.kernels.shape import Shape
-    from fredsim.kernels.trees import specialised
+    from fredsim.kernels.shape import Shape, leaves_of
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model
     assert isinstance(model, Mlp)  # no other has a path by hand
-    shape = Shape(model.sizes, mu, specialised("sweep", mu), 1)
+    shape = Shape(model.sizes, mu, leaves_of(mu), 1)
     return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))

@@ -55,7 +55,7 @@ def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
     if backend == "numpy":
         return RoomyNumpyOperations()
     if backend == "cuda":
-        from fredsim.cuda.engine import CudaOperations
+        from fredsim.cuda.operations import CudaOperations
 
         return CudaOperations()
     from fredsim.kernels.operations import NumbaOperations

@@ -16,7 +16,7 @@ def test_rules_on_a_device_give_the_bits_of_numpy(
     spec: dict[str, Any], exchange: Callable[..., Any], make: Callable[[Mapping[str, Any]], Any]
 ) -> None:
     from fredsim.cuda.array import DeviceArray
-    from fredsim.cuda.engine import CudaOperations
+    from fredsim.cuda.operations import CudaOperations
 
     operations = CudaOperations()
     one, two = exchange(spec, size=SIZE, drops=0.1), exchange(spec, size=SIZE, drops=0.1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.jit.team import Team, pack
+from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.update import TeamRule, compile_rule
 from fredsim.numerics.operations import Kernel, NumpyOperations
 from fredsim.numerics.rules import Rule
@@ -60,11 +60,12 @@ def test_no_gradient_is_a_gradient_of_zeros(spec: dict[str, Any], exchange: Call
     numbers = np.array(server.coefficients(server.timestamp, 3), np.float32)
     for length in range(1, 41):
         at = length % 20
+        zeros = np.zeros(length, np.float32)
         told, untold = ([a.copy() for a in (server.params, *server.state_of(client))] for _ in range(2))
         for _ in range(3):
-            for arrays, gradient in ((told, np.zeros(length, np.float32)), (untold, 0)):
-                table = pack(arrays[0], *arrays)  # θ is read and written in place
-                assert compiled.call(*pack(table, at, gradient, length, numbers, 0).tolist())
+            for arrays, gradient in ((told, address(zeros)), (untold, 0)):
+                table = addresses([arrays[0], *arrays])  # θ is read and written in place
+                assert compiled.call(address(table), at, gradient, length, address(numbers), 0)
         for one, other, before in zip(told, untold, (server.params, *server.state_of(client)), strict=True):
             assert one.tobytes() == other.tobytes()
             beside = np.r_[:at, at + length : 60]

@@ -9,7 +9,8 @@ import triton.language as tl
 
 from fredsim.cuda.device import launch
 from fredsim.cuda.elementary import exp32, log32
-from fredsim.cuda.engine import CudaEngine, CudaOperations
+from fredsim.cuda.engine import CudaEngine
+from fredsim.cuda.operations import CudaOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.models.mlp import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver

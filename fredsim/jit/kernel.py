@@ -1,0 +1,165 @@
+"""Kernels of a team, their named arguments, and copies of kernels for other constants.
+
+One list of names is all that the two sides of a call share: the caller packs by it, and the kernel reads by it.
+
+    @kernel(array=floats, count=int, result=doubles)
+    def largest(rank, size, barrier, a): ...  # a.array, a.count, a.result
+
+    team.run(largest, largest.pack(array=array, count=len(array), result=result))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from collections.abc import Sequence
+from ctypes import Structure, addressof, c_int64
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import jit, njit, types
+from numba.core.dispatcher import Dispatcher
+from numba.extending import intrinsic
+from numba.np import numpy_support
+
+from fredsim.jit.cache import Compiled
+from fredsim.jit.pointers import ELEMENTS, INT64, place_of
+from fredsim.jit.team import address, meet
+
+__all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialised"]
+
+DTYPES = {kind: numpy_support.as_dtype(element) for kind, element in ELEMENTS.items()}
+
+
+class Arguments(Structure):
+    """What a kernel is given, packed: 64 bits a field."""
+
+    __slots__ = ("_values",)
+    _kinds: ClassVar[dict[str, Any]]
+
+    def give(self, **values):
+        """Set some fields; what they point to is kept alive. An integer or an address may be set as an attribute, too.
+
+        Raises TypeError for an array of another type than the kernel reads.
+        """
+        for name, value in values.items():
+            setattr(self, name, _word(name, value, self._kinds[name]))
+        self._values.update(values)
+
+
+class Fields:
+    """The names of what a kernel takes, and what each is.
+
+    It is an `int`, be it an address, or a pointer of fredsim.jit.pointers to the elements of an array, or other Fields.
+    """
+
+    def __init__(self, **fields):
+        self._fields = fields
+        self.type = types.NamedTuple([_type_of(kind) for kind in fields.values()], namedtuple("Fields", fields))
+        members = {"__slots__": (), "_kinds": fields, "_fields_": [(name, c_int64) for name in fields]}
+        self._structure = type("Arguments", (Arguments,), members)
+
+    def pack(self, **values):
+        """Return Arguments. Raises TypeError where one is missing or unknown, and as Arguments.give."""
+        if values.keys() != self._fields.keys():
+            missing, unknown = self._fields.keys() - values.keys(), values.keys() - self._fields.keys()
+            raise TypeError(f"arguments missing: {sorted(missing)}; unknown: {sorted(unknown)}")
+        packed = self._structure()
+        packed._values = {}
+        packed.give(**values)
+        return packed
+
+    def loaded(self, context, builder, pointer):
+        """Return the LLVM value of `type` that stands at a pointer to int64."""
+        values = []
+        for i, kind in enumerate(self._fields.values()):
+            word = builder.load(place_of(builder, pointer, INT64(i)))
+            if isinstance(kind, Fields):
+                word = kind.loaded(context, builder, builder.inttoptr(word, INT64.as_pointer()))
+            elif kind is not int:
+                word = builder.inttoptr(word, context.get_value_type(_type_of(kind)))
+            values.append(word)
+        return context.make_tuple(builder, self.type, values)
+
+
+def _type_of(kind):
+    if isinstance(kind, Fields):
+        return kind.type
+    return types.int64 if kind is int else types.CPointer(ELEMENTS[kind])
+
+
+def _word(name, value, kind):
+    """Return what stands for an argument in 64 bits."""
+    if isinstance(value, np.ndarray):
+        if kind is not int and value.dtype != DTYPES[kind]:
+            raise TypeError(f"argument {name} is an array of {value.dtype}; the kernel reads {DTYPES[kind]}")
+        return address(value)
+    return addressof(value) if isinstance(value, Structure) else int(value)
+
+
+body: Any = None  # of a kernel's own globals, as `read`
+read: Any = None
+
+
+def _entry(rank, size, barrier, arguments):
+    body(rank, size, barrier, read(arguments))
+    meet(size, barrier)
+    return 0
+
+
+class Kernel(Compiled):
+    """A function of a team, (rank, size, barrier, its arguments), at whose end the threads meet."""
+
+    def __init__(self, function, fields):
+        self.function, self.fields = function, fields
+
+        @intrinsic
+        def read(typingctx, arguments):
+            def generate(context, builder, sig, args):
+                return fields.loaded(context, builder, builder.inttoptr(args[0], INT64.as_pointer()))
+
+            return fields.type(types.int64), generate
+
+        body = njit(function, error_model="numpy", forceinline=True)
+        names = {"__name__": function.__module__, "body": body, "read": read, "meet": meet}
+        entry = FunctionType(_entry.__code__, names, function.__name__)
+        entry.__qualname__ = function.__qualname__  # with the module's name, that of its place in the cache
+        super().__init__(entry)
+
+    def pack(self, **values):
+        """Return the arguments (Fields.pack)."""
+        return self.fields.pack(**values)
+
+
+def kernel(given=None, /, **fields):
+    """Make a function a kernel that takes these fields, named here or Fields."""
+    return lambda function: Kernel(function, given or Fields(**fields))
+
+
+def specialised(names: Sequence[str], **constants: object) -> ModuleType:
+    """Return a copy of the last of some modules whose functions are compiled with other values of module constants.
+
+    Each module may use those before it: what it has from them is that of their copies. Constants that a module has
+    computed from others keep their values.
+    """
+    instead: dict[int, object] = {}
+    for name in names:
+        general = {key: value for key, value in vars(import_module(name)).items() if not key.startswith("__")}
+        copy = ModuleType("_".join([name, *map(str, constants.values())]))
+        space = vars(copy)
+        for key, value in general.items():
+            if isinstance(value, Kernel) and value.function.__module__ == name:
+                instead[id(value)] = Kernel(_moved(value.function, space), value.fields)
+            elif isinstance(value, Dispatcher) and value.py_func.__module__ == name:
+                instead[id(value)] = jit(_moved(value.py_func, space), **value.targetoptions)
+            space[key] = instead.get(id(value), value)
+        space.update({key: value for key, value in constants.items() if key in general})
+        sys.modules[copy.__name__] = copy
+    return copy
+
+
+def _moved(function, space):
+    """Return a function whose globals are others."""
+    return FunctionType(function.__code__, space, function.__name__, function.__defaults__)
