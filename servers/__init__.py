@@ -8,13 +8,14 @@ from fredsim.servers.adam import Adam
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.average_staleness import AverageStaleness
 from fredsim.servers.averaged import AveragedSGD
-from fredsim.servers.base import ElementwiseServer, Reply, Server
+from fredsim.servers.base import Reply, Server
 from fredsim.servers.bfasgd import BFASGD
 from fredsim.servers.dana import DANA
 from fredsim.servers.dcasgd import DCASGD
 from fredsim.servers.delay_adaptive import DelayAdaptive
 from fredsim.servers.downpour import Downpour
 from fredsim.servers.easgd import EASGD
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.exponential import ExponentialASGD
 from fredsim.servers.fasgd import FASGD
 from fredsim.servers.fedasync import FedAsync
