@@ -16,7 +16,7 @@ from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import put_state, take_state
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
@@ -65,7 +65,7 @@ class GuardedServer(Guarded):
         self.where = "init"
         self._size, self._layout = supplies.layout.size, supplies.layout
         self._mean, self._finite = supplies.operations.mean, supplies.operations.finite
-        self._check_params()
+        self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
         self._checked = self.contract.checked
 
@@ -90,7 +90,8 @@ class GuardedServer(Guarded):
         if self.contract.pushes_until_release:
             count = self.call("pushes_until_release")
             self.check_count(count, "what pushes_until_release returns")
-        self._certain = max(self._certain, int(count))
+        if self._checked:
+            self._certain = max(self._certain, int(count))
         return int(count)
 
     @property
@@ -240,8 +241,9 @@ class GuardedServer(Guarded):
             if not isinstance(now, INTEGER) or not before <= now:
                 raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
-        self._check_params()
-        return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
+        params = self.params
+        self._check_array(params, self._size, "params")
+        return bool(getattr(self._inner, "finite", True)) and self._finite(params)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that asks for it what a client computes its next gradient from."""
@@ -282,6 +284,3 @@ class GuardedServer(Guarded):
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
         self.at(client, iteration)
         return self.broken("params", what)
-
-    def _check_params(self) -> None:
-        self._check_array(self.params, self._size, "params")
