@@ -90,7 +90,6 @@ def test_only_the_registry_knows_the_servers_by_name() -> None:
 #: Longer than they should be; what is split leaves this list.
 LONG_FILES = {
     "servers/base.py",
-    "fredsim/simulation/adapters.py",
     "tests/dispatchers/test_gates.py",
     "tests/servers/test_own_coefficients.py",
     "tests/servers/test_what_paths_rely_on.py",
