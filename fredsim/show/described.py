@@ -23,7 +23,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import SCHEDULES, Constant
-from fredsim.show.listing import LISTINGS
+from fredsim.show.listing import LISTINGS, default_of
 
 __all__ = ["describe", "meanings", "with_meanings"]
 
@@ -115,7 +115,7 @@ def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, 
     for name, field in model.model_fields.items():
         if name == "name":  # of what is described
             continue
-        yield f"{prefix}{name}", _default(field), _range(field.annotation, field.metadata), said.get(name, "")
+        yield f"{prefix}{name}", default_of(field), _range(field.annotation, field.metadata), said.get(name, "")
         for inner in _models(field.annotation):
             yield from _rows(inner, f"{prefix}{name}.")
 
@@ -136,15 +136,6 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
                     found[name] = " ".join(meaning.split())
     return found | {name: field.description for name, field in model.model_fields.items() if field.description}
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    default = field.get_default(call_default_factory=True)
-    if default is None:
-        return "null"
-    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _range(annotation: Any, metadata: Any = ()) -> str:
