@@ -5,7 +5,6 @@ A hyper-parameter's meaning is the string that stands below its field in the cla
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import re
@@ -122,20 +121,8 @@ def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the meaning of each hyper-parameter that has one, by name."""
-    found: dict[str, str] = {}
-    for cls in reversed(model.__mro__):
-        if not issubclass(cls, BaseModel) or cls is BaseModel:
-            continue
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        except (OSError, TypeError, SyntaxError):  # made without a file
-            continue
-        assert isinstance(tree, ast.ClassDef)
-        for field, text in zip(tree.body, tree.body[1:], strict=False):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
-                    found[name] = " ".join(meaning.split())
-    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
+    fields = model.model_fields.items()
+    return {name: " ".join(field.description.split()) for name, field in fields if field.description}
 
 
 def _range(annotation: Any, metadata: Any = ()) -> str:
