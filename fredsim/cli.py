@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from fredsim.errors import FredsimError
+from fredsim.show.command_words import By, Count, File, InPanel, Number, Out, Overrides, Root, given_words, typed
 
 app = typer.Typer(
     name="fredsim",
@@ -19,51 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A deterministic simulator of asynchronous and synchronous distributed training.",
 )
-
-File = Annotated[
-    str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
-]
-Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
-
-
-def _folder(text: str) -> Path:
-    """Take a folder's name; an empty one, of a variable that is not set, is not the current folder."""
-    if not text:
-        raise typer.BadParameter("it is empty; name a folder")
-    return Path(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is no number") from None
-
-
-def _count(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is no whole number") from None
-
-
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-root",
-        parser=_folder,
-        metavar="PATH",
-        help="Where data files are kept [FREDSIM_DATA, else the user's cache].",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", parser=_folder, metavar="PATH", help="The folder of results [results/NAME or results/PAPER]."
-    ),
-]
-By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
-InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
 def _say_version(asked: bool) -> None:
@@ -89,12 +45,7 @@ def run(
     file: File,
     overrides: Overrides = None,
     out: Out = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", parser=_count, metavar="INTEGER", help="Runs of a sweep done side by side, each in a process."
-        ),
-    ] = 1,
+    jobs: Annotated[int, Count("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
     ] = None,
@@ -144,6 +95,12 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
 
 
+def _say_bits(whose: str, difference: str | None) -> bool:
+    """Say whether there is a difference, and return it."""
+    typer.echo(f"{whose}: {'same bits' if difference is None else f'different: {difference}'}")
+    return difference is not None
+
+
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
@@ -158,13 +115,11 @@ def verify(
     results, different = results_of(folder), False
     check(*results)  # damage of the last is said before the first is run
     for result in results:
-        root = str(data_root) if data_root else None
         for change in changes(result):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
         with make_show(Console(stderr=True)) as show:
-            found = run_again(result, root=root, backend=backend, observer=show.run())
-        different |= found is not None
-        typer.echo(f"{result.folder}: {'same bits' if found is None else f'different: {found}'}")
+            found = run_again(result, root=data_root, backend=backend, observer=show.run())
+        different |= _say_bits(str(result.folder), found)
     raise typer.Exit(int(different))
 
 
@@ -180,11 +135,9 @@ def compare(one: Path, other: Path) -> None:
         raise typer.Exit(1)
     different = False
     for a, b in zip(left, right, strict=True):
-        found = compared(a, b)
-        different |= found is not None
-        typer.echo(f"{a.folder} and {b.folder}: {'same bits' if found is None else f'different: {found}'}")
-        for reason in reasons(a, b) if found else ():
-            typer.echo(f"  {reason}")
+        if _say_bits(f"{a.folder} and {b.folder}", compared(a, b)):
+            different = True
+            typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
     raise typer.Exit(int(different))
 
 
@@ -205,8 +158,7 @@ def plot(
         str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")
     ] = "validation_error",
     reach: Annotated[
-        list[float] | None,
-        typer.Option(parser=_number, metavar="FLOAT", help="When was this y reached? Stands in the table."),
+        list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
@@ -219,7 +171,6 @@ def plot(
     from fredsim.config.figures import recorded_figures
     from fredsim.runs.verify import results_of
     from fredsim.show import plots
-    from fredsim.show.command_words import given_words, typed
     from fredsim.show.printing import print_table, say_error, show_figures
     from fredsim.show.tables import write_files
 

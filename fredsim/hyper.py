@@ -53,7 +53,7 @@ FileName = Annotated[str, AfterValidator(_check_file_name)]
 class HyperParameters(BaseModel):
     """Base of every set of hyper-parameters: frozen, strictly typed, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     def meant(self, clients: int) -> dict[str, Any]:
         """Return what each null stands for, a value or words, by name; for so many clients."""

@@ -62,6 +62,7 @@ EDITS: dict[str, tuple[str, Change, str]] = {
         "disagree (digest is 0",
     ),
     "another experiment": ("config.yaml", lambda text: text.replace("lr: 0.1", "lr: 0.2"), "was edited after the run"),
+    "another name": ("config.yaml", lambda text: text.replace("name: ", "name: not_", 1), "was edited after the run"),
 }
 
 

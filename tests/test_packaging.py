@@ -81,27 +81,30 @@ def test_no_kernel_uses_fast_math_or_numbas_own_threads() -> None:
             assert name != "prange", path
 
 
-def test_servers_and_dispatchers_keep_to_their_rooms() -> None:
-    """A server knows neither the loop nor files nor clocks; a dispatcher neither servers nor the loop.
-
-    But a schedule may be a function of the user's, and one dispatcher reads a file.
-    """
-    allowed = {
-        "servers": {"errors", "hyper", "models", "numerics", "plugins", "servers"},
-        "dispatchers": {"dispatchers", "errors", "hyper", "numerics", "plugins", "system"},
-    }
-    for room, modules in allowed.items():
-        for path in (ROOT / room).glob("*.py"):
-            imported = re.findall(r"^\s*(?:from|import) fredsim\.(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert set(imported) <= modules, path
-
-
 def test_only_the_registry_knows_the_servers_by_name() -> None:
     for path in (ROOT / "fredsim").rglob("*.py"):
         if path.parent.name not in {"servers", "dispatchers"} and path.name not in {"registry.py", "listing.py"}:
             assert not re.search(r"\b(SERVERS|DISPATCHERS)\b", path.read_text(encoding="utf-8")), path
 
 
-def test_no_file_is_too_long() -> None:
+#: Longer than they should be; what is split leaves this list.
+LONG_FILES = {
+    "servers/base.py",
+    "tests/dispatchers/test_gates.py",
+    "tests/servers/test_own_coefficients.py",
+    "tests/servers/test_what_paths_rely_on.py",
+    "tests/test_bad_plugins.py",
+}
+LONG_FUNCTIONS = {"fredsim/kernels/inhand.py", "fredsim/kernels/sweep.py"}
+
+
+def test_files_and_functions_are_short() -> None:
+    files, functions = set(), set()
     for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        if len(text.splitlines()) > 300:
+            files.add(name)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno and node.end_lineno - node.lineno >= 60:
+                functions.add(name)
+    assert (files, functions) == (LONG_FILES, LONG_FUNCTIONS)

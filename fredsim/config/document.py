@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from fredsim.config.nodes import LONGEST, Key, parse_yaml
+from fredsim.config.yaml_reader import LONGEST, Key, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import irregular
 

@@ -17,9 +17,9 @@ from fredsim.config.document import Document, assign, flatten, name_of_override,
 from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures import FigureChoice, choose_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
-from fredsim.config.nodes import Key, checked
 from fredsim.config.resolution import Origin, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
+from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_above, look_in

@@ -64,7 +64,7 @@ class MlpChoice(HyperParameters):
 class Plugin(BaseModel):
     """A named class and its hyper-parameters."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", use_attribute_docstrings=True)
 
     name: Printable
 

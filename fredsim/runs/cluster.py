@@ -75,7 +75,7 @@ class Cluster:
         ended: Ended,
     ) -> None:
         """Do the tasks; `ended` is called as each ends. Raises ClusterError where the scheduler is lost."""
-        crew = Crew(self._client, tasks, show, ended)
+        assignments = Assignments(self._client, tasks, show, ended)
         noted: set[str] = set()
 
         def note(text: str) -> None:
@@ -84,14 +84,14 @@ class Cluster:
                 show.note(text)
 
         try:
-            while crew.busy and not stop():
+            while assignments.busy and not stop():
                 workers = self.workers()
                 for worker in workers:
                     if not self.fits(worker):
                         note(f"{self.misfit(worker)}; it gets no run")
                 if not workers:
                     note(f"no worker at {self._address} yet; waiting for one …")
-                crew.turn([worker for worker in workers if self.fits(worker)])
+                assignments.turn([worker for worker in workers if self.fits(worker)])
                 time.sleep(LOOK_SECONDS)
         except OSError as error:
             raise ClusterError(
@@ -123,8 +123,8 @@ class Cluster:
         )
 
 
-class Crew:
-    """What the workers do, and what is left to do."""
+class Assignments:
+    """Which worker does which run, and what is left to do."""
 
     def __init__(self, client: Any, tasks: Sequence[Task], show: Show, ended: Ended) -> None:
         self._client = client

@@ -15,7 +15,7 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
 from fredsim.runs import tasks
 from fredsim.runs.tasks import Task
-from fredsim.runs.worker import Teller
+from fredsim.runs.worker import Relay
 
 __all__ = ["do"]
 
@@ -44,5 +44,5 @@ def do(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | Fr
         folder = Path(scratch) / "run"
         look_in(*folders)
         here = replace(task, folder=folder, root=None)  # each machine knows where its data is
-        failure = tasks.do(here, Teller(tell, TELL_SECONDS), unwanted, worker.state.nthreads)
+        failure = tasks.do(here, Relay(tell, TELL_SECONDS), unwanted, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

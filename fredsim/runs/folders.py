@@ -13,8 +13,8 @@ from typing import Any
 
 from fredsim.config.document import assign, differing, read_document
 from fredsim.config.experiment import DRAWN, Affects, without
-from fredsim.config.nodes import parse_yaml
 from fredsim.config.resolution import resolve
+from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells

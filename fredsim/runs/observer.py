@@ -1,4 +1,7 @@
-"""Who watches runs: as such nobody; fredsim.show.progress has a live table and plain lines. No bit depends on them."""
+"""Who watches runs. No bit depends on them.
+
+The classes here show nothing; fredsim.show.progress has a live table and plain lines, fredsim.runs.worker a relay.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["Observer", "Show"]
 
 
 class Observer:
-    """Watches one run. What is taken note of here, is not: who shows it, or passes it on, overrides that."""
+    """Watches one run; each method does nothing until a class that shows or passes on what happens overrides it."""
 
     def compiling(self) -> None:
         """Take note that a kernel is being compiled, which happens once on a machine."""

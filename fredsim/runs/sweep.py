@@ -23,10 +23,10 @@ from fredsim.runs.cluster import Cluster
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Show
 from fredsim.runs.prepared import prepare
+from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
 from fredsim.runs.tasks import Ended, Task, do
-from fredsim.runs.workers import Crew
 
 __all__ = ["run_sweep"]
 
@@ -99,7 +99,7 @@ def _do(
     if cluster is not None:
         cluster.run(tasks, show, stop, ended)
     elif min(jobs, len(tasks)) > 1:
-        Crew(tasks, jobs, show, stop, ended).run()
+        Processes(tasks, jobs, show, stop, ended).run()
     else:
         _do_in_turn(tasks, show, stop, ended)
 

@@ -31,7 +31,7 @@ NUMBERS = (
 
 
 def verify(
-    result: Result, *, root: str | None = None, backend: str | None = None, observer: Observer | None = None
+    result: Result, *, root: Path | None = None, backend: str | None = None, observer: Observer | None = None
 ) -> str | None:
     """Run the recorded experiment again and return the first difference, or None where every bit is the same.
 

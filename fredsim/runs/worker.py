@@ -18,14 +18,14 @@ from typing import Any
 from fredsim.runs.observer import Observer
 from fredsim.simulation.recorder import Row
 
-__all__ = ["STOP", "Teller", "main"]
+__all__ = ["STOP", "Relay", "main"]
 
 STOP = "stop"  # what is sent instead of a task
 MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
 
 
-class Teller(Observer):
-    """An observer who passes on what it is told."""
+class Relay(Observer):
+    """An observer in another process: passes on what happens to the one that shows it."""
 
     def __init__(self, tell: Callable[..., None], seconds: float) -> None:
         """Pass on names and their arguments by `tell`; how far a run is, no more often than in so many seconds."""
@@ -91,7 +91,7 @@ def main(jobs: int) -> None:
         except BrokenPipeError:  # nobody listens any more
             os._exit(1)
 
-    teller = Teller(tell, MESSAGE_SECONDS)
+    relay = Relay(tell, MESSAGE_SECONDS)
     share = max(1, default_threads() // jobs)
     while True:
-        tell("done", do(tasks.get(), teller, stop.is_set, share))
+        tell("done", do(tasks.get(), relay, stop.is_set, share))

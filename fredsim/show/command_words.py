@@ -1,14 +1,61 @@
-"""What a command was given, and how one would type it."""
+"""The words of commands: arguments and options that several take, what was given of them, and how one would type it."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
-if TYPE_CHECKING:
-    import typer
+import typer
 
-__all__ = ["given_words", "typed"]
+__all__ = ["By", "Count", "File", "InPanel", "Number", "Out", "Overrides", "Root", "given_words", "typed"]
+
+
+File = Annotated[
+    str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
+]
+Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
+
+
+def _folder(text: str) -> Path:
+    """Take a folder's name; an empty one, of a variable that is not set, is not the current folder."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a folder")
+    return Path(text)
+
+
+def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
+    """Return what makes an option of numbers, refusing in our words what is none."""
+
+    def parse(text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"'{text}' is no {what}") from None
+
+    return partial(typer.Option, parser=parse, metavar={int: "INTEGER", float: "FLOAT"}[kind])
+
+
+Count, Number = _parsed(int, "whole number"), _parsed(float, "number")
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-root",
+        parser=_folder,
+        metavar="PATH",
+        help="Where data files are kept [FREDSIM_DATA, else the user's cache].",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", parser=_folder, metavar="PATH", help="The folder of results [results/NAME or results/PAPER]."
+    ),
+]
+By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
+InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
 def given_words(context: typer.Context) -> dict[str, Any]:

@@ -5,7 +5,6 @@ A hyper-parameter's meaning is the string that stands below its field in the cla
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import re
@@ -23,7 +22,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import SCHEDULES, Constant
-from fredsim.show.listing import LISTINGS
+from fredsim.show.listing import LISTINGS, default_of
 
 __all__ = ["describe", "meanings", "with_meanings"]
 
@@ -115,36 +114,15 @@ def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, 
     for name, field in model.model_fields.items():
         if name == "name":  # of what is described
             continue
-        yield f"{prefix}{name}", _default(field), _range(field.annotation, field.metadata), said.get(name, "")
+        yield f"{prefix}{name}", default_of(field), _range(field.annotation, field.metadata), said.get(name, "")
         for inner in _models(field.annotation):
             yield from _rows(inner, f"{prefix}{name}.")
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the meaning of each hyper-parameter that has one, by name."""
-    found: dict[str, str] = {}
-    for cls in reversed(model.__mro__):
-        if not issubclass(cls, BaseModel) or cls is BaseModel:
-            continue
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        except (OSError, TypeError, SyntaxError):  # made without a file
-            continue
-        assert isinstance(tree, ast.ClassDef)
-        for field, text in zip(tree.body, tree.body[1:], strict=False):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
-                    found[name] = " ".join(meaning.split())
-    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    default = field.get_default(call_default_factory=True)
-    if default is None:
-        return "null"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    fields = model.model_fields.items()
+    return {name: " ".join(field.description.split()) for name, field in fields if field.description}
 
 
 def _range(annotation: Any, metadata: Any = ()) -> str:

@@ -7,13 +7,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["LISTINGS"]
+__all__ = ["LISTINGS", "default_of"]
 
 Entries = Iterator[tuple[str, list[str]]]
 
@@ -30,24 +32,24 @@ def _classes(known: Mapping[str, Any]) -> Callable[[], Entries]:
 
 
 def _hyper(model: Any) -> str:
-    parts = []
-    for name, field in model.model_fields.items():
-        default = (
-            "null"
-            if field.default is None
-            else str(field.default).lower()
-            if isinstance(field.default, bool)
-            else field.default
-        )
-        parts.append(name if field.is_required() else f"{name}={default}")
-    return ", ".join(parts)
+    fields = {name: field for name, field in model.model_fields.items() if name != "name"}
+    return ", ".join(name if field.is_required() else f"{name}={default_of(field)}" for name, field in fields.items())
+
+
+def default_of(field: FieldInfo) -> str:
+    """Return the default of a hyper-parameter, as YAML has it."""
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None:
+        return "null"
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def schedules() -> Entries:
     """Each learning-rate schedule."""
     for name, schedule in SCHEDULES.items():
-        parameters = ", ".join(part for part in _hyper(schedule).split(", ") if part != "name")
-        yield name, [(schedule.__doc__ or "").partition("\n")[0], parameters]
+        yield name, [(schedule.__doc__ or "").partition("\n")[0], _hyper(schedule)]
 
 
 def models() -> Entries:

@@ -19,7 +19,7 @@ LINE_SECONDS = 2.0  # plain lines come no closer than this
 BAR_SECONDS = 0.1
 
 
-class Reports:
+class Reports(Show):
     """Lines that stay: one when kernels are compiled for the first time, one for each run that has ended."""
 
     def __init__(self, console: Console) -> None:
@@ -33,23 +33,23 @@ class Reports:
         self._runs = runs
         self.counts["finished before"] = ended
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a line, however long."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def compiling(self) -> None:
         """Say so, the first time."""
         if not self._compiling:
-            self.say("compiling kernels, once on this machine …")
+            self.note("compiling kernels, once on this machine …")
         self._compiling = True
 
     def ended(self, label: str, status: str, how: str) -> None:
         """Say how a run ended; of a sweep also its number."""
         self.counts[status] += 1
         number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
-        self.say(f"{number}{label}: {status} {how}")
+        self.note(f"{number}{label}: {status} {how}")
 
-    def summary(self, label: str, summary: Mapping[str, Any]) -> None:
+    def finished(self, label: str, summary: Mapping[str, Any]) -> None:
         """Say how a run ended that has a summary."""
         error = summary["validation_error"]
         shown = "none" if error is None else f"{error:.4f}"
@@ -61,11 +61,11 @@ class Reports:
         self.ended(label, "failed", f"({error})")
 
 
-class Bars(Show):
+class Bars(Reports):
     """A live table: a row for each run under way, and one for the sweep."""
 
     def __init__(self, console: Console) -> None:
-        self.reports = Reports(console)
+        super().__init__(console)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[state]}"),
@@ -89,11 +89,10 @@ class Bars(Show):
 
     def sweep(self, runs: int, ended: int) -> None:
         """Show the row of the sweep."""
-        self.reports.sweep(runs, ended)
-        self.progress.update(self._task, total=runs, visible=True)
-        self.count()
+        super().sweep(runs, ended)
+        self.progress.update(self._task, total=runs, visible=True, completed=ended)
 
-    def run(self) -> BarRun:
+    def run(self) -> Observer:
         """Return who shows the next run."""
         return BarRun(self)
 
@@ -101,18 +100,13 @@ class Bars(Show):
         """Say why a run failed, and take its row away."""
         for task in [task for task in self.progress.tasks if task.description == label]:
             self.progress.remove_task(task.id)
-        self.reports.failed(label, error)
-        self.count()
+        super().failed(label, error)
 
-    def note(self, text: str) -> None:
-        """Say it."""
-        self.reports.say(text)
-
-    def count(self) -> None:
-        """Show how many runs have ended, and how many of them badly."""
-        counts = self.reports.counts
-        bad = ", ".join(f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status])
-        self.progress.update(self._task, completed=counts.total(), error=bad)
+    def ended(self, label: str, status: str, how: str) -> None:
+        """Say how a run ended, and show how many have, and how many of them badly."""
+        super().ended(label, status, how)
+        bad = ", ".join(f"{self.counts[status]} {status}" for status in ("diverged", "failed") if self.counts[status])
+        self.progress.update(self._task, completed=self.counts.total(), error=bad)
 
 
 class BarRun(Observer):
@@ -125,7 +119,7 @@ class BarRun(Observer):
 
     def compiling(self) -> None:
         """Say so, the first time."""
-        self._bars.reports.compiling()
+        self._bars.compiling()
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Show the row."""
@@ -151,33 +145,22 @@ class BarRun(Observer):
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Leave one line of the run that ended."""
         self._progress.remove_task(self._task)
-        self._bars.reports.summary(label, summary)
-        self._bars.count()
+        self._bars.finished(label, summary)
 
 
-class Lines(Show):
+class Lines(Reports):
     """A plain line now and then, and one at the end of each run."""
 
-    def __init__(self, console: Console) -> None:
-        self.reports = Reports(console)
-        self.shown = 0.0
+    shown = 0.0
 
     def sweep(self, runs: int, ended: int) -> None:
         """Say how many runs there are."""
-        self.reports.sweep(runs, ended)
-        self.reports.say(f"{runs} runs{f', {ended} of them finished before' if ended else ''}")
+        super().sweep(runs, ended)
+        self.note(f"{runs} runs{f', {ended} of them finished before' if ended else ''}")
 
-    def run(self) -> LineRun:
+    def run(self) -> Observer:
         """Return who tells of the next run."""
         return LineRun(self)
-
-    def failed(self, label: str, error: str) -> None:
-        """Say why a run failed."""
-        self.reports.failed(label, error)
-
-    def note(self, text: str) -> None:
-        """Say it."""
-        self.reports.say(text)
 
 
 class LineRun(Observer):
@@ -188,7 +171,7 @@ class LineRun(Observer):
 
     def compiling(self) -> None:
         """Say so, the first time."""
-        self._lines.reports.compiling()
+        self._lines.compiling()
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Note the beginning."""
@@ -203,14 +186,14 @@ class LineRun(Observer):
         if now - self._lines.shown >= LINE_SECONDS:
             self._lines.shown = now
             rate = row.iteration / (now - self._began)
-            self._lines.reports.say(
+            self._lines.note(
                 f"{self._label}: iteration {row.iteration} of {self._of}, {rate:,.0f} it/s, "
                 f"validation error {row.validation_error:.4f}"
             )
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Say how the run ended."""
-        self._lines.reports.summary(label, summary)
+        self._lines.finished(label, summary)
 
 
 def make_show(console: Console) -> Bars | Lines:

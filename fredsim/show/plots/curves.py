@@ -92,7 +92,7 @@ def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -
 def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
     """Return a line's row: how its runs ended, and when they reached what was asked for; medians where several are."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
-    row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label, "runs": len(final)}
+    row = panel.row({"line": line.label, "runs": len(final)})
     row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
     row[f"final {y}"] = median(final)
     if len(final) > 1:

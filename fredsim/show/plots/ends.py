@@ -190,7 +190,7 @@ def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) ->
     """Return a point's row: how its runs ended, and at what cost; its name where no value of the axis says it."""
     finals = point.finals(options.y)
     last = [run.metrics.iloc[-1] for run in point.runs]
-    row: dict[str, Any] = {**({"panel": panel.title} if panel.title else {}), "line": line.label}
+    row = panel.row({"line": line.label})
     row |= {"of": name} if options.axis is None else {options.axis: point.x}
     row |= {"runs": len(last), "diverged": len(last) - len(finals)}
     row[f"final {options.y}"] = median(finals) if finals else None

@@ -41,6 +41,10 @@ class Panel:
     title: str
     lines: list[Line]
 
+    def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row of a table, which begins with the panel's title where it has one."""
+        return {**({"panel": self.title} if self.title else {}), **values}
+
 
 def labels(results: Sequence[Result]) -> list[str]:
     """Return a label a run: the server's name, and every other value in which the runs differ."""

@@ -28,7 +28,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             few = len(panel.lines)
             thick = 1 + 3 * (few - 1 - number) / few  # lines that lie on each other can all be seen
             axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=thick, label=line.label)
-            rows.append({**({"panel": panel.title} if panel.title else {}), **final_row(line, counts)})
+            rows.append(panel.row(final_row(line, counts)))
         if options.log:
             logarithmic([axes])
         axes.set_xlim(left=-0.5)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fredsim.show.plots import copies, curves, probe, staleness
 from fredsim.show.plots.groups import Panel
@@ -29,18 +28,18 @@ def sections(panels: Sequence[Panel]) -> Iterator[Section]:
     """Yield what there is to show of some runs: curves and staleness, dropped copies and probes where there are any."""
     yield _curves(panels)
     rows = [
-        _of(panel, staleness.final_row(h.line, h.counts)) for panel in panels for h in staleness.histograms(panel.lines)
+        panel.row(staleness.final_row(h.line, h.counts)) for panel in panels for h in staleness.histograms(panel.lines)
     ]
     caption = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
     yield Section("staleness", "Staleness", figures.staleness(panels), caption, Table(rows))
 
     if gated := figures.dropped(panels):
-        rows = [_of(panel, copies.final_row(line)) for panel in gated for line in panel.lines]
+        rows = [panel.row(copies.final_row(line)) for panel in gated for line in panel.lines]
         caption = "Copies that passed the gates against those that could have been made; grey: all pass."
         yield Section("copies", "Bandwidth", figures.copies(gated), caption, Table(rows))
 
     if probed := figures.probed(panels):
-        rows = [_of(panel, probe.rank_row(line, figures.probes(line))) for panel in probed for line in panel.lines]
+        rows = [panel.row(probe.rank_row(line, figures.probes(line))) for panel in probed for line in panel.lines]
         caption = (
             "The true B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches: medians and "
             "quartiles of parts of the probes. The table has how well τ and other measures rank it (Spearman)."
@@ -61,7 +60,3 @@ def _curves(panels: Sequence[Panel]) -> Section:
         caption.append(f"Circles: published ({'; '.join(sources)}).")
     rows = [curves.final_row(panel, line, "validation_error", ()) for panel, line in lines]
     return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows))
-
-
-def _of(panel: Panel, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**({"panel": panel.title} if panel.title else {}), **row}

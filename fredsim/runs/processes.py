@@ -21,12 +21,12 @@ from fredsim.runs.observer import Show
 from fredsim.runs.tasks import Ended, Task
 from fredsim.runs.worker import STOP
 
-__all__ = ["Crew"]
+__all__ = ["Processes"]
 
 LOOK_SECONDS = 0.1  # how often it is looked whether to stop
 
 
-class Crew:
+class Processes:
     """So many processes and what is left to do; `ended` is called as each task ends, by one thread at a time."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Crew:
         self._stop = stop
         self._ended = ended
         self._lock = threading.Lock()  # of all that follows, and of what watches
-        self._workers: set[Worker] = set()
+        self._processes: set[Process] = set()
         self._killed = False
         self._first = True
         self._compiled = threading.Event()  # the first run has begun: the others find its kernels in the cache
@@ -65,36 +65,36 @@ class Crew:
 
     def _serve(self) -> None:
         """Keep one process at work until nothing is left."""
-        worker = self._hire()
+        process = self._start()
         try:
             while (task := self._next()) is not None:
                 failure: Exception | None
                 try:
-                    failure = self._watch(worker, task)
+                    failure = self._watch(process, task)
                 except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
-                    code = self._dismiss(worker)
+                    code = self._end(process)
                     failure = SimulationError(f"the process of the run ended with exit code {code}")
-                    worker = self._hire()
+                    process = self._start()
                 with self._lock:
                     if not self._killed:
                         self._ended(task, failure)
                 self._compiled.set()
         finally:
             self._compiled.set()
-            self._dismiss(worker)
+            self._end(process)
 
-    def _hire(self) -> Worker:
+    def _start(self) -> Process:
         with self._lock:
-            worker = Worker(self._jobs)
-            self._workers.add(worker)
+            process = Process(self._jobs)
+            self._processes.add(process)
             if self._killed:
-                worker.kill()
-        return worker
+                process.kill()
+        return process
 
-    def _dismiss(self, worker: Worker) -> int:
+    def _end(self, process: Process) -> int:
         with self._lock:
-            self._workers.discard(worker)
-        return worker.close()
+            self._processes.discard(process)
+        return process.close()
 
     def _next(self) -> Task | None:
         """Return the next task; none but the first before its kernels are compiled."""
@@ -105,13 +105,13 @@ class Crew:
         with self._lock:
             return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
 
-    def _watch(self, worker: Worker, task: Task) -> Exception | None:
+    def _watch(self, process: Process, task: Task) -> Exception | None:
         """Let the process do a task; return how it failed, or None. Raises EOFError where the process ends."""
         with self._lock:
             observer = self._show.run()
-        worker.send(task)
+        process.send(task)
         while True:
-            name, *arguments = worker.receive()
+            name, *arguments = process.receive()
             if name == "done":
                 failure: Exception | None = arguments[0]
                 return failure
@@ -124,22 +124,22 @@ class Crew:
         """Let the runs under way stop after the events at hand."""
         self._compiled.set()
         with self._lock:
-            for worker in self._workers:
-                worker.stop()
+            for process in self._processes:
+                process.stop()
 
     def _kill(self) -> None:
         """End every process at once."""
         self._compiled.set()
         with self._lock:
             self._killed = True
-            for worker in self._workers:
-                worker.kill()
+            for process in self._processes:
+                process.kill()
 
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from fredsim.runs.worker import main; main(int(sys.argv[1]))"
 
 
-class Worker:
+class Process:
     """One process."""
 
     def __init__(self, jobs: int) -> None:
