@@ -143,7 +143,7 @@ class QueueingEngine(Engine, Protocol):
 
 
 class QueueMachine(Protocol):
-    """Events that are queued on a device (fredsim.cuda.queue)."""
+    """Events that are queued on a device (fredsim.cuda.engine)."""
 
     def warm(self) -> None:
         """Compile before any clock runs."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fredsim.compute.shelf import Limits
-from fredsim.cuda.arithmetic import Arithmetic
+from fredsim.cuda import ternary as kernels
+from fredsim.cuda import trees
 from fredsim.cuda.array import DeviceArray
-from fredsim.cuda.device import launch, tile
+from fredsim.cuda.device import device, launch, tile
 from fredsim.cuda.rules import BLOCK, compile_rule
-from fredsim.cuda.ternary import CudaTernary
 from fredsim.errors import ConfigError
+from fredsim.numerics import ternary
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.ternary import Ternary
+from fredsim.numerics.ternary import Draws, Ternary
 
 __all__ = ["CudaOperations"]
 
@@ -25,7 +28,7 @@ Update = Callable[..., bool]
 class DeviceShelf:
     """Gives out arrays on the device, and takes them back; as fredsim.compute.shelf.Shelf."""
 
-    def __init__(self, operations: Arithmetic, size: int) -> None:
+    def __init__(self, operations: CudaOperations, size: int) -> None:
         self._operations, self._size = operations, size
         self._free: list[Any] = []
 
@@ -41,11 +44,52 @@ class DeviceShelf:
         """Do nothing."""
 
 
-class CudaOperations(Arithmetic):
-    """Operations on whole arrays, and rules compiled for the device."""
+class CudaTernary:
+    """Works on arrays of a device."""
+
+    def __init__(self, operations: CudaOperations) -> None:
+        self._operations = operations
+
+    def scaler(self, g: Any) -> np.float32:
+        """Return max|g|."""
+        return np.float32(self._taken(g).abs().max().item())
+
+    def clip(self, g: Any, sigmas: float) -> Any:
+        """Clip; σ by the contract's tree in float64."""
+        centre = self._operations.on_device([self._operations.mean(g)], torch.float64)
+        squares = torch.empty(-(-g.size // trees.BLOCK), dtype=torch.float64, device=centre.device)
+        launch(kernels.square_blocks, (len(squares),), self._taken(g), g.size, centre, squares, BLOCK=trees.BLOCK)
+        return ternary.clipped(g, sigmas * np.sqrt(self._operations.total(squares) / np.float64(g.size)))
+
+    def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
+        """Quantise and pack."""
+        scaler, n = self._operations.on_device([s], torch.float32), ternary.packed_size(g.size)
+        packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
+        key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, trees.BLOCK)
+        launch(
+            kernels.encode, (-(-n // block),), self._taken(g), g.size, scaler, key, draws.begin, draws.step,
+            draws.client, packed, BLOCK=block,
+        )  # fmt: skip
+        result: NDArray[np.uint8] = packed.cpu().numpy()
+        return result
+
+    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Any:
+        """Unpack and scale."""
+        scaler, codes = self._operations.on_device([s], torch.float32), self._operations.on_device(packed, torch.uint8)
+        out, block = torch.empty(count, device=scaler.device), tile(count, trees.BLOCK)
+        launch(kernels.decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
+        return DeviceArray(out)
+
+    def _taken(self, g: Any) -> torch.Tensor:
+        flat: torch.Tensor = self._operations.taken(g).reshape(-1)
+        return flat
+
+
+class CudaOperations:
+    """Operations on whole arrays, and rules compiled for the device; arrays of the host go there and back."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._device = device()
         self.ternary: Ternary = CudaTernary(self)
         self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
         self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)
@@ -98,3 +142,38 @@ class CudaOperations(Arithmetic):
 
     def close(self) -> None:
         """Do nothing: memory goes with the engine."""
+
+    def zeros(self, size: int) -> Any:
+        """Return zeros, float32 (size,), on the device."""
+        return DeviceArray(torch.zeros(size, device=self._device))
+
+    def on_device(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
+        """Return host values as a tensor on the device."""
+        return torch.as_tensor(values, dtype=dtype).to(self._device)
+
+    def taken(self, array: Any) -> torch.Tensor:
+        """Return an array's tensor on the device; one of the host is copied there."""
+        if isinstance(array, DeviceArray):
+            return array.tensor
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def finite(self, array: Any) -> bool:
+        """Return whether every element is finite."""
+        return bool(torch.isfinite(self.taken(array)).all())
+
+    def duplicate(self, array: Any, out: Any) -> None:
+        """Copy an array, on the device or to it."""
+        out[...] = array
+
+    def mean(self, array: Any) -> float:
+        """Return the mean by the contract's tree in float64."""
+        values = self.taken(array).reshape(-1)
+        return float(self.total(values) / np.float64(len(values)))
+
+    def total(self, values: torch.Tensor) -> float:
+        """Return the sum in float64 by the contract's tree."""
+        while len(values) > 1:
+            sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
+            launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)
+            values = sums
+        return float(values.item() if len(values) else 0.0) + 0.0

@@ -1,23 +1,13 @@
-"""Ternary gradients on a device: the draws, two bits a value, and back; as fredsim.numerics.ternary."""
+"""Kernels of ternary gradients: the draws, two bits a value, and back; as fredsim.numerics.ternary."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import torch
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 
-from fredsim.cuda.arithmetic import Arithmetic
-from fredsim.cuda.array import DeviceArray
-from fredsim.cuda.device import launch, tile
-from fredsim.cuda.trees import BLOCK, pairs
-from fredsim.numerics import ternary
-from fredsim.numerics.ternary import Draws
+from fredsim.cuda.trees import pairs
 
-__all__ = ["CudaTernary"]
+__all__ = ["decode", "encode", "square_blocks"]
 
 
 @triton.jit(do_not_specialize=["begin", "step", "client"])
@@ -57,44 +47,3 @@ def square_blocks(array, n, centre, out, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     apart = tl.load(array + i, mask=i < n, other=0.0).to(tl.float64) - tl.load(centre)
     tl.store(out + tl.program_id(0) + tl.arange(0, 1), pairs(tl.where(i < n, apart * apart, 0.0), BLOCK))
-
-
-class CudaTernary:
-    """Works on arrays of a device."""
-
-    def __init__(self, arithmetic: Arithmetic) -> None:
-        self._arithmetic = arithmetic
-
-    def scaler(self, g: Any) -> np.float32:
-        """Return max|g|."""
-        return np.float32(self._taken(g).abs().max().item())
-
-    def clip(self, g: Any, sigmas: float) -> Any:
-        """Clip; σ by the contract's tree in float64."""
-        centre = self._arithmetic.on_device([self._arithmetic.mean(g)], torch.float64)
-        squares = torch.empty(-(-g.size // BLOCK), dtype=torch.float64, device=centre.device)
-        launch(square_blocks, (len(squares),), self._taken(g), g.size, centre, squares, BLOCK=BLOCK)
-        return ternary.clipped(g, sigmas * np.sqrt(self._arithmetic.total(squares) / np.float64(g.size)))
-
-    def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise and pack."""
-        scaler, n = self._arithmetic.on_device([s], torch.float32), ternary.packed_size(g.size)
-        packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
-        key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, BLOCK)
-        launch(
-            encode, (-(-n // block),), self._taken(g), g.size, scaler, key, draws.begin, draws.step, draws.client,
-            packed, BLOCK=block,
-        )  # fmt: skip
-        result: NDArray[np.uint8] = packed.cpu().numpy()
-        return result
-
-    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Any:
-        """Unpack and scale."""
-        scaler, codes = self._arithmetic.on_device([s], torch.float32), self._arithmetic.on_device(packed, torch.uint8)
-        out, block = torch.empty(count, device=scaler.device), tile(count, BLOCK)
-        launch(decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
-        return DeviceArray(out)
-
-    def _taken(self, g: Any) -> torch.Tensor:
-        flat: torch.Tensor = self._arithmetic.taken(g).reshape(-1)
-        return flat

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = [
-    "ELEMENTS",
-    "address_of",
-    "call",
-    "doubles",
-    "floats",
-    "integers",
-    "item",
-    "octets",
-    "place_of",
-    "put",
-    "shift",
-    "shorts",
-]
+__all__ = ["address_of", "call", "doubles", "floats", "integers", "item", "octets", "put", "shift", "shorts"]
 
 INT64 = ir.IntType(64)
+
+
+def lowered(signature, emit):
+    """Return what an intrinsic is to return: its signature, and that its value is emit(builder, *values)."""
+
+    def generate(context, builder, sig, args):
+        value = emit(builder, *args)
+        return context.get_dummy_value() if sig.return_type == types.none else value
+
+    return signature, generate
 
 
 def place_of(builder, pointer, index, element=None):
@@ -43,62 +38,45 @@ def _at_address(element):
     return intrinsic(view)
 
 
-#: A pointer at a memory address: to float32, float64, int64, int32, uint8.
-doubles = _at_address(types.float64)
-floats = _at_address(types.float32)
-integers = _at_address(types.int64)
-shorts = _at_address(types.int32)
-octets = _at_address(types.uint8)
+_KINDS = types.float64, types.float32, types.int64, types.int32, types.uint8
+#: A pointer at a memory address: to float64, float32, int64, int32, uint8.
+doubles, floats, integers, shorts, octets = _VIEWS = [_at_address(kind) for kind in _KINDS]
 #: What each of them points to.
-ELEMENTS: dict[Any, Any] = {
-    doubles: types.float64, floats: types.float32, integers: types.int64, shorts: types.int32, octets: types.uint8,
-}  # fmt: skip
+ELEMENTS = dict(zip(_VIEWS, _KINDS, strict=True))
 
 
 @intrinsic
 def address_of(typingctx, pointer, index):
     """Return the memory address of pointer[index]."""
-
-    def generate(context, builder, sig, args):
-        return builder.ptrtoint(place_of(builder, *args), INT64)
-
-    return types.int64(pointer, types.intp), generate
+    return lowered(types.int64(pointer, types.intp), lambda b, *place: b.ptrtoint(place_of(b, *place), INT64))
 
 
 @intrinsic
 def shift(typingctx, pointer, count):
     """Return the pointer `count` elements on."""
-    return pointer(pointer, types.intp), lambda context, builder, sig, args: place_of(builder, *args)
+    return lowered(pointer(pointer, types.intp), place_of)
 
 
 @intrinsic
 def item(typingctx, pointer, index):
     """Return pointer[index]."""
-
-    def generate(context, builder, sig, args):
-        return builder.load(place_of(builder, *args))
-
-    return pointer.dtype(pointer, types.intp), generate
+    return lowered(pointer.dtype(pointer, types.intp), lambda b, *place: b.load(place_of(b, *place)))
 
 
 @intrinsic
 def put(typingctx, pointer, index, value):
     """Set pointer[index]."""
-
-    def generate(context, builder, sig, args):
-        builder.store(args[2], place_of(builder, *args[:2]))
-        return context.get_dummy_value()
-
-    return types.none(pointer, types.intp, pointer.dtype), generate
+    signature = types.none(pointer, types.intp, pointer.dtype)
+    return lowered(signature, lambda b, p, i, x: b.store(x, place_of(b, p, i)))
 
 
 @intrinsic
 def call(typingctx, function, arguments):
     """Call a compiled function (fredsim.jit.cache.Compiled) by its address with a tuple of int64."""
 
-    def generate(context, builder, sig, args):
-        values = cgutils.unpack_tuple(builder, args[1])
+    def emit(builder, address, arguments):
+        values = cgutils.unpack_tuple(builder, arguments)
         function = ir.FunctionType(INT64, [INT64] * len(values))
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), values)
+        return builder.call(builder.inttoptr(address, function.as_pointer()), values)
 
-    return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
+    return lowered(types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), emit)

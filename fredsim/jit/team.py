@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
-from fredsim.jit.pointers import INT64, call, integers, item, put, shift
+from fredsim.jit.pointers import INT64, call, integers, item, lowered, place_of, put, shift
 
 __all__ = ["Team", "address", "addresses", "cycles", "fetch_add", "meet", "share"]
 
@@ -55,61 +55,47 @@ def share(rank, size, count):
 @intrinsic
 def fetch_add(typingctx, pointer, index, value):
     """Add to pointer[index], int64, as one step whatever other threads do; return what stood there."""
-
-    def generate(context, builder, sig, args):
-        return builder.atomic_rmw("add", builder.gep(args[0], [args[1]]), args[2], "seq_cst")
-
-    return types.int64(pointer, types.intp, types.int64), generate
+    signature = types.int64(pointer, types.intp, types.int64)
+    return lowered(signature, lambda b, p, i, x: b.atomic_rmw("add", place_of(b, p, i), x, "seq_cst"))
 
 
 @intrinsic
 def _atomic_load(typingctx, pointer, index):
-    def generate(context, builder, sig, args):
-        return builder.load_atomic(builder.gep(args[0], [args[1]]), "seq_cst", 8)
-
-    return types.int64(pointer, types.intp), generate
+    signature = types.int64(pointer, types.intp)
+    return lowered(signature, lambda b, *place: b.load_atomic(place_of(b, *place), "seq_cst", 8))
 
 
 @intrinsic
 def _atomic_store(typingctx, pointer, index, value):
-    def generate(context, builder, sig, args):
-        builder.store_atomic(args[2], builder.gep(args[0], [args[1]]), "seq_cst", 8)
-        return context.get_dummy_value()
+    signature = types.none(pointer, types.intp, types.int64)
+    return lowered(signature, lambda b, p, i, x: b.store_atomic(x, place_of(b, p, i), "seq_cst", 8))
 
-    return types.none(pointer, types.intp, types.int64), generate
+
+def _calling(name, result, there=True):
+    """Return what calls a C function, or one of LLVM's, without arguments, where there is such a function."""
+
+    def emit(builder):
+        function = ir.FunctionType(result, [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), []) if there else None
+
+    return emit
 
 
 @intrinsic
 def _give_way(typingctx):
-    def generate(context, builder, sig, args):
-        if sys.platform != "win32":
-            function = ir.FunctionType(ir.IntType(32), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.none(), generate
+    return lowered(types.none(), _calling("sched_yield", ir.IntType(32), sys.platform != "win32"))
 
 
 @intrinsic
 def cycles(typingctx):
     """Return the processor's cycle counter."""
-
-    def generate(context, builder, sig, args):
-        function = ir.FunctionType(INT64, [])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.readcyclecounter"), [])
-
-    return types.int64(), generate
+    return lowered(types.int64(), _calling("llvm.readcyclecounter", INT64))
 
 
 @intrinsic
 def _pause(typingctx):
-    def generate(context, builder, sig, args):
-        if platform.machine() in {"x86_64", "AMD64"}:
-            function = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-
-    return types.none(), generate
+    there = platform.machine() in {"x86_64", "AMD64"}
+    return lowered(types.none(), _calling("llvm.x86.sse2.pause", ir.VoidType(), there))
 
 
 @njit

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_cast, models, overload, register_model
 
-from fredsim.jit.pointers import place_of
+from fredsim.jit.pointers import lowered, place_of
 from fredsim.numerics import rules
 
 __all__ = [
@@ -124,12 +124,12 @@ def _call(builder, name, result, *values):
 
 @intrinsic
 def _sqrt(typingctx, x):
-    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.sqrt.v{x.lanes}f32", x.llvm, *args)
+    return lowered(x(x), lambda b, value: _call(b, f"llvm.sqrt.v{x.lanes}f32", x.llvm, value))
 
 
 @intrinsic
 def _absolute(typingctx, x):
-    return x(x), lambda context, builder, sig, args: _call(builder, f"llvm.fabs.v{x.lanes}f32", x.llvm, *args)
+    return lowered(x(x), lambda b, value: _call(b, f"llvm.fabs.v{x.lanes}f32", x.llvm, value))
 
 
 @intrinsic
@@ -137,7 +137,7 @@ def _where(typingctx, condition, x, y):
     vector = x if isinstance(x, VectorType) else y
     if not isinstance(vector, VectorType):  # numbers on both sides: as many as the condition's lanes
         vector = VectorType(condition.llvm.count)
-    return vector(condition, vector, vector), lambda context, builder, sig, args: builder.select(*args)
+    return lowered(vector(condition, vector, vector), lambda b, *values: b.select(*values))
 
 
 @overload(rules.sqrt)
@@ -159,92 +159,86 @@ def _overload_where(condition, x, y):
 def zeros(typingctx, lanes):
     """Return so many +0; `lanes` is a constant."""
     vector = VectorType(lanes.literal_value)
-    return vector(lanes), lambda context, builder, sig, args: ir.Constant(vector.llvm, [0.0] * vector.lanes)
+    return lowered(vector(lanes), lambda b, lanes: ir.Constant(vector.llvm, [0.0] * vector.lanes))
 
 
 @intrinsic(prefer_literal=True)
 def repeated(typingctx, lanes, number):
     """Return a number, rounded to float32, in so many lanes; `lanes` is a constant."""
     vector = VectorType(lanes.literal_value)
-    return vector(lanes, vector), lambda context, builder, sig, args: args[1]
+    return lowered(vector(lanes, vector), lambda b, lanes, number: number)
 
 
 @intrinsic
 def all_equal_itself(typingctx, x):
     """Return whether no lane is NaN."""
 
-    def generate(context, builder, sig, args):
-        ordered = builder.fcmp_ordered("==", args[0], args[0])
-        bits = builder.bitcast(ordered, ir.IntType(x.lanes))
+    def emit(builder, value):
+        bits = builder.bitcast(builder.fcmp_ordered("==", value, value), ir.IntType(x.lanes))
         return builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 2**x.lanes - 1))
 
-    return types.boolean(x), generate
+    return lowered(types.boolean(x), emit)
+
+
+def _load(builder, place):
+    """Load what stands anywhere a float may stand."""
+    value = builder.load(place)
+    value.align = 4
+    return value
+
+
+def _store(builder, value, place):
+    builder.store(value, place).align = 4
 
 
 @intrinsic
 def load(typingctx, like, pointer, index):
     """Return pointer[index :] in all lanes."""
-
-    def generate(context, builder, sig, args):
-        value = builder.load(place_of(builder, *args[1:], like.llvm))
-        value.align = 4
-        return value
-
-    return like(like, pointer, types.intp), generate
+    signature = like(like, pointer, types.intp)
+    return lowered(signature, lambda b, _, *place: _load(b, place_of(b, *place, like.llvm)))
 
 
 @intrinsic
 def store(typingctx, pointer, index, value):
     """Set pointer[index :] to all lanes."""
-
-    def generate(context, builder, sig, args):
-        builder.store(args[2], place_of(builder, *args[:2], value.llvm)).align = 4
-        return context.get_dummy_value()
-
-    return types.none(pointer, types.intp, value), generate
+    signature = types.none(pointer, types.intp, value)
+    return lowered(signature, lambda b, p, i, x: _store(b, x, place_of(b, p, i, value.llvm)))
 
 
 @intrinsic
 def load_part(typingctx, like, pointer, index, count):
     """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
 
-    def generate(context, builder, sig, args):
-        place = place_of(builder, *args[1:3], like.llvm)
-        mask, zero = _below(builder, args[3], like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
+    def emit(builder, _, pointer, index, count):
+        place = place_of(builder, pointer, index, like.llvm)
+        mask, zero = _below(builder, count, like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
         return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
 
-    return like(like, pointer, types.intp, types.intp), generate
+    return lowered(like(like, pointer, types.intp, types.intp), emit)
 
 
 @intrinsic
 def store_part(typingctx, pointer, index, value, count):
     """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
 
-    def generate(context, builder, sig, args):
-        place = place_of(builder, *args[:2], value.llvm)
-        mask = _below(builder, args[3], value.lanes)
-        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), args[2], place, INT32(4), mask)
-        return context.get_dummy_value()
+    def emit(builder, pointer, index, x, count):
+        place, mask = place_of(builder, pointer, index, value.llvm), _below(builder, count, value.lanes)
+        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), x, place, INT32(4), mask)
 
-    return types.none(pointer, types.intp, value, types.intp), generate
+    return lowered(types.none(pointer, types.intp, value, types.intp), emit)
 
 
 @intrinsic
 def transpose16(typingctx, source, index, stride, out, at, out_stride):
     """Set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
+    like = VectorType(16)
 
-    def generate(context, builder, sig, args):
-        like = VectorType(16)
+    def row(builder, pointer, begin, stride, i):
+        place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
+        return place_of(builder, pointer, place, like.llvm)
 
-        def row(pointer, begin, stride, i):
-            place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
-            return place_of(builder, pointer, place, like.llvm)
-
-        rows = []
-        for i in range(16):
-            value = builder.load(row(*args[:3], i))
-            value.align = 4
-            rows.append(value)
+    def emit(builder, source, index, stride, *target):
+        rows = [_load(builder, row(builder, source, index, stride, i)) for i in range(16)]
         for half in (8, 4, 2, 1):  # exchange the off-diagonal halves of blocks of 2·half
             low = [lane if not lane & half else lane - half + 16 for lane in range(16)]
             high = [lane + half if not lane & half else lane + 16 for lane in range(16)]
@@ -254,34 +248,25 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
                     pair = rows[i], rows[i + half]
                     rows[i], rows[i + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
         for i, value in enumerate(rows):
-            builder.store(value, row(*args[3:], i)).align = 4
-        return context.get_dummy_value()
+            _store(builder, value, row(builder, *target, i))
 
     integer = types.intp
-    return types.none(source, integer, integer, out, integer, integer), generate
+    return lowered(types.none(source, integer, integer, out, integer, integer), emit)
 
 
 @intrinsic
 def add_pairs(typingctx, source, index, out, at):
     """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64 for i < 16."""
+    doubles = ir.VectorType(ir.DoubleType(), 16)
+    narrow = source.dtype == types.float32
+    kind = ir.VectorType(ir.FloatType(), 16) if narrow else doubles
 
-    def generate(context, builder, sig, args):
-        element = ir.FloatType() if source.dtype == types.float32 else ir.DoubleType()
-        halves = []
-        for begin in (0, 16):
-            place = builder.add(args[1], ir.Constant(args[1].type, begin))
-            value = builder.load(place_of(builder, args[0], place, ir.VectorType(element, 16)))
-            value.align = 4
-            halves.append(value)
-        sides = []
-        for odd in (0, 1):
-            mask = ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2)))
-            side = builder.shuffle_vector(*halves, mask)
-            sides.append(
-                side if element == ir.DoubleType() else builder.fpext(side, ir.VectorType(ir.DoubleType(), 16))
-            )
-        total = builder.fadd(*sides)
-        builder.store(total, place_of(builder, args[2], args[3], total.type)).align = 4
-        return context.get_dummy_value()
+    def emit(builder, source, index, out, at):
+        places = index, builder.add(index, ir.Constant(index.type, 16))
+        halves = [_load(builder, place_of(builder, source, place, kind)) for place in places]
+        masks = [ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2))) for odd in (0, 1)]
+        sides = [builder.shuffle_vector(*halves, mask) for mask in masks]
+        total = builder.fadd(*(builder.fpext(side, doubles) if narrow else side for side in sides))
+        _store(builder, total, place_of(builder, out, at, doubles))
 
-    return types.none(source, types.intp, out, types.intp), generate
+    return lowered(types.none(source, types.intp, out, types.intp), emit)

@@ -84,23 +84,15 @@ class NumbaEngine(NumbaOperations):
         scratch = aligned(self.threads, MARGIN * 66 + self._chunk * int(shape.widths.max()) + MARGIN)
         self._arguments = module.PASSES.pack(
             net=shape.network(shape.sizes[1:], shape.offsets(shape.sizes[1:])),
-            data=data_of(self._dataset.train, self._chunk),
-            tables=shape.tables,
-            mu=mu,
-            batches=0,
-            rows=0,
-            held=0,
-            losses=self._losses,
-            out=address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64),
+            data=data_of(self._dataset.train, self._chunk), tables=shape.tables, mu=mu, batches=0, rows=0, held=0,
+            losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64),
             factors=aligned(batches * shape.samples * inputs),
             active=np.empty(batches * shape.groups * inputs, np.uint8),
             z=aligned(batches * shape.samples * shape.floats + MARGIN),
             errors=aligned(batches, int(shape.places[-1])),  # those of samples beyond the minibatch stay 0
-            activations=aligned(batches, int(shape.inside[-1])),
-            turned=aligned(batches, int(shape.transposed[-1])),
-            scratch=scratch,
-            scratch_apart=scratch.shape[1],
-        )
+            activations=aligned(batches, int(shape.inside[-1])), turned=aligned(batches, int(shape.transposed[-1])),
+            scratch=scratch, scratch_apart=scratch.shape[1],
+        )  # fmt: skip
 
     def work_in_hand(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
