@@ -9,7 +9,8 @@ if __name__ != "fredsim.servers":
 from typing import Any
 
 from fredsim.plugins.offered import class_named, offered
-from fredsim.servers.base import ElementwiseServer, Reply, Server
+from fredsim.servers.base import Reply, Server
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
 from fredsim.servers.sparse import SparseRows
 from fredsim.servers.window_average import WindowAverage

@@ -17,7 +17,8 @@ import numpy as np
 from fredsim.hyper import Epsilon, Fraction
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["Adam", "unbiased"]
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["ASGD"]
 

@@ -25,7 +25,8 @@ from pydantic import model_validator
 from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule, sign
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.schedules import rate_at
 
 __all__ = ["AveragedSGD"]

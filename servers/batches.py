@@ -8,7 +8,8 @@ import numpy as np
 
 from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Reply, State, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["CollectingServer", "TreeSum"]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
-
-if TYPE_CHECKING:
-    from fredsim.servers.base import ElementwiseServer
 
 __all__ = [
     "believed_rule",
@@ -58,7 +55,7 @@ def comes_with_fredsim(server: object) -> bool:
     return type(server).__module__.startswith("fredsim.servers.")
 
 
-def what_it_adds(server: ElementwiseServer, base: type) -> str:
+def what_it_adds(server: Any, base: type) -> str:
     """Return what a started server's class does with a push beside applying a rule, empty where it does no more.
 
     `base` is the class whose push is known.
@@ -72,7 +69,7 @@ def what_it_adds(server: ElementwiseServer, base: type) -> str:
     return f"{name} hands out more than its parameters" if "fetch" in defined else ""
 
 
-def why_whole_gradients(server: ElementwiseServer, base: type) -> str:
+def why_whole_gradients(server: Any, base: type) -> str:
     """Return why a started server must see whole gradients; empty where its rule and coefficients are all it takes."""
     if more := what_it_adds(server, base):
         return more
@@ -83,14 +80,14 @@ def why_whole_gradients(server: ElementwiseServer, base: type) -> str:
     return "" if server.pushes == "gradient" else f"clients push {server.pushes}"
 
 
-def believed_rule(server: ElementwiseServer) -> Rule:
+def believed_rule(server: Any) -> Rule:
     """Return a server's rule, of a user's class without what it declares, unless that holds whatever it is given."""
-    rule = server.rule
+    rule: Rule = server.rule
     ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
     return rule if ours else replace(rule, zero_keeps=False)
 
 
-def without_pushes(server: ElementwiseServer, base: type, start: Any, clients: int) -> ElementwiseServer:
+def without_pushes(server: Any, base: type, start: Any, clients: int) -> Any:
     """Return who forms a server's coefficients: itself, or, of a user's class that is a rule and no more, another one.
 
     `start` are the parameters that both began with.
@@ -120,7 +117,7 @@ class _Forming(Guarded):
         return f"update {iteration + 1} (timestamp {iteration})"
 
 
-def form_coefficients(server: ElementwiseServer, t: int, staleness: int) -> list[np.float32]:
+def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     """Return the coefficients of the push that makes update t + 1, rounded once.
 
     Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of

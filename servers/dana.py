@@ -18,7 +18,8 @@ import numpy as np
 
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, flush
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["DANA"]
 

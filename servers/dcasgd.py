@@ -21,7 +21,8 @@ import numpy as np
 from fredsim.errors import ConfigError
 from fredsim.hyper import Epsilon, Fraction, NonNegative
 from fredsim.numerics.rules import Rule, flush, sqrt
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.sparse import SparseRows
 
 __all__ = ["DCASGD"]

@@ -16,7 +16,8 @@ import numpy as np
 from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["DelayAdaptive"]
 

@@ -18,7 +18,8 @@ from pydantic import Field
 
 from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, State, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["EASGD"]
 

@@ -15,7 +15,8 @@ from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["ExponentialASGD"]
 

@@ -23,7 +23,8 @@ import numpy as np
 
 from fredsim.hyper import Epsilon, Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, positive_part, sqrt
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.staleness import Divisor, divisor
 
 __all__ = ["FASGD"]

@@ -19,7 +19,8 @@ from pydantic import Field
 from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Coefficients, ElementwiseServer, Rated, Steps
+from fredsim.servers.base import Coefficients, Rated, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["FedAsync"]
 

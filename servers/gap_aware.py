@@ -19,7 +19,8 @@ from pydantic import Field
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, State, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["GapAware"]
 

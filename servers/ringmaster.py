@@ -19,7 +19,8 @@ from fredsim.hyper import PositiveInt
 from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["Ringmaster"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.numerics.oracle import tree_sum
-
-if TYPE_CHECKING:
-    from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["SparseRows"]
 

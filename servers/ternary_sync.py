@@ -26,7 +26,8 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, ElementwiseServer, Rated, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
 
 __all__ = ["TernarySync"]

@@ -24,7 +24,7 @@ from fredsim.runs.execution import execute
 from fredsim.runs.opening import make_server
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
 from fredsim.simulation.paths import LONGEST_ORDER
 from fredsim.simulation.supplies import Supplies

@@ -15,8 +15,9 @@ from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import Guarded
-from fredsim.servers.base import ElementwiseServer, Server
+from fredsim.servers.base import Server
 from fredsim.servers.checks import believed_rule, comes_with_fredsim, why_whole_gradients
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.holdings import Work
 from fredsim.simulation.own_numbers import check_metrics

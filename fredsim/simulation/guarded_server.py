@@ -16,7 +16,7 @@ from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import put_state, take_state
-from fredsim.servers.base import ElementwiseServer
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder

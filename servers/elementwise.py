@@ -1,0 +1,178 @@
+"""The base of every server whose rule is elementwise; the state that such a rule may keep for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fredsim.errors import ConfigError
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import Kernel
+from fredsim.numerics.rules import Rule
+from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Steps
+from fredsim.servers.checks import comes_with_fredsim, form_coefficients, no_attribute, without_pushes
+
+__all__ = ["ElementwiseServer", "PerClient"]
+
+
+def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a gradient
+    """θ − share·θ: decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101), before the step."""
+    return theta - share * theta
+
+
+DECAY = Rule(decay)
+
+
+class PerClient:
+    """One array a client, made when the client is first met: clients that never push cost nothing."""
+
+    def __init__(self, start: Array) -> None:
+        self._start = start
+        self._arrays: dict[int, Array] = {}
+
+    def __getitem__(self, client: int) -> Array:
+        array = self._arrays.get(client)
+        if array is None:
+            array = self._arrays[client] = self._start.copy()
+        return array
+
+    def take(self, name: str) -> State:
+        """Return the arrays under `name.client`."""
+        return {f"{name}.{client}": np.array(array) for client, array in self._arrays.items()}
+
+    def put(self, name: str, state: State) -> None:
+        """Take up what `take` returned."""
+        found = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+        self._arrays = {}
+        for client, value in found.items():
+            self[int(client)][...] = value
+
+
+class ElementwiseServer(Server):
+    """A server that applies one elementwise rule on every push, with coefficients known from the push alone.
+
+    The rule's state stands in `arrays`, by name; the names in `per_client` have one array a client, in `own`.
+    """
+
+    #: The rule of this instance.
+    rule: Rule
+    #: The arguments that it was made with.
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    #: Names of the rule's state that each client has for itself.
+    per_client: tuple[str, ...] = ()
+    #: Name of the state that is the deviation of the gradients, `v`, which gates may ask for.
+    deviation: ClassVar[str] = ""
+
+    def initial_state(self) -> dict[str, float | Array]:
+        """Return what arrays of the rule's state start with, where that is not 0."""
+        return {}
+
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
+        """Return the rule's coefficients, float32, in the rule's order, for the push that makes update t + 1.
+
+        They follow from these two alone. Servers that come with fredsim also take int64 arrays (n,) for n pushes, and
+        give a number or (n,) then; a user's are called push by push.
+        """
+        raise NotImplementedError
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """Keep what the server is made with: another one may be needed to form its coefficients."""
+        server = super().__new__(cls)
+        server.made_with = arguments, keywords
+        return server
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property that failed: its own error says more
+            return object.__getattribute__(self, name)
+        raise no_attribute(self, name)
+
+    @property
+    def v(self) -> Array:
+        """The deviation of the gradients that gates may ask for, where the class names one."""
+        if not self.deviation:
+            raise AttributeError(f"{type(self).__name__} has no attribute 'v'", name="v", obj=self)
+        return self.arrays[self.deviation]
+
+    def expect(self, clients: int) -> None:
+        """Take note of the clients. Raises ConfigError where `deviation` names no array of the rule's state."""
+        super().expect(clients)
+        arrays = [name for name in self.rule.state if name not in self.per_client] if self.deviation else []
+        if self.deviation and self.deviation not in arrays:
+            raise ConfigError(
+                f"server.name: {type(self).__name__} has deviation = {self.deviation!r}; it must name an array of the "
+                f"rule's state ({', '.join(arrays) or 'there is none'})"
+            )
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters and compile the rule."""
+        super().init(params, clients, layout)
+        initial = self.initial_state()
+        starts: dict[str, Array] = {name: self.operations.zeros(len(self.params)) for name in self.rule.state}
+        for name, start in starts.items():
+            start[...] = initial.get(name, 0.0)
+        self.arrays = {name: start for name, start in starts.items() if name not in self.per_client}
+        self.own = {name: PerClient(start) for name, start in starts.items() if name in self.per_client}
+        self.update = self._compile(self.rule)
+        self.compiled = self.rule, self.update
+        self._decay = self._compile(DECAY)
+        self._ours = comes_with_fredsim(self)
+        self._twin: ElementwiseServer | None = None
+        self._start = None if self._ours else np.array(params)
+
+    @property
+    def twin(self) -> ElementwiseServer:
+        """Who forms the coefficients: the server, or a second one that no push reaches (fredsim.servers.checks)."""
+        if self._twin is None:  # it is first asked for when `init` of the class itself has ended
+            self._twin, self._start = without_pushes(self, ElementwiseServer, self._start, self.clients), None
+        return self._twin
+
+    def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
+        """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
+        formed: Sequence[np.float32]
+        formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
+        return formed
+
+    def _compile(self, rule: Rule) -> Kernel:
+        """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
+        update = self.operations.compile_rule(rule)
+        nothing = [self.params[:0]] * (2 + len(rule.state))
+        update(*nothing, 0, 0, *[np.float32(1)] * len(rule.coefficients))
+        return update
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
+        """Apply the rule in place and advance the timestamp; the pushing client is released."""
+        self._apply(grad, client_id, *self.formed(self.timestamp, self.timestamp - timestamp))
+        return None
+
+    def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:
+        size = self.params.size
+        self.decay(self.params)
+        self.finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
+        self.timestamp += 1
+
+    def decay(self, params: Array) -> None:
+        """Apply decoupled weight decay, in place, before a step."""
+        share = getattr(self.hyper, "weight_decay", 0.0)
+        if share:
+            self._decay(params, params, 0, params.size, np.float32(self.rate() * share))
+
+    def state_of(self, client_id: int) -> list[Array]:
+        """Return the arrays of the rule's state for a push of this client, in the rule's order."""
+        return [self.arrays[n] if n in self.arrays else self.own[n][client_id] for n in self.rule.state]
+
+    def take_state(self) -> State:
+        """Return the parameters, the timestamp and the rule's state."""
+        state = super().take_state() | {f"rule.{name}": np.array(array) for name, array in self.arrays.items()}
+        for name, own in self.own.items():
+            state |= own.take(f"rule.{name}")
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        super().put_state(state)
+        for name, array in self.arrays.items():
+            array[...] = state[f"rule.{name}"]
+        for name, own in self.own.items():
+            own.put(f"rule.{name}", state)
