@@ -36,6 +36,8 @@ class GuardedDispatcher(Guarded):
         self._clients = clients
         self._held: set[int] = set()
         self._step = 0  # of the last choice
+        #: Whether its very class comes with fredsim: one that is derived from ours may choose otherwise.
+        self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
         if self.has("expect"):
             self.call("expect", clients)
 
@@ -54,12 +56,18 @@ class GuardedDispatcher(Guarded):
     def hold(self, client: int) -> None:
         """Take a client out of the choice."""
         self._held.add(client)
+        if self._ours:
+            self._inner.hold(client)
+            return
         self.at(client, self._step)
         self.call("hold", client)
 
     def release(self, client: int) -> None:
         """Put a client back."""
         self._held.discard(client)
+        if self._ours:
+            self._inner.release(client)
+            return
         self.at(client, self._step)
         self.call("release", client)
 
@@ -76,8 +84,7 @@ class GuardedDispatcher(Guarded):
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
-        # One that is derived from ours may choose otherwise.
-        if type(self._inner).__module__.startswith("fredsim.dispatchers."):
+        if self._ours:
             order: NDArray[np.int64] = self._inner.order(count)
             return order
         return np.array([self.choose(step) for step in range(count)], np.int64)

@@ -90,7 +90,8 @@ class GuardedServer(Guarded):
         if self.contract.pushes_until_release:
             count = self.call("pushes_until_release")
             self.check_count(count, "what pushes_until_release returns")
-        self._certain = max(self._certain, int(count))
+        if self._checked:
+            self._certain = max(self._certain, int(count))
         return int(count)
 
     @property
