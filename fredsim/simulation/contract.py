@@ -91,10 +91,7 @@ class Contract:
         return not self.ours and self.rule is None
 
 
-METHODS = (
-    "begins", "fetch", "rate", "pushes_until_release", "bytes_pushed", "bytes_fetched", "proxies", "take_state",
-    "put_state",
-)  # fmt: skip
+METHODS = [name for name in SIGNATURES if name in Contract.__dataclass_fields__ and name != "gates"]
 
 
 def without_average(server: Any) -> Any:
@@ -122,8 +119,7 @@ def read_contract(server: Any, clients: int) -> Contract:
         ours=comes_with_fredsim(own),
         based=isinstance(own, Server),
         gates=_gates(read),
-        deviation=_deviation(own),
-        v=_keeps_v(own),
+        **_v(own),
     )
     return replace(contract, **_declared(read, own))
 
@@ -173,15 +169,11 @@ def _has(read: Guarded, own: Any, name: str) -> bool:
     return read.has(name)
 
 
-def _deviation(own: Any) -> str:
-    """Return the name of the array of the rule's state that v is, empty where it is none or a class forms it."""
-    return own.deviation if getattr(type(own), "v", None) is ElementwiseServer.v else ""
-
-
-def _keeps_v(own: Any) -> bool | None:
+def _v(own: Any) -> dict[str, Any]:
+    """Return whether there is v, and the array of the rule's state that it is; none where a class forms v itself."""
     if getattr(type(own), "v", None) is ElementwiseServer.v:
-        return bool(own.deviation)
-    return True if inspect.getattr_static(own, "v", None) is not None else None
+        return {"v": bool(own.deviation), "deviation": own.deviation}
+    return {"v": True if inspect.getattr_static(own, "v", None) is not None else None}
 
 
 def _gates(read: Guarded) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class GuardedServer(Guarded):
         self.where = "init"
         self._size, self._layout = supplies.layout.size, supplies.layout
         self._mean, self._finite = supplies.operations.mean, supplies.operations.finite
-        self._check_params()
+        self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
         self._checked = self.contract.checked
 
@@ -241,8 +241,9 @@ class GuardedServer(Guarded):
             if not isinstance(now, INTEGER) or not before <= now:
                 raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
             self.timestamp = int(now)
-        self._check_params()
-        return bool(getattr(self._inner, "finite", True)) and self._finite(self.params)
+        params = self.params
+        self._check_array(params, self._size, "params")
+        return bool(getattr(self._inner, "finite", True)) and self._finite(params)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that asks for it what a client computes its next gradient from."""
@@ -283,6 +284,3 @@ class GuardedServer(Guarded):
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
         self.at(client, iteration)
         return self.broken("params", what)
-
-    def _check_params(self) -> None:
-        self._check_array(self.params, self._size, "params")

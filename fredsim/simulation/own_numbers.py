@@ -23,7 +23,7 @@ def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
         raise guarded.broken("metrics", f"is {metrics!r}; it must be a dict of names to sum or mean")
     for name in sorted(metrics.keys() & {*METRICS, *TEST}):
         raise guarded.broken("metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
-    return metrics
+    return dict(metrics)
 
 
 def let_record(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recorder: Recorder | None) -> None:
