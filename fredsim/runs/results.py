@@ -17,6 +17,7 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import DRAWN
 from fredsim.errors import OutputError
 from fredsim.simulation.probe import COLUMNS
+from fredsim.simulation.recorder import METRICS
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
 from fredsim.system.files import irregular
 
@@ -25,15 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "Result", "Results", "config_digest", "load"]
 
+CELLS: dict[str, Cell] = {"int": COUNT, "float": NUMBER, "int | None": PERHAPS, "float | None": PERHAPS, "str": DIGEST}
 #: What every metrics.csv holds, and what stands there; there may be more columns.
-METRICS: dict[str, Cell] = {
-    **dict.fromkeys(("iteration", "timestamp"), COUNT),
-    **dict.fromkeys(("time", "validation_loss", "validation_error"), NUMBER),
-    **dict.fromkeys(("potential_pushes", "pushes", "potential_fetches", "fetches"), COUNT),
-    **dict.fromkeys(("bytes_pushed", "bytes_fetched"), COUNT),
-    **dict.fromkeys(("train_loss", "staleness_mean", "staleness_p50", "staleness_p95", "staleness_max"), PERHAPS),
-    "digest": DIGEST,
-}
+CELLS_OF_METRICS = {name: CELLS[kind] for name, kind in METRICS.items()}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -116,7 +111,7 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError where they are damaged, or end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, METRICS, rising="iteration")
+        table = read_table(path, CELLS_OF_METRICS, rising="iteration")
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
