@@ -13,6 +13,8 @@ from fredsim.show.progress import LineRun
 
 PROGRAM = """
 import sys
+import numba
+numba.__version__ = sys.argv[2] or numba.__version__
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +39,10 @@ def number(rank, size, barrier, a):
 """
 
 
-def compiled_number(source: str, text: Path, cache: Path) -> str:
-    """Call the kernel of a text in another process, with this cache folder."""
+def compiled_number(source: str, text: Path, cache: Path, numba: str = "") -> str:
+    """Call the kernel of a text in another process, with this cache folder, under a numba that calls itself so."""
     text.write_text(source, encoding="utf-8")
-    words, environment = [sys.executable, "-c", PROGRAM, str(text)], os.environ | {"FREDSIM_CACHE": str(cache)}
+    words, environment = [sys.executable, "-c", PROGRAM, str(text), numba], os.environ | {"FREDSIM_CACHE": str(cache)}
     return subprocess.run(
         words, env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout.strip()
@@ -50,7 +52,7 @@ def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) 
     text, cache = tmp_path / "number.py", tmp_path / "cache"
 
     def files() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")}
+        return {str(path): path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")}
 
     assert compiled_number(NUMBER, text, cache) == "41"
     before = files()
@@ -59,6 +61,9 @@ def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) 
     assert files() == before
     assert compiled_number(NUMBER.replace("41", "42"), text, cache) == "42"
     assert before.items() < files().items()
+    before = files()
+    assert compiled_number(NUMBER, text, cache, numba="0.0") == "41"
+    assert before.items() < files().items()  # what another numba compiles stands beside it
 
 
 def test_without_a_cache_folder_every_process_compiles(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
+import numba
 import platformdirs
 from numba import types
 from numba.core import caching
@@ -32,7 +33,7 @@ def cache_folder() -> Path:
 
 def _digest_of_sources() -> str:
     package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(numba.__version__.encode())
     for folder in ("jit", "kernels", "numerics"):
         for path in sorted((package / folder).glob("*.py")):
             digest.update(path.read_bytes())
