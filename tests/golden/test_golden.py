@@ -9,6 +9,11 @@ from types import ModuleType
 
 import pytest
 
+from fredsim.compressors import COMPRESSORS
+from fredsim.dispatchers import DISPATCHERS
+from fredsim.dispatchers.gates import GATES
+from fredsim.servers import SERVERS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +32,17 @@ RECORDED: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
 
 def test_every_combination_is_recorded() -> None:
     assert RECORDED.keys() == make.experiments().keys()
+
+
+def test_whatever_there_is_has_a_digest() -> None:
+    found = make.experiments().values()
+    assert {experiment["server"]["name"] for experiment in found} == set(SERVERS)
+    assert {experiment["dispatcher"]["name"] for experiment in found if "name" in experiment.get("dispatcher", {})} == {
+        *DISPATCHERS
+    }
+    copies = [gate for one in found for key in ("push", "fetch") for gate in one.get("dispatcher", {}).get(key, {})]
+    assert {*copies, "always"} == set(GATES)
+    assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 
 @pytest.mark.parametrize("backend", ["numba", "numpy"])
