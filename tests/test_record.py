@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fredsim.runs.results import Result
+from fredsim.runs.results import Result, cells_of
+from fredsim.simulation.recorder import METRICS, Row
 
 Simulate = Callable[..., Result]
 Due = Callable[[int, int, int], bool]  # of an iteration, the timestamp after it and before it
@@ -215,3 +217,9 @@ def test_seconds_are_those_of_iterations(simulate: Simulate, tmp_path: Path, mon
     summary = simulate(changes).summary
     assert (summary["seconds"], summary["seconds_evaluation"], summary["seconds_probe"]) == (50.0, 4000.0, 500000.0)
     assert summary["iterations_per_second"] == 1.0
+
+
+def test_a_column_that_came_later_may_be_missing() -> None:
+    later = make_dataclass("Later", [("dropped", "int", field(default=0))], bases=(Row,), frozen=True)
+    assert cells_of(later) == cells_of(Row)
+    assert [*cells_of(Row)] == [*METRICS]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import DRAWN
 from fredsim.errors import OutputError
 from fredsim.simulation.probe import COLUMNS
-from fredsim.simulation.recorder import METRICS
+from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
 from fredsim.system.files import irregular
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["FILES", "Result", "Results", "config_digest", "load"]
 
 CELLS: dict[str, Cell] = {"int": COUNT, "float": NUMBER, "int | None": PERHAPS, "float | None": PERHAPS, "str": DIGEST}
-#: What every metrics.csv holds, and what stands there; there may be more columns.
-CELLS_OF_METRICS = {name: CELLS[kind] for name, kind in METRICS.items()}
+
+
+def cells_of(row: type[Row]) -> dict[str, Cell]:
+    """Return what every metrics.csv holds, and what stands there; runs from before a column with a default lack it."""
+    first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
+    return {column.name: CELLS[str(column.type)] for column in first}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -111,7 +116,7 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError where they are damaged, or end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, CELLS_OF_METRICS, rising="iteration")
+        table = read_table(path, cells_of(Row), rising="iteration")
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):

@@ -53,8 +53,8 @@ class Row:
         return *(getattr(self, name) for name in METRICS), *self.more.values()
 
 
-#: Columns of every metrics.csv, and of which type each is.
-METRICS = {column.name: str(column.type) for column in fields(Row) if column.name != "more"}
+#: Columns of every metrics.csv.
+METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
 #: Those that `evaluation: {test: true}` adds.
 TEST = ("test_loss", "test_error")
 Kind = Literal["sum", "mean"]
