@@ -251,8 +251,8 @@ def list_(
     for kind in [what] if what else LISTINGS:
         if not what:
             typer.echo(f"{kind}:")
-        for name, lines in LISTINGS[kind]():
-            for number, line in enumerate(lines):
+        for name, entry in LISTINGS[kind]().items():
+            for number, line in enumerate(entry.lines):
                 typer.echo(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
 
 

@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
-from fredsim.config.expansion import Expansion, ResolvedRun
+from fredsim.config.expansion import Expansion, ResolvedRun, shipped
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
 from fredsim.runs.opening import open_expansion
@@ -96,16 +95,15 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 
     Raises ConfigError where there is no such paper, or none of its experiments has a name in `only`.
     """
-    shipped = Path(str(resources.files("fredsim") / "experiments"))
-    papers = sorted(path.name for path in shipped.iterdir() if path.is_dir() and list(path.glob("*.yaml")))
     files = sorted(Path(paper).glob("*.yaml")) if os.path.isdir(paper) else []
     if not files:
+        papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
         if paper not in papers:
             known = f"known: {', '.join(papers)}; or name a folder of YAML files"
             raise ConfigError(
                 f"'{paper}' is no paper of which experiments come with fredsim{nearest(paper, papers)} ({known})"
             )
-        files = sorted((shipped / paper).glob("*.yaml"))
+        files = [path for path in shipped().values() if path.parent.name == paper]
     names = [file.stem for file in files]
     for name in only:
         if name not in names:

@@ -156,7 +156,7 @@ class Own(BaseModel):
 REMEDY = "name a function of t and the other keys, as package.module:function"
 
 
-SCHEDULES = {
+SCHEDULES: dict[str, type[BaseModel]] = {
     "constant": Constant,
     "step": Step,
     "exponential": Exponential,

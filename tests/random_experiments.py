@@ -34,7 +34,7 @@ def experiment(number: int) -> dict[str, Any]:
         rng = random.Random(f"{number}, {attempt}")
         data = _experiment(rng)
         try:
-            open_experiment(data, Document(data))
+            open_experiment(data, Document(data).place)
         except ConfigError:  # two things that do not go together: another draw
             continue
         return data

@@ -180,6 +180,14 @@ def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: C
     assert written(Path("out")) != before
 
 
+def test_an_experiment_that_comes_with_fredsim_goes_on_in_results(small_yaml: Path, command: Command) -> None:
+    """Not in the folder of the package that its file lies in."""
+    words = ("run", "quickstart", "sweep=null", "iterations=40", "--resume")
+    assert command(*words, "--quiet") == (0, "", "")
+    assert command(*words)[2].splitlines()[0] == "results/quickstart finished before, and is not run again"
+    assert {path.parent for path in small_yaml.parent.rglob("summary.json")} == {Path("results/quickstart").resolve()}
+
+
 def test_a_sweeps_folder_goes_on_with_what_the_command_line_gave(small_yaml: Path, command: Command) -> None:
     """Overrides in their order: the last one has the last word when they are read back, too."""
     given = ("server={name: sasgd, lr: 0.5}", "server.lr=0.2", "server={name: fasgd, lr: 0.01}")

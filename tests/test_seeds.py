@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.data.sampling import make_sampler
+from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.dispatchers import Uniform, Weighted
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
@@ -121,7 +121,7 @@ class Watched:
         monkeypatch.setattr(Snapshots, "_advance", watched_advance)
 
 
-class Noting:
+class Noting(Sampler):
     def __init__(self, sampler: Any, watched: Watched) -> None:
         self._sampler, self._watched, self.batch_size = sampler, watched, sampler.batch_size
 

@@ -21,7 +21,6 @@ __all__ = [
     "differing",
     "dump_yaml",
     "flatten",
-    "heading_of",
     "name_of_override",
     "parse_override",
     "read_document",
@@ -29,16 +28,6 @@ __all__ = [
 
 FEW = 4  # differing keys that a message names
 WIDE = 60  # characters of a value there
-
-
-class _Nothing:
-    """Stands where a key is not given."""
-
-    def __str__(self) -> str:
-        return "nothing"
-
-
-_NOTHING = _Nothing()
 
 
 @dataclass(frozen=True)
@@ -84,12 +73,8 @@ def read_document(path: Path) -> Document:
     if not isinstance(loaded, dict):
         found = "is empty" if loaded is None else f"holds a {'list' if isinstance(loaded, list) else 'single value'}"
         raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
-    return Document(loaded, str(path), places, heading_of(text))
-
-
-def heading_of(text: str) -> str:
-    """Return the lines of comment that a YAML text begins with."""
-    return "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+    heading = takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
+    return Document(loaded, str(path), places, "".join(heading))
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -116,8 +101,11 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def assign(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested mappings. Raises ConfigError where a part on the way is not a mapping."""
+def assign(data: dict[str, Any], key: str, value: Any, place: str = "experiment") -> None:
+    """Set a dotted key, which is given at a place, in nested mappings.
+
+    Raises ConfigError where a part on the way is not a mapping.
+    """
     *parents, last = key.split(".")
     at: Any = data
     for depth, parent in enumerate(parents):
@@ -126,7 +114,7 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
         at = at[parent]
         if not isinstance(at, dict):
             around = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{key}: {around} is {shown(at)}; it must be a mapping to have keys below it")
+            raise ConfigError(f"{place}: {key}: {around} is {shown(at)}; it must be a mapping to have keys below it")
     at[last] = value
 
 
@@ -141,8 +129,9 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:
     """Return the first few dotted keys whose values differ, by `form`: of the key, its value in one, that in other."""
     left, right = flatten(one), flatten(other)
-    keys = [key for key in {**left, **right} if left.get(key, _NOTHING) != right.get(key, _NOTHING)]
-    found = [form.format(key, *(_said(side.get(key, _NOTHING)) for side in (left, right))) for key in keys[:FEW]]
+    keys = [key for key in left | right if key not in left or key not in right or left[key] != right[key]]
+    said = ([_said(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:FEW])
+    found = [form.format(key, *values) for key, values in zip(keys, said, strict=False)]
     return "; ".join([*found, *([f"and {len(keys) - FEW} more"] if len(keys) > FEW else [])])
 
 
@@ -150,6 +139,5 @@ def _said(value: Any) -> str:
     """Return a value as a line has room for it, much as YAML has it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    plain = value is _NOTHING or (isinstance(value, str) and value.isprintable())
-    text = str(value) if plain else shown(value)
+    text = value if isinstance(value, str) and value.isprintable() else shown(value)
     return text if len(text) <= WIDE else f"{text[: WIDE // 2]}…{text[-WIDE // 2 :]}"

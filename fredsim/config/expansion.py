@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -17,18 +18,24 @@ from fredsim.config.document import Document, assign, flatten, name_of_override,
 from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures import FigureChoice, choose_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
-from fredsim.config.resolution import Origin, problems_at, resolve
+from fredsim.config.resolution import PlaceOf, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_above, look_in
 
-__all__ = ["Expansion", "ResolvedRun", "Source", "expand", "open_source"]
+__all__ = ["Expansion", "ResolvedRun", "Source", "expand", "open_source", "shipped"]
 
 
 Model = TypeVar("Model", bound=HyperParameters)
 Source = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def shipped() -> dict[str, Path]:
+    """Return the files of the experiments that come with fredsim, by the names that `fredsim run` takes."""
+    folder = Path(str(resources.files("fredsim") / "experiments"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
 def open_source(source: Source) -> Document:
@@ -48,16 +55,14 @@ def open_source(source: Source) -> Document:
         look_above(path)
         path = path / recorded
     if not os.path.exists(path):  # False, too, of a name that no file can have
-        folder = Path(str(resources.files("fredsim") / "experiments"))
-        shipped = folder / f"{os.path.splitext(path)[0]}.yaml"
-        if not os.path.isfile(shipped):
-            names = [found.relative_to(folder).with_suffix("").as_posix() for found in folder.rglob("*.yaml")]
-            near = nearest(os.path.splitext(path)[0], sorted(names))
+        name, known = os.path.splitext(path.as_posix())[0], shipped()
+        if name not in known:
+            near = nearest(name, sorted(known))
             raise ConfigError(
                 f"{path}: no such file, and no experiment of this name{near or ';'} "
                 "`fredsim list experiments` names those that come with fredsim"
             )
-        path = shipped
+        path = known[name]
     document = read_document(path)
     document.data.setdefault("name", path.stem)
     return replace(document, folder=folder)
@@ -69,7 +74,7 @@ class ResolvedRun:
 
     experiment: Experiment
     axes: dict[str, Any]
-    origin: Origin
+    place: PlaceOf
 
     @property
     def label(self) -> str:
@@ -139,7 +144,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     refuse_too_many(document, sweep, cases)
     figures, problems = choose_figures(document.data)
     if problems:
-        raise problems_at(problems, document)
+        raise problems_at(problems, document.place)
     beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
     base = {key: value for key, value in document.data.items() if key not in beside}
     runs = []
@@ -147,10 +152,13 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
         for values in product(*sweep.values()):
             chosen = {**case, **dict(zip(sweep, values, strict=True))}
             data = copy.deepcopy(base)
-            origin = _Origin(document, number, case, sweep, values, overridden)
+            roots: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
+            for key, value in zip(sweep, values, strict=True):
+                roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+            place = partial(_place, document, roots, overridden)
             for key, value in (*chosen.items(), *last):
-                _assign(data, key, copy.deepcopy(value), origin.place(tuple(key.split("."))))
-            runs.append(ResolvedRun(resolve(data, origin), chosen, origin))
+                assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
+            runs.append(ResolvedRun(resolve(data, place), chosen, place))
     # An override may have taken away what published points are of, or figures show; not what it itself asks for.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
@@ -193,7 +201,7 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
         if key in sweep:
             sweep[key] = value if isinstance(value, list) else [value]
         elif key in {"sweep", "cases"} or at[0] in {"select", "figures"} or not (sweep or cases):
-            _assign(data, key, value, places[at])
+            assign(data, key, value, places[at])
         else:
             last.append((key, value))
         sweep, cases = grid(document)
@@ -244,41 +252,14 @@ def _validated(document: Document, key: str, model: type[Model]) -> Model | None
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise problems_at([((key, *at), text) for at, text in explain(error, model)], document) from None
+        raise problems_at([((key, *at), text) for at, text in explain(error, model)], document.place) from None
 
 
-def _assign(data: dict[str, Any], key: str, value: Any, place: str) -> None:
-    try:
-        assign(data, key, value)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
-
-
-class _Origin:
-    """Where the parts of one run of a sweep come from."""
-
-    def __init__(
-        self,
-        document: Document,
-        number: int,
-        case: Mapping[str, Any],
-        sweep: Mapping[str, Any],
-        values: Sequence[Any],
-        overridden: Set[Key],
-    ) -> None:
-        self._document = document
-        self._overridden = overridden
-        self._roots: dict[Key, Key] = {}
-        for key in case:
-            self._roots[tuple(key.split("."))] = ("cases", number, key)
-        for key, value in zip(sweep, values, strict=True):
-            self._roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
-
-    def place(self, key: Key) -> str:
-        for length in range(len(key), 0, -1):
-            if key[:length] in self._overridden:  # an override has the last word
-                break
-            root = self._roots.get(key[:length])
-            if root is not None:
-                return self._document.place((*root, *key[length:]))
-        return self._document.place(key)
+def _place(document: Document, roots: Mapping[Key, Key], overridden: Set[Key], key: Key) -> str:
+    """Return where a key of one run stands, whose values at `roots` are those that stand elsewhere in the document."""
+    for length in range(len(key), 0, -1):
+        if key[:length] in overridden:  # an override has the last word
+            break
+        if key[:length] in roots:
+            return document.place((*roots[key[:length]], *key[length:]))
+    return document.place(key)

@@ -21,10 +21,7 @@ Memory = Annotated[ByteSize, Field(gt=0)]
 
 
 class Data(HyperParameters):
-    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number.
-
-    `sha256` is of an NPZ file's bytes: filled in where it is null, checked where it is not.
-    """
+    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number."""
 
     name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None

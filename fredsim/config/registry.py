@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -39,7 +39,7 @@ __all__ = [
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
 Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
 
-KNOWN: dict[Kind, Mapping[str, type]] = {
+KNOWN: dict[Kind, Mapping[str, Any]] = {
     "server": SERVERS,
     "dispatcher": DISPATCHERS,
     "gate": GATES,
@@ -59,7 +59,7 @@ def find_class(kind: Kind, name: str) -> type:
     """Return the class of a name. Raises ConfigError where there is none, or it lacks a method."""
     known = KNOWN[kind]
     if name in known:
-        return known[name]
+        return cast(type, known[name])
     if ":" in name:
         found = import_named(name, "package.module:Class")
     else:

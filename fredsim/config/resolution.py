@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Data, Experiment, Plugin, Published, TorchChoice
 from fredsim.config.registry import Kind, Problems, misfits, required_keys, resolve_hyper
+from fredsim.config.yaml_reader import Key
 from fredsim.data.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError
 from fredsim.hyper import explain
 from fredsim.native.model import find_factory, given
 
-__all__ = ["Origin", "check_batch", "located", "problems_at", "resolve"]
+__all__ = ["KINDS", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
 
 
 MOST = 20  # problems that one message names
 
 
-class Origin(Protocol):
-    """Knows where the parts of an experiment come from."""
-
-    def place(self, key: tuple[int | str, ...]) -> str:
-        """Return the place of a key, such as `file.yaml:12`."""
-        ...
+PlaceOf = Callable[[Key], str]
+"""Returns the place where a key of an experiment stands, such as `file.yaml:12`."""
 
 
-def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment:
+def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
     """Return the frozen experiment of plain data, every default filled in.
 
     Raises ConfigError naming file, line, key, value and remedy; all problems of one pass together.
     """
-    origin = origin or Document(dict(data))
+    place = place or Document(dict(data)).place
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise problems_at(explain(error, Experiment), origin) from None
+        raise problems_at(explain(error, Experiment), place) from None
     given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "is missing"
         remedy = f"{found}; give one of iterations, updates and epochs"
-        raise problems_at([((given[0] if given else "iterations",), remedy)], origin)
+        raise problems_at([((given[0] if given else "iterations",), remedy)], place)
     update: dict[str, Any] = {
-        key: _resolve_plugin(key, plugin, origin)
+        key: _resolve_plugin(key, plugin, place)
         for key in ("server", "dispatcher", "compress", "average")
         if (plugin := getattr(experiment, key)) is not None
     }
-    gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), origin) for key in ("push", "fetch")}
+    gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
     if isinstance(experiment.model, TorchChoice):
-        _check_factory(experiment.model, origin)
+        _check_factory(experiment.model, place)
     usual = dict(zip(("train", "validation"), USUAL.get(experiment.data.name, ()), strict=False))
     known = usual | {"sha256": file_digest(experiment.data.name)}
     update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
@@ -63,7 +60,7 @@ def resolve(data: Mapping[str, Any], origin: Origin | None = None) -> Experiment
         check_dataset(experiment.data.name)
         check_batch(experiment, experiment.data.train)
     except ConfigError as error:
-        raise located(error, origin) from None
+        raise located(error, place) from None
     return experiment
 
 
@@ -75,28 +72,28 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _resolve_plugin(key: str, plugin: Plugin, origin: Origin) -> Plugin:
+def _resolve_plugin(key: str, plugin: Plugin, place: PlaceOf) -> Plugin:
     """Return the plugin with every default of its hyper-parameters filled in."""
     try:
         hyper, problems = resolve_hyper(KINDS[key], plugin.name, plugin.hyper)
     except ConfigError as error:
-        raise ConfigError(f"{origin.place((key, 'name'))}: {key}.name: {error}") from None
+        raise ConfigError(f"{place((key, 'name'))}: {key}.name: {error}") from None
     if problems:
-        raise problems_at([((key, *at), text) for at, text in _of_another(key, plugin.name, problems, origin)], origin)
+        raise problems_at([((key, *at), text) for at, text in _of_another(key, plugin.name, problems, place)], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
 
-def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Problems:
+def _of_another(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
     """Return the problems, and of what an override of the name alone left over from another class, that it did."""
-    place = origin.place((key, "name"))
-    if not place.startswith(f"override '{key}.name="):
+    named = place((key, "name"))
+    if not named.startswith(f"override '{key}.name="):
         return problems
     rest = "".join(f", {one}: …" for one in required_keys(KINDS[key], name))
-    whose, remedy = f"of {key} {name} ({place})", f"give {key}={{name: {name}{rest}}}"
+    whose, remedy = f"of {key} {name} ({named})", f"give {key}={{name: {name}{rest}}}"
     found = []
     for at, text in problems:
-        left = not origin.place((key, *at)).startswith("override ")
+        left = not place((key, *at)).startswith("override ")
         if left and text.startswith("unknown key"):
             text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
         elif left and text == "is required":
@@ -105,43 +102,43 @@ def _of_another(key: str, name: str, problems: Problems, origin: Origin) -> Prob
     return found
 
 
-def _check_factory(choice: TorchChoice, origin: Origin) -> None:
+def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
     try:
         found = find_factory(choice.name)
     except ConfigError as error:
-        raise located(error, origin) from None
+        raise located(error, place) from None
     problems = misfits(found, choice.hyper, given(found))
     if problems:
-        raise problems_at([(("model", *at), text) for at, text in problems], origin)
+        raise problems_at([(("model", *at), text) for at, text in problems], place)
 
 
-def _resolve_gate(key: str, spec: str | dict[str, Any], origin: Origin) -> str | dict[str, Any]:
+def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str | dict[str, Any]:
     """Return a gate's name, or {name: hyper-parameters} with every default filled in."""
     at = ("dispatcher", key)
     try:
         name, hyper = spelled_out(spec)
         found, problems = resolve_hyper("gate", name, hyper)
     except ValueError as error:
-        raise problems_at([(at, str(error))], origin) from None
+        raise problems_at([(at, str(error))], place) from None
     if problems:
-        raise problems_at([((*at, name, *inner), text) for inner, text in problems], origin)
+        raise problems_at([((*at, name, *inner), text) for inner, text in problems], place)
     return {name: found} if found else name
 
 
-def located(error: ConfigError, origin: Origin) -> ConfigError:
+def located(error: ConfigError, place: PlaceOf) -> ConfigError:
     """Return the error, whose message begins with its key, with that key's place in front."""
     key = str(error).partition(" ")[0].rstrip(":")
-    return ConfigError(f"{origin.place(tuple(key.split('.')))}: {error}")
+    return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
 
 
-def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], origin: Origin) -> ConfigError:
+def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], place: PlaceOf) -> ConfigError:
     """Return one error of many problems, each with its place in front."""
     lines = []
     for at, text in problems[:MOST]:
         key = ".".join(str(part) for part in at if part != "")
-        lines.append(f"{origin.place(at)}: {key}{': ' if key else ''}{text}")
+        lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")
     if len(problems) > MOST:
-        lines.append(f"{origin.place(())}: and {len(problems) - MOST} more")
+        lines.append(f"{place(())}: and {len(problems) - MOST} more")
     return ConfigError("\n".join(lines))
 
 

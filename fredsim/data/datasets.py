@@ -97,9 +97,7 @@ def check_dataset(name: str) -> None:
 def file_digest(name: str) -> str | None:
     """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
     kind, _, path = name.partition(":")
-    if kind != "npz":
-        return None
-    if irregular(path):
+    if kind != "npz" or irregular(path):
         return None
     try:
         found = os.stat(path)

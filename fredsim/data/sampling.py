@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,23 @@ __all__ = ["Sampler", "make_sampler"]
 Integers = NDArray[np.int64]
 
 
-class Sampler(Protocol):
-    """Gives minibatches of `batch_size` samples."""
+class Sampler(ABC):
+    """Gives minibatches of `batch_size` of so many samples."""
 
-    batch_size: int
+    def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
+        self.batch_size = batch_size
+        self._samples = samples
+        self._batches = samples // batch_size
+        self._within = np.arange(batch_size, dtype=np.int64)
+        self._streams = streams
 
+    @abstractmethod
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return the samples (B, µ) of B gradients by iteration of arrival, client and that client's own count."""
-        ...
 
 
-class Sequential:
+class Sequential(Sampler):
     """One pointer shared by all clients, as in FRED: minibatch k = iteration mod ⌊n/µ⌋ is samples kµ … kµ + µ − 1."""
-
-    def __init__(self, samples: int, batch_size: int) -> None:
-        self._batches = samples // batch_size
-        self.batch_size = batch_size
-        self._within = np.arange(batch_size, dtype=np.int64)
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return consecutive samples."""
@@ -38,27 +38,20 @@ class Sequential:
         return (iterations % self._batches * len(self._within))[:, None] + self._within
 
 
-class Shuffled:
+class Shuffled(Sequential):
     """The same pointer over a permutation that is redrawn each pass."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
-        self._batches = samples // batch_size
-        self.batch_size = batch_size
-        self._within = np.arange(batch_size, dtype=np.int64)
-        self._samples = samples
-        self._streams = streams
+        super().__init__(samples, batch_size, streams)
         self._permutations: dict[int, Integers] = {}
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return consecutive entries of the passes' permutations."""
-        del clients, numbers
-        result = np.empty((len(iterations), len(self._within)), np.int64)
-        passes = iterations // self._batches
+        places, passes = super().rows(iterations, clients, numbers), iterations // self._batches
         for number in np.unique(passes):
             chosen = passes == number
-            places = (iterations[chosen] % self._batches * len(self._within))[:, None] + self._within
-            result[chosen] = self._permutation(int(number))[places]
-        return result
+            places[chosen] = self._permutation(int(number))[places[chosen]]
+        return places
 
     def _permutation(self, number: int) -> Integers:
         """Return the stable ascending order of one 64-bit key a sample, the high word first."""
@@ -70,14 +63,8 @@ class Shuffled:
         return self._permutations[number]
 
 
-class Iid:
+class Iid(Sampler):
     """With replacement, from (client, that client's own gradient number)."""
-
-    def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
-        self._samples = samples
-        self.batch_size = batch_size
-        self._within = np.arange(batch_size, dtype=np.int64)
-        self._streams = streams
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return independent samples."""
@@ -85,9 +72,9 @@ class Iid:
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
+SAMPLERS: dict[str, type[Sampler]] = {"sequential": Sequential, "shuffled": Shuffled, "iid": Iid}
+
+
 def make_sampler(kind: str, samples: int, batch_size: int, streams: Streams) -> Sampler:
     """Return the sampler of a kind, sequential, shuffled or iid, over `samples` training rows."""
-    if kind == "sequential":
-        return Sequential(samples, batch_size)
-    drawn: dict[str, type[Shuffled | Iid]] = {"shuffled": Shuffled, "iid": Iid}
-    return drawn[kind](samples, batch_size, streams)
+    return SAMPLERS[kind](samples, batch_size, streams)

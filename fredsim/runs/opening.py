@@ -9,7 +9,7 @@ from typing import Any
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build
-from fredsim.config.resolution import Origin, located, resolve
+from fredsim.config.resolution import PlaceOf, located, resolve
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
@@ -24,18 +24,18 @@ def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
     """Return the runs that a source describes. Raises ConfigError, with its place, for the first that is not valid."""
     expansion = expand(open_source(source), overrides)
     for run in expansion.runs:
-        check(run.experiment, run.origin)
+        check(run.experiment, run.place)
     return expansion
 
 
-def open_experiment(data: Mapping[str, Any], origin: Origin) -> Experiment:
+def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
     """Return the experiment of plain data. Raises ConfigError, with its place, where it is not valid."""
-    experiment = resolve(data, origin)
-    check(experiment, origin)
+    experiment = resolve(data, place)
+    check(experiment, place)
     return experiment
 
 
-def check(experiment: Experiment, origin: Origin) -> None:
+def check(experiment: Experiment, place: PlaceOf) -> None:
     """Raise ConfigError, with its place, where the parts of an experiment do not go together.
 
     What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
@@ -50,7 +50,7 @@ def check(experiment: Experiment, origin: Origin) -> None:
         with suppress(SimulationError):
             make_dispatcher(experiment)
     except ConfigError as error:
-        raise located(error, origin) from None
+        raise located(error, place) from None
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:

@@ -119,7 +119,7 @@ def _run_single(
     try:
         execute(run.experiment, folder, root=root, observer=show.run(), stop=stop, heading=expansion.heading)
     except ConfigError as error:  # what shows only beside the data
-        raise located(error, run.origin) from None
+        raise located(error, run.place) from None
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _do(
 
     def ended(task: Task, error: Exception | None) -> None:
         if isinstance(error, ConfigError):  # what shows only when the parts meet
-            error = located(error, expansion.runs[task.number].origin)
+            error = located(error, expansion.runs[task.number].place)
         if error is not None:
             show.failed(task.label, str(error))
             tables.fail(task.number, str(error))
@@ -117,7 +117,7 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
         try:
             prepare(run.experiment, root)
         except ConfigError as error:
-            raise located(error, run.origin) from None
+            raise located(error, run.place) from None
 
 
 def run_name(run: ResolvedRun) -> str:

@@ -41,7 +41,7 @@ def verify(
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
-    experiment = open_experiment(config.data | instead, config)
+    experiment = open_experiment(config.data | instead, config.place)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
     check(result)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def changes(result: Result) -> list[str]:
     """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    found = changed(result.summary.get("code", {}), own_code(open_experiment(config.data, config).plain()))
+    found = changed(result.summary.get("code", {}), own_code(open_experiment(config.data, config.place).plain()))
     if result.summary.get("config") not in (None, config_digest(config.data)):
         found.append("config.yaml was edited after the run")
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,53 +15,35 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fredsim.config.experiment import Data, Experiment, MlpChoice, TorchChoice
-from fredsim.config.registry import KNOWN, REQUIRED, build
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import KNOWN, REQUIRED, find_class
+from fredsim.config.resolution import KINDS
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
 from fredsim.plugins.modules import import_named
-from fredsim.servers.schedules import SCHEDULES, Constant
-from fredsim.show.listing import LISTINGS, default_of
+from fredsim.servers.schedules import Constant
+from fredsim.show.listing import LISTINGS, Entry, default_of
 
 __all__ = ["describe", "meanings", "with_meanings"]
-
-KINDS = {"servers": "server", "dispatchers": "dispatcher", "gates": "gate", "compressors": "compressor"}
 
 
 def describe(name: str) -> str:
     """Return what there is of a name: its kind, what it is, and each hyper-parameter. Raises ConfigError for none."""
-    found = [text for kind in LISTINGS if (text := _described(kind, name))]
+    entries = {kind.removesuffix("s"): listing().get(name) for kind, listing in LISTINGS.items()}
+    found = [_described(kind, name, entry) for kind, entry in entries.items() if entry]
     if not found and ":" in name:
         try:
             found = [_own(name)]
         except ConfigError as error:
             raise ConfigError(f"list: {error}") from None
     if name in KNOWN["average"]:
-        found.append(_entry("average", name, KNOWN["average"][name].idea, KNOWN["average"][name].Hyper))  # type: ignore[attr-defined]
+        found.append(_described("average", name, Entry(KNOWN["average"][name].idea, KNOWN["average"][name].Hyper)))
     if not found:
-        known = [*LISTINGS, *(known for listing in LISTINGS.values() for known, _ in listing())]
+        known = [*LISTINGS, *(known for listing in LISTINGS.values() for known in listing())]
         raise ConfigError(
             f"list: there is no '{name}'{nearest(name, known)} (kinds: {', '.join(LISTINGS)}; each lists its names)"
         )
     return "\n".join(found)
-
-
-def _described(kind: str, name: str) -> str:
-    lines = dict(LISTINGS[kind]()).get(name)
-    if lines is None:
-        return ""
-    model: Any = None
-    if kind in KINDS:
-        cls: Any = KNOWN[KINDS[kind]][name]  # type: ignore[index]
-        model, lines = cls.Hyper, [cls.idea, getattr(cls, "citation", "")]
-    elif kind == "schedules":
-        model, lines = SCHEDULES[name], lines[:1]
-    elif kind == "models":
-        model = MlpChoice if name == "mlp" else TorchChoice
-        lines = lines[:1] if name == "mlp" else lines
-    elif kind == "datasets":
-        model = Data
-    return _entry(kind.removesuffix("s"), name, "\n".join(line for line in lines if line), model)
 
 
 def _own(name: str) -> str:
@@ -77,7 +58,7 @@ def _own(name: str) -> str:
     fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
     kind = "average" if "average" in fits else fits[0] if fits else "class"
     if issubclass(found, Configurable):
-        return _entry(kind, name, "\n".join(filter(None, (text, getattr(found, "citation", "")))), found.Hyper)
+        return _described(kind, name, Entry(text, found.Hyper, getattr(found, "citation", "")))
     return _signature(f"{name}: {kind}", text, found)
 
 
@@ -97,10 +78,10 @@ def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ())
     return "\n".join([heading, *filter(None, lines)])
 
 
-def _entry(kind: str, name: str, text: str, model: type[BaseModel] | None) -> str:
-    rows = list(_rows(model)) if model is not None else []
+def _described(kind: str, name: str, entry: Entry) -> str:
+    rows = list(_rows(entry.model)) if entry.model else []
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    lines = [f"{name}: {kind}", *textwrap.indent(text, "  ").splitlines()]
+    lines = [f"{name}: {kind}", *(f"  {line}" for line in (entry.idea, entry.takes, entry.citation) if line)]
     for *columns, meaning in rows:
         lines.append(
             "  " + "  ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True)) + f"  {meaning}"
@@ -195,13 +176,11 @@ def with_meanings(text: str, experiment: Experiment) -> str:
 
 
 def _meant(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the nulls of each part of an experiment stand for, by the part and the hyper-parameter."""
     found: dict[str, Mapping[str, Any]] = {}
-    for key, kind in (("server", "server"), ("dispatcher", "dispatcher"), ("compress", "compressor")):
+    for key, kind in KINDS.items():
         choice = getattr(experiment, key)
-        built = build(kind, choice.name, choice.hyper) if choice is not None else None  # type: ignore[arg-type]
-        if isinstance(built, Configurable) and hasattr(built.hyper, "meant"):
-            found[key] = built.hyper.meant(experiment.clients.count)
-    if experiment.average is not None:
-        average = KNOWN["average"][experiment.average.name].Hyper(**experiment.average.hyper)  # type: ignore[attr-defined]
-        found["average"] = average.meant(experiment.clients.count)
+        cls = find_class(kind, choice.name) if choice is not None else None
+        if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "meant"):
+            found[key] = cls.Hyper(**choice.hyper).meant(experiment.clients.count)
     return found

@@ -1,37 +1,53 @@
-"""What `fredsim list` prints: what there is, a name and a few lines each."""
+"""What there is to name in an experiment, by kind: servers, gates, models, … ; `fredsim list` prints it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fredsim.compressors import COMPRESSORS
+from fredsim.config.expansion import shipped
+from fredsim.config.experiment import Data, MlpChoice, TorchChoice
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["LISTINGS", "default_of"]
-
-Entries = Iterator[tuple[str, list[str]]]
+__all__ = ["LISTINGS", "Entry", "default_of"]
 
 
-def _classes(known: Mapping[str, Any]) -> Callable[[], Entries]:
-    """Return a listing of classes: the idea, the hyper-parameters with their defaults, the citation."""
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for, in a line; the model of its hyper-parameters; where it was published.
 
-    def listing() -> Entries:
-        for name, found in known.items():
-            citation = getattr(found, "citation", "")
-            yield name, [line for line in (found.idea, _hyper(found.Hyper), citation) if line]
+    `takes` says what it takes where the model does not, or where that is too much for a line.
+    """
 
-    return listing
+    idea: str
+    model: type[BaseModel] | None = None
+    citation: str = ""
+    takes: str | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """What `fredsim list` prints beside the name: the idea, hyper-parameters with their defaults, the citation."""
+        takes = _hyper(self.model) if self.takes is None and self.model else self.takes
+        return [line for line in (self.idea, takes, self.citation) if line]
 
 
-def _hyper(model: Any) -> str:
+Entries = Mapping[str, Entry]
+
+
+def of_class(found: Any) -> Entry:
+    """Return the entry of a class that has an idea and hyper-parameters."""
+    return Entry(found.idea, found.Hyper, getattr(found, "citation", ""))
+
+
+def _hyper(model: type[BaseModel]) -> str:
     fields = {name: field for name, field in model.model_fields.items() if name != "name"}
     return ", ".join(name if field.is_required() else f"{name}={default_of(field)}" for name, field in fields.items())
 
@@ -46,53 +62,42 @@ def default_of(field: FieldInfo) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def schedules() -> Entries:
-    """Each learning-rate schedule."""
-    for name, schedule in SCHEDULES.items():
-        yield name, [(schedule.__doc__ or "").partition("\n")[0], _hyper(schedule)]
-
-
-def models() -> Entries:
-    """Each model; those of PyTorch are not imported for it."""
-    yield (
-        "mlp",
-        ["a multilayer perceptron with ReLU; without hidden layers softmax regression", "hidden=[200], init=he"],
-    )
-    yield "torch:PACKAGE.MODULE:FACTORY", ["your own PyTorch module: docs/models.md", "device=cpu"]
-    yield "torch:fredsim.zoo:lenet", ["Caffe's LeNet", "device=cpu", "Wen et al. 2017, TernGrad, arXiv:1705.07878"]
-    yield (
-        "torch:fredsim.zoo:resnet",
-        [
-            "a residual network for small images, with GroupNorm",
-            "depth=8, width=16, device=cpu",
-            "He et al. 2016, arXiv:1512.03385; Wu and He 2018, arXiv:1803.08494",
-        ],
-    )
-
-
-def datasets() -> Entries:
-    """Each data set."""
-    yield "digits", ["1,797 images of 8x8, embedded: 1,200 train, 297 validate, 300 test"]
-    yield "mnist", ["60,000 + 10,000 images of 28x28: 50,000 train, 10,000 validate, 10,000 test"]
-    yield "npz:PATH", ["your arrays x_train, y_train, x_test, y_test"]
-    yield "torchvision:CLASS", ["images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10"]
+MODELS = {
+    "mlp": Entry("a multilayer perceptron with ReLU; without hidden layers softmax regression", MlpChoice),
+    "torch:PACKAGE.MODULE:FACTORY": Entry("your own PyTorch module: docs/models.md", TorchChoice, takes="device=cpu"),
+    "torch:fredsim.zoo:lenet": Entry(
+        "Caffe's LeNet", TorchChoice, "Wen et al. 2017, TernGrad, arXiv:1705.07878", "device=cpu"
+    ),
+    "torch:fredsim.zoo:resnet": Entry(
+        "a residual network for small images, with GroupNorm",
+        TorchChoice,
+        "He et al. 2016, arXiv:1512.03385; Wu and He 2018, arXiv:1803.08494",
+        "depth=8, width=16, device=cpu",
+    ),
+}
+DATASETS = {
+    "digits": "1,797 images of 8x8, embedded: 1,200 train, 297 validate, 300 test",
+    "mnist": "60,000 + 10,000 images of 28x28: 50,000 train, 10,000 validate, 10,000 test",
+    "npz:PATH": "your arrays x_train, y_train, x_test, y_test",
+    "torchvision:CLASS": "images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10",
+}
 
 
 def experiments() -> Entries:
-    """Each experiment that comes with fredsim, by the name that `fredsim run` takes, with its first comment line."""
-    folder = Path(str(resources.files("fredsim") / "experiments"))
-    for path in sorted(folder.rglob("*.yaml")):
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        yield path.relative_to(folder).with_suffix("").as_posix(), [first.removeprefix("# ")]
+    """Return each experiment that comes with fredsim, with its first comment line."""
+    firsts = {name: path.read_text(encoding="utf-8").partition("\n")[0] for name, path in shipped().items()}
+    return {name: Entry(first.removeprefix("# ")) for name, first in firsts.items()}
 
 
 LISTINGS: dict[str, Callable[[], Entries]] = {
-    "servers": _classes(SERVERS),
-    "dispatchers": _classes(DISPATCHERS),
-    "gates": _classes(GATES),
-    "compressors": _classes(COMPRESSORS),
-    "schedules": schedules,
-    "models": models,
-    "datasets": datasets,
+    "servers": lambda: {name: of_class(found) for name, found in SERVERS.items()},
+    "dispatchers": lambda: {name: of_class(found) for name, found in DISPATCHERS.items()},
+    "gates": lambda: {name: of_class(found) for name, found in GATES.items()},
+    "compressors": lambda: {name: of_class(found) for name, found in COMPRESSORS.items()},
+    "schedules": lambda: {
+        name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
+    },
+    "models": lambda: MODELS,
+    "datasets": lambda: {name: Entry(idea, Data, takes="") for name, idea in DATASETS.items()},
     "experiments": experiments,
 }

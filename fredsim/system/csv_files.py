@@ -70,10 +70,9 @@ def _damage(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
         yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
-    except (ValueError, csv.Error) as error:
-        raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OutputError(f"{path}: cannot be read ({reason}); run the experiment again") from None
     except _DamageError as damage:
         raise OutputError(f"{path}: is damaged ({damage}); run the experiment again") from None
 
