@@ -168,16 +168,14 @@ class Results:
         self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
 
     def __iter__(self) -> Iterator[Result]:
-        return map(self._result, self._names)
+        return map(self.__getitem__, range(len(self)))
 
     def __len__(self) -> int:
         return len(self._names)
 
     def __getitem__(self, index: int) -> Result:
-        return self._result(self._names[index])
-
-    def _result(self, name: str) -> Result:
         """Return a run's result. Raises OutputError where its folder is gone."""
+        name = self._names[index]
         folder = self.folder / name
         if not folder.is_dir():
             gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"

@@ -10,6 +10,7 @@ import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import to_do
-from fredsim.runs.tasks import Ended, Task, do
+from fredsim.runs.tasks import Task, do
 
 __all__ = ["run_sweep"]
 
@@ -59,7 +60,7 @@ def run_sweep(
     check_data(expansion, root)
     with kept(folder):
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source))
-        tables, tasks, again = Tables(expansion, folder, names), [], []
+        tables, tasks, again = Tables(expansion, folder, names, show), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
             why = to_do(folder / name, run.experiment) if resume else ""
             if why is None:
@@ -72,43 +73,15 @@ def run_sweep(
         show.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))
         for note in again:
             show.note(note)
-        _do(tasks, expansion, tables, jobs, cluster, show, stop)
-
-
-def _do(
-    tasks: Sequence[Task],
-    expansion: Expansion,
-    tables: Tables,
-    jobs: int,
-    cluster: Cluster | None,
-    show: Show,
-    stop: Callable[[], bool],
-) -> None:
-    """Do the tasks; write the tables as each ends."""
-
-    def ended(task: Task, error: Exception | None) -> None:
-        if isinstance(error, ConfigError):  # what shows only when the parts meet
-            error = located(error, expansion.runs[task.number].place)
-        if error is not None:
-            show.failed(task.label, str(error))
-            tables.fail(task.number, str(error))
-        elif Result(task.folder).summary["status"] != "interrupted":
-            tables.add(task.number)
-        tables.write()
-
-    if cluster is not None:
-        cluster.run(tasks, show, stop, ended)
-    elif min(jobs, len(tasks)) > 1:
-        Processes(tasks, jobs, show, stop, ended).run()
-    else:
-        _do_in_turn(tasks, show, stop, ended)
-
-
-def _do_in_turn(tasks: Sequence[Task], show: Show, stop: Callable[[], bool], ended: Ended) -> None:
-    for task in tasks:
-        ended(task, do(task, show.run(), stop))
-        if stop():
-            break
+        if cluster is not None:
+            cluster.run(tasks, show, stop, tables.ended)
+        elif min(jobs, len(tasks)) > 1:
+            Processes(tasks, jobs, show, stop, tables.ended).run()
+        else:
+            for task in tasks:
+                tables.ended(task, do(task, show.run(), stop))
+                if stop():
+                    break
 
 
 def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> None:
@@ -129,36 +102,42 @@ def run_name(run: ResolvedRun) -> str:
 class Tables:
     """runs.csv, and best.csv once every run has ended."""
 
-    def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str], show: Show) -> None:
         self._expansion = expansion
+        self._show = show
         self._folder = folder
         self._names = names
         self._axes = [flatten(run.axes) for run in expansion.runs]
-        self._ended: dict[int, Mapping[str, Any]] = {}
+        self._rows: dict[int, Mapping[str, Any]] = {}
 
     def add(self, number: int) -> None:
         """Take up the summary of a run that has finished or diverged."""
         summary = Result(self._folder / self._names[number]).summary
-        self._ended[number] = {key: summary.get(key) for key in SUMMARY_COLUMNS}
+        self._rows[number] = {key: summary.get(key) for key in SUMMARY_COLUMNS}
 
-    def fail(self, number: int, error: str) -> None:
-        """Take up a run that has failed."""
-        self._ended[number] = {"status": "failed", "error": error}
+    def ended(self, task: Task, error: Exception | None) -> None:
+        """Take up how a task has ended, failed where there is an error, and write the tables."""
+        if isinstance(error, ConfigError):  # what shows only when the parts meet
+            error = located(error, self._expansion.runs[task.number].place)
+        if error is not None:
+            self._show.failed(task.label, str(error))
+            self._rows[task.number] = {"status": "failed", "error": str(error)}
+        elif Result(task.folder).summary["status"] != "interrupted":
+            self.add(task.number)
+        self.write()
 
     def write(self) -> None:
         """Write what has ended."""
-        ended = [(number, self._ended[number]) for number in sorted(self._ended)]
+        ended = sorted(self._rows.items(), key=itemgetter(0))
         rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
         axes = [axis for axis in self._expansion.axes if axis not in SUMMARY_COLUMNS]
         write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
-        best = self._folder / "best.csv"
-        if self._expansion.selection is None or len(ended) < len(self._expansion.runs):
+        best, selection = self._folder / "best.csv", self._expansion.selection
+        if selection is None or len(ended) < len(self._expansion.runs):
             with writing(best):
                 best.unlink(missing_ok=True)
             return
-        chosen = best_rows(
-            self._expansion.selection, [(self._axes[n], columns) for n, columns in ended], self._expansion.cases
-        )
+        chosen = best_rows(selection, [(self._axes[n], columns) for n, columns in ended], self._expansion.cases)
         write_table(best, list(chosen[0]), chosen)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def verify(
     check(result)  # what cannot be read is found before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)
-        return difference(result, Result(Path(folder)), AGAIN)
+        return difference(result, Result(Path(folder)), again=True)
 
 
 def check(*results: Result) -> None:
@@ -83,21 +82,13 @@ def reasons(one: Result, other: Result) -> list[str]:
     return [*([f"config.yaml: {keys}"] if keys else []), *(f"the module {name} differs" for name in modules)]
 
 
-@dataclass(frozen=True)
-class Words:
-    """How a difference is told: by two values, and by who of two has fewer lines."""
+def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
 
-    values: str = "{} and {}"
-    names: tuple[str, str] | None = None  # the folders' where None
-
-
-AGAIN = Words("{} (recorded) and {} (now)", ("the record", "the run now"))
-
-
-def difference(one: Result, other: Result, words: Words = Words()) -> str | None:
-    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files."""
-    names = words.names or (str(one.folder), str(other.folder))
-    both, before = words.values.format, ""
+    `again`: the one is recorded, and the other is that run once more.
+    """
+    names = ("the record", "the run now") if again else (one.folder, other.folder)
+    both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
     rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
     for line, (left, right) in enumerate(zip_longest(*rows), start=2):
         if left is None or right is None:

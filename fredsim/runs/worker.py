@@ -11,12 +11,12 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from fredsim.runs.observer import Observer
-from fredsim.simulation.recorder import Row
 
 __all__ = ["STOP", "Relay", "main"]
 
@@ -32,14 +32,8 @@ class Relay(Observer):
         self._tell = tell
         self._seconds = seconds
         self._told = 0.0
-
-    def compiling(self) -> None:
-        """Pass it on."""
-        self._tell("compiling")
-
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Pass it on."""
-        self._tell("begin", label, iterations, updates)
+        for name in ("compiling", "begin", "row", "end"):
+            setattr(self, name, partial(tell, name))
 
     def advance(self, iteration: int, timestamp: int) -> None:
         """Pass it on, now and then."""
@@ -47,14 +41,6 @@ class Relay(Observer):
         if now - self._told >= self._seconds:
             self._told = now
             self._tell("advance", iteration, timestamp)
-
-    def row(self, row: Row) -> None:
-        """Pass it on."""
-        self._tell("row", row)
-
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Pass it on."""
-        self._tell("end", label, dict(summary))
 
 
 def main(jobs: int) -> None:

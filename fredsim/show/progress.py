@@ -61,6 +61,21 @@ class Reports(Show):
         self.ended(label, "failed", f"({error})")
 
 
+class RunReports(Observer):
+    """Shows one run."""
+
+    def __init__(self, show: Reports) -> None:
+        self._show = show
+
+    def compiling(self) -> None:
+        """Say so, the first time."""
+        self._show.compiling()
+
+    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+        """Say how the run ended."""
+        self._show.finished(label, summary)
+
+
 class Bars(Reports):
     """A live table: a row for each run under way, and one for the sweep."""
 
@@ -109,17 +124,13 @@ class Bars(Reports):
         self.progress.update(self._task, completed=self.counts.total(), error=bad)
 
 
-class BarRun(Observer):
+class BarRun(RunReports):
     """One run's row: its bar, iterations per second, time left and the latest validation error."""
 
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._progress = bars.progress
+    def __init__(self, show: Bars) -> None:
+        super().__init__(show)
+        self._progress = show.progress
         self._task = self._progress.add_task("", total=None, state="", rate="", error="", visible=False)
-
-    def compiling(self) -> None:
-        """Say so, the first time."""
-        self._bars.compiling()
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Show the row."""
@@ -145,7 +156,7 @@ class BarRun(Observer):
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Leave one line of the run that ended."""
         self._progress.remove_task(self._task)
-        self._bars.finished(label, summary)
+        super().end(label, summary)
 
 
 class Lines(Reports):
@@ -163,37 +174,28 @@ class Lines(Reports):
         return LineRun(self)
 
 
-class LineRun(Observer):
+class LineRun(RunReports):
     """One run's lines."""
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    def compiling(self) -> None:
-        """Say so, the first time."""
-        self._lines.compiling()
+    _show: Lines
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
         """Note the beginning."""
         self._label = label
         self._of = f"{iterations} iterations" if iterations else f"{updates} updates"
         self._began = time.perf_counter()
-        self._lines.shown = max(self._lines.shown, self._began)
+        self._show.shown = max(self._show.shown, self._began)
 
     def row(self, row: Row) -> None:
         """Say where the run is, unless a line was printed just now."""
         now = time.perf_counter()
-        if now - self._lines.shown >= LINE_SECONDS:
-            self._lines.shown = now
+        if now - self._show.shown >= LINE_SECONDS:
+            self._show.shown = now
             rate = row.iteration / (now - self._began)
-            self._lines.note(
+            self._show.note(
                 f"{self._label}: iteration {row.iteration} of {self._of}, {rate:,.0f} it/s, "
                 f"validation error {row.validation_error:.4f}"
             )
-
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Say how the run ended."""
-        self._lines.finished(label, summary)
 
 
 def make_show(console: Console) -> Bars | Lines:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, x_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, marks, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import PUBLISHED, Table
 
@@ -47,11 +47,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     if max(counts) > 1:
         several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
         parts.append(f"Lines: median of {several} runs; bands: their smallest and largest.")
-    if any(run.summary["status"] == "diverged" for run in runs):
-        parts.append("×: a run diverged.")
-    if sources:
-        parts.append(f"Circles: published ({'; '.join(sources)}).")
-    parts += [scale] if scale else []
+    parts += [*marks(runs, sources), *([scale] if scale else [])]
     tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from fredsim.config.figures import Options, X, label_of
+from fredsim.runs.results import Result
 from fredsim.show.plots.groups import Panel
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
@@ -18,7 +19,19 @@ from fredsim.system.memory import byte_unit
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drawing", "Kind", "Options", "X", "dress_y", "in_units", "label_of", "logarithmic", "share_of", "x_of"]
+__all__ = [
+    "Drawing",
+    "Kind",
+    "Options",
+    "X",
+    "dress_y",
+    "in_units",
+    "label_of",
+    "logarithmic",
+    "marks",
+    "share_of",
+    "x_of",
+]
 
 DECADES = 2.2  # as far as 2 and 5 of each decade have room for their numbers
 FOOT = 0.3  # how many decades high the stretch from 0 to the smallest value above it is
@@ -45,6 +58,13 @@ class Kind:
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False
+
+
+def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
+    """Return what a caption says of the crosses and circles that some runs and published points have."""
+    diverged = any(run.summary["status"] == "diverged" for run in runs)
+    published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
+    return [*(["×: a run diverged."] if diverged else []), *published]
 
 
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:

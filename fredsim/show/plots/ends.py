@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figures import SHARES
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, share_of, x_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, marks, share_of, x_of
 from fredsim.show.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
 from fredsim.show.tables import PUBLISHED, Table
 
@@ -179,11 +179,7 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
         parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")
     if any(point.x is None for point in points):
         parts.append("Dotted: runs that have no such value.")
-    if any(run.summary["status"] == "diverged" for point in points for run in point.runs):
-        parts.append("×: a run diverged.")
-    if sources:
-        parts.append(f"Circles: published ({'; '.join(sources)}).")
-    return " ".join(parts)
+    return " ".join([*parts, *marks((run for point in points for run in point.runs), sources)])
 
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:

@@ -55,12 +55,8 @@ def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
     """Return the dotted keys in which runs that have them differ, and their values."""
     flat = [flat_config(result) for result in results]
     differing = _differing(flat, present=True)
-    found: dict[str, dict[str, Any]] = {}
-    for config in flat:
-        for key, value in config.items():
-            if key in differing:
-                found.setdefault(key, {})[repr(value)] = value
-    return {key: list(values.values()) for key, values in found.items()}
+    found = {key: {repr(config[key]): config[key] for config in flat if key in config} for key in _keys(flat)}
+    return {key: list(values.values()) for key, values in found.items() if key in differing}
 
 
 def group(
@@ -104,8 +100,12 @@ def flat_config(result: Result) -> Flat:
     return flatten({key: value for key, value in result.config.items() if key not in without(Affects.BITS)})
 
 
+def _keys(flat: Sequence[Flat]) -> list[str]:
+    return list(dict.fromkeys(key for config in flat for key in config))
+
+
 def _check(key: str, flat: Sequence[Flat]) -> None:
-    known = list(dict.fromkeys(key for config in flat for key in config))
+    known = _keys(flat)
     if key not in known:
         differing = ", ".join(sorted(_differing(flat))) or "nothing"
         raise ConfigError(f"'{key}' is no key of these runs{nearest(key, known)} (they differ in: {differing})")
@@ -134,7 +134,7 @@ def _texts(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     hyper-parameters of a gate that they lack, is left out where something else tells them apart. Not `named`: the
     server's name stands elsewhere.
     """
-    order = list(dict.fromkeys(key for config in flat for key in config))
+    order = _keys(flat)
     everywhere, among = _differing(flat), _differing(flat, present=True)
     servers: dict[str, list[Flat]] = {}
     for config in flat:

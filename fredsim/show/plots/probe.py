@@ -6,7 +6,7 @@ The table has its rank correlation (Spearman's) with each measure that a strateg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROBE", "Quartiles", "quartiles", "rank_row"]
+__all__ = ["PROBE", "probes_of", "quartiles", "rank_row"]
 
 PARTS = {"iteration": 20, "staleness": 10}  # of the training, and of the probes by τ
 BANDS = 3  # more bands than that hide each other
@@ -28,11 +28,9 @@ PLACES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}  #
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw each line's medians and quartiles; the probes of its runs are taken together."""
-    import pandas as pd
-
     rows = []
     for line in panels[0].lines:
-        probes = pd.concat([run.probe for run in line.runs])
+        probes = probes_of(line)
         for axes, column in zip(grid, PARTS if len(probes) else (), strict=False):
             x, low, middle, high = quartiles(probes, column)
             axes.plot(x, middle, color=line.colour, linestyle=line.dash, marker="o", markersize=2.5, label=line.label)
@@ -60,17 +58,18 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
 
 
-class Quartiles(NamedTuple):
-    """Of parts of the probes: their medians of a column, and the quartiles and medians of the B-staleness."""
+def probes_of(line: Line) -> pd.DataFrame:
+    """Return the probes of all runs of a line."""
+    import pandas as pd
 
-    x: NDArray[np.float64]
-    low: NDArray[np.float64]
-    middle: NDArray[np.float64]
-    high: NDArray[np.float64]
+    return pd.concat([run.probe for run in line.runs])
 
 
-def quartiles(probes: pd.DataFrame, column: str) -> Quartiles:
-    """Return those of the parts, each of as many probes, in order of `iteration` or `staleness`."""
+def quartiles(probes: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """Return, of parts of as many probes each, in order of `iteration` or `staleness`, an array (4, parts).
+
+    It holds their medians of this column, and of the B-staleness the first quartiles, medians and third quartiles.
+    """
     ordered = probes.sort_values([column, "iteration"], kind="stable")
     at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
     where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
@@ -78,7 +77,7 @@ def quartiles(probes: pd.DataFrame, column: str) -> Quartiles:
     there = [values[part][~np.isnan(values[part])] for part in where]
     with np.errstate(invalid="ignore"):  # between two infinities
         found = [np.percentile(some, [25, 50, 75]) if len(some) else np.full(3, np.nan) for some in there]
-    return Quartiles(x, *np.array(found).T)
+    return np.vstack([x, np.array(found).T])
 
 
 def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:

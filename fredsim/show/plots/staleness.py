@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +12,9 @@ from numpy.typing import NDArray
 from fredsim.show.plots.drawing import Drawing, Kind, Options, logarithmic
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["STALENESS", "Histogram", "final_row", "histograms"]
 
@@ -42,10 +44,10 @@ STALENESS = Kind("histograms of the staleness of pushes", draw)
 
 
 class Histogram(NamedTuple):
-    """How many pushes of a line's runs had each staleness; shares of them, per update, between edges."""
+    """How many pushes of a line's runs had each staleness, ascending; shares of them, per update, between edges."""
 
     line: Line
-    counts: Counter[int]
+    counts: pd.Series[int]
     edges: NDArray[Any]
     shares: NDArray[Any]
 
@@ -58,32 +60,30 @@ def histograms(lines: Sequence[Line]) -> list[Histogram]:
     edges = np.arange(0, end + width, width)
     found = []
     for line, counts in counted:
-        values, weights = (np.array(list(part), np.int64) for part in (counts.keys(), counts.values()))
-        shares = np.histogram(values, edges, weights=weights)[0] / max(1, weights.sum()) / width
+        shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
         found.append(Histogram(line, counts, edges - 0.5, shares))
     return found
 
 
-def counts_of(line: Line) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for run in line.runs:
-        counts.update(dict(zip(run.staleness["staleness"].tolist(), run.staleness["count"].tolist(), strict=True)))
-    return counts
+def counts_of(line: Line) -> pd.Series[int]:
+    """Return how many pushes of a line's runs had each staleness, ascending."""
+    import pandas as pd
+
+    return pd.concat([run.staleness for run in line.runs]).astype(np.int64).groupby("staleness")["count"].sum()
 
 
-def _percentile(counts: Counter[int], percent: float) -> int:
+def _percentile(counts: pd.Series[int], percent: float) -> int:
     """Return the smallest staleness that at least this share of the pushes does not exceed."""
-    values = sorted(counts)
-    below = np.cumsum([counts[value] for value in values])
-    return values[int(np.searchsorted(below, percent * below[-1] / 100))] if values else 0
+    place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
+    return int(counts.index[place]) if len(counts) else 0
 
 
-def final_row(line: Line, counts: Counter[int]) -> dict[str, object]:
+def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
     """Return a line's row: the pushes of its runs, and their mean, percentiles and largest staleness."""
-    total = counts.total()
+    total = int(counts.sum())
     row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
     if total:
-        row["mean"] = sum(value * count for value, count in counts.items()) / total
+        row["mean"] = int((counts.index * counts).sum()) / total
         row |= {f"{percent} %": _percentile(counts, percent) for percent in (50, 95, 99)}
-        row["max"] = max(counts)
+        row["max"] = int(counts.index[-1])
     return row

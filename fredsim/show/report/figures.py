@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fredsim.config.figures import X, Y
 from fredsim.runs.results import Result
@@ -19,13 +19,10 @@ from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration
 from fredsim.show.plots.drawing import x_of
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.probe import PARTS, quartiles
+from fredsim.show.plots.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.staleness import histograms
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Figure", "copies", "curves", "dropped", "probe", "probed", "probes", "staleness"]
+__all__ = ["Figure", "copies", "curves", "dropped", "probe", "probed", "staleness"]
 
 DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 BYTES = {"bytes": "bytes pushed and fetched"}
@@ -104,18 +101,11 @@ def _has_probes(run: Result) -> bool:
     return (run.folder / "probe.csv").is_file() and len(run.probe) > 0
 
 
-def probes(line: Line) -> pd.DataFrame:
-    """Return the probes of all runs of a line."""
-    import pandas as pd
-
-    return pd.concat([run.probe for run in line.runs])
-
-
 def probe(panels: Sequence[Panel]) -> list[Figure]:
     """Return two figures a panel: the true B-staleness through training, and against the staleness τ."""
     figures = []
     for panel in panels:
-        drawn = [(line, probes(line)) for line in panel.lines]
+        drawn = [(line, probes_of(line)) for line in panel.lines]
         for column, title in zip(PARTS, (X["iterations"], "staleness τ (updates)"), strict=True):
             traces: list[dict[str, Any]] = []
             for line, rows in drawn:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredsim.show.plots import copies, curves, probe, staleness
+from fredsim.show.plots.drawing import marks
 from fredsim.show.plots.groups import Panel
 from fredsim.show.report import figures
 from fredsim.show.tables import Table
@@ -39,7 +40,7 @@ def sections(panels: Sequence[Panel]) -> Iterator[Section]:
         yield Section("copies", "Bandwidth", figures.copies(gated), caption, Table(rows))
 
     if probed := figures.probed(panels):
-        rows = [panel.row(probe.rank_row(line, figures.probes(line))) for panel in probed for line in panel.lines]
+        rows = [panel.row(probe.rank_row(line, probe.probes_of(line))) for panel in probed for line in panel.lines]
         caption = (
             "The true B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches: medians and "
             "quartiles of parts of the probes. The table has how well τ and other measures rank it (Spearman)."
@@ -53,10 +54,7 @@ def _curves(panels: Sequence[Panel]) -> Section:
     caption = []
     if len(runs) > len(lines):
         caption.append("Lines: medians of runs; bands: their smallest and largest.")
-    if any(run.summary["status"] == "diverged" for run in runs):
-        caption.append("×: a run diverged.")
     published = (run.config.get("published") for run in runs)
-    if sources := dict.fromkeys(one["source"] for one in published if one):
-        caption.append(f"Circles: published ({'; '.join(sources)}).")
+    caption += marks(runs, dict.fromkeys(one["source"] for one in published if one))
     rows = [curves.final_row(panel, line, "validation_error", ()) for panel, line in lines]
     return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows))
