@@ -26,8 +26,7 @@ def to_do(folder: Path, experiment: Experiment) -> str | None:
             return ""
         if files := result.changed_files:
             return "; ".join(files)
-        code = changed(summary.get("code", {}), own_code(experiment.plain()))
-        if code:
+        if code := changed(summary.get("code", {}), own_code(experiment.plain())):
             return "; ".join(code)
         _ = result.metrics, result.staleness, result.params
         for name in ("config.yaml", *(name for name, key in FILES.items() if key and getattr(experiment, key))):

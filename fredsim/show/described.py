@@ -73,20 +73,19 @@ def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ())
         for one in parameters
         if one.name not in skipped
     ]
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"  {text}" if text else "", *(f"  {name.ljust(width)}  {default}" for name, default in rows)]
-    return "\n".join([heading, *filter(None, lines)])
+    return _page(heading, [text], rows)
 
 
 def _described(kind: str, name: str, entry: Entry) -> str:
     rows = list(_rows(entry.model)) if entry.model else []
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    lines = [f"{name}: {kind}", *(f"  {line}" for line in (entry.idea, entry.takes, entry.citation) if line)]
-    for *columns, meaning in rows:
-        lines.append(
-            "  " + "  ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True)) + f"  {meaning}"
-        )
-    return "\n".join(lines)
+    return _page(f"{name}: {kind}", [entry.idea, entry.takes, entry.citation], rows)
+
+
+def _page(heading: str, lines: Sequence[str | None], rows: Sequence[Sequence[str]]) -> str:
+    """Return a heading, and below it lines and rows, whose columns but the last are as wide as their longest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join([*map(str.ljust, row[:-1], widths), row[-1]]) for row in rows]
+    return "\n".join([heading, *(f"  {line}" for line in (*lines, *table) if line)])
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:

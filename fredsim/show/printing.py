@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from fredsim.config.expansion import Expansion
 from fredsim.config.figures import FigureChoice
 from fredsim.errors import FredsimError
 from fredsim.runs.results import Result, Results
-from fredsim.show.tables import Table
+from fredsim.show.tables import Table, write_files
 from fredsim.system.memory import in_bytes
 
 if TYPE_CHECKING:
@@ -103,20 +104,29 @@ def report(expansion: Expansion, loaded: Result | Results) -> list[Table]:
 def show_figures(
     results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
 ) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
-    """Draw the figures that an experiment asks for and print where they are.
+    """Draw the figures that an experiment asks for into the folder of its results, and print where they are.
 
-    Return their tables, and what was left out, with the reason why.
+    Without any asked for, it is the error against iterations. Return their tables, and what was left out, with the
+    reason why: runs may have failed, or been changed by an override. No error ends it, of whatever kind: the runs
+    behind may have taken days.
     """
-    from fredsim.show.plots.asked import plot_figures
+    from fredsim.show import plots
 
+    title, command = results[0].config["name"], shlex.join(["fredsim", "plot", str(folder)])
     tables: list[Table] = []
-    left_out = []
-    for path, drawn in plot_figures(results, folder, figures):
-        if isinstance(drawn, FredsimError):
-            left_out.append((path, drawn))
+    left_out: list[tuple[Path, FredsimError]] = []
+    for figure in figures or [FigureChoice(name="error")]:
+        path = folder / f"{figure.name}.png"
+        try:
+            drawing = plots.plot(results, path, figure.kind, figure.options(title, command))
+            write_files(path, drawing.tables, drawing.caption, command)
+        except FredsimError as error:
+            left_out.append((path, error))
+        except Exception as error:
+            left_out.append((path, FredsimError(f"{type(error).__name__}: {' '.join(str(error).split())}")))
         else:
             typer.echo(f"figure:  {path}")
-            tables += drawn.tables
+            tables += drawing.tables
     return tables, left_out
 
 
