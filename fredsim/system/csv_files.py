@@ -46,7 +46,8 @@ def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.
 
     with _damage(path):
         text = path.read_bytes().decode()
-        _check(_lines(text), text.endswith("\n"), columns, rising)
+        for wrong in _wrong(_lines(text), text.endswith("\n"), columns, rising):
+            raise OutputError(f"{path}: is damaged ({wrong}); run the experiment again")
         return pd.read_csv(StringIO(text))
 
 
@@ -73,32 +74,27 @@ def _damage(path: Path) -> Iterator[None]:
     except (OSError, ValueError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OutputError(f"{path}: cannot be read ({reason}); run the experiment again") from None
-    except _DamageError as damage:
-        raise OutputError(f"{path}: is damaged ({damage}); run the experiment again") from None
 
 
-class _DamageError(Exception):
-    """Says what is wrong with a file."""
-
-
-def _check(lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, Cell], rising: str) -> None:
+def _wrong(lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, Cell], rising: str) -> Iterator[str]:
+    """Yield what is wrong with a table."""
     if not lines:
         return  # pandas says so
     (_, header), *rows = lines
     for column in columns:
         if column not in header:
-            raise _DamageError(f"it has no column '{column}'")
+            yield f"it has no column '{column}'"
     if not whole:
-        raise _DamageError(f"line {lines[-1][0]} is cut off")
+        yield f"line {lines[-1][0]} is cut off"
     before = -1.0
     for number, row in rows:
         if len(row) != len(header):
-            raise _DamageError(f"line {number} has {len(row)} values, the header {len(header)}")
+            yield f"line {number} has {len(row)} values, the header {len(header)}"
         cells = dict(zip(header, row, strict=True))
         for column, fits in columns.items():
             if not fits(cells[column]):
-                raise _DamageError(f"line {number}: {column} is {cells[column]!r}")
+                yield f"line {number}: {column} is {cells[column]!r}"
         if rising:
             if float(cells[rising]) <= before:
-                raise _DamageError(f"line {number}: {rising} is {cells[rising]} after {before:.0f}")
+                yield f"line {number}: {rising} is {cells[rising]} after {before:.0f}"
             before = float(cells[rising])
