@@ -44,7 +44,6 @@ class Dispatcher(Configurable):
 
     def put_state(self, state: State) -> None:
         """Take up a state, after `init`, and `hold` for whoever was held; the choices after are the same."""
-        del state
 
     def order(self, count: int) -> Integers:
         """Return what `choose` would at steps 0 … count − 1 if nobody is ever held, int64 (count,); asked for once."""

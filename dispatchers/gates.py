@@ -47,7 +47,6 @@ class Gate(Configurable):
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start over: ids of clients are 0 … clients − 1, `tensors` the bytes of each tensor."""
-        del clients, tensors
         self._streams = streams
         self._stream = stream
         self._ahead: dict[tuple[int, int], float] = {}
@@ -69,7 +68,6 @@ class Gate(Configurable):
         Below the first a copy is sure to be refused, above the second it passes; −∞ and ∞ where nothing is known. None
         where more than v̄ decides.
         """
-        del begin, clients
         return None
 
     def uniform(self, element: int, step: int, client: int) -> float:
@@ -83,7 +81,6 @@ class Gate(Configurable):
 
     def put_state(self, state: State) -> None:
         """Take up a state, after `init`; the decisions after are the same."""
-        del state
 
 
 class Always(Gate):
@@ -93,7 +90,6 @@ class Always(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool:
         """Return True."""
-        del step, client, statistics
         return True
 
 
@@ -116,7 +112,6 @@ class Every(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool:
         """Count the client's copy."""
-        del step, statistics
         count = self._counts.get(client, 0) + 1
         self._counts[client] = count % self.hyper.k
         return bool(count == self.hyper.k)

@@ -18,7 +18,6 @@ class RoundRobin(Dispatcher):
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
-        del streams
         self._clients = clients
         self._last = clients - 1
         self._eligible: Fenwick | None = None

@@ -55,7 +55,6 @@ class Scripted(Dispatcher):
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
-        del clients, streams
         self._order: list[int] = self.hyper.order
         self._held: set[int] = set()
         self._next = 0

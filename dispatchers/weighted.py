@@ -47,7 +47,6 @@ class Weighted(Dispatcher):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say that weights stay."""
-            del clients
             return {"on_chosen": "weights stay"}
 
     def expect(self, clients: int) -> None:

@@ -57,7 +57,6 @@ class HyperParameters(BaseModel):
 
     def meant(self, clients: int) -> dict[str, Any]:
         """Return what each null stands for, a value or words, by name; for so many clients."""
-        del clients
         return {}
 
 

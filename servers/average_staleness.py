@@ -37,5 +37,4 @@ class AverageStaleness(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α/⟨τ⟩,)."""
-        del staleness
         return (np.float32(self.rate(t) / self.hyper.staleness),)

@@ -119,7 +119,6 @@ class Server(Configurable):
 
     def fetch(self, client_id: int) -> Array:
         """Return what this client gets when it fetches, float32 (P,); the caller copies it."""
-        del client_id
         return self.params
 
     def pushes_until_release(self) -> int:

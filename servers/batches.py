@@ -74,7 +74,6 @@ class CollectingServer(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, c)."""
-        del staleness
         return np.float32(self.rate(t)), np.float32(self.needed)
 
     def collect(self, leaf: Array, client_id: int) -> Reply:

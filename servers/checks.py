@@ -113,7 +113,6 @@ class _Forming(Guarded):
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
 
     def _in_words(self, client: int | None, iteration: int) -> str:
-        del client
         return f"update {iteration + 1} (timestamp {iteration})"
 
 

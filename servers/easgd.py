@@ -60,7 +60,6 @@ class EASGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (a,)."""
-        del t, staleness
         return (np.float32(self.hyper.alpha),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:

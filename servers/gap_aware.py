@@ -55,7 +55,6 @@ class GapAware(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say where C is from."""
-            del clients
             return {"c": "from the mean square"}
 
     per_client = ("held",)
@@ -74,7 +73,6 @@ class GapAware(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, C), or (α, ρ, 1−ρ, 1−ρᵗ, α_max)."""
-        del staleness
         h, alpha = self.hyper, self.rate(t)
         if h.c is not None:
             return np.float32(alpha), np.float32(h.c)
@@ -90,12 +88,10 @@ class GapAware(ElementwiseServer):
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember what the client computes from."""
-        del timestamp
         self.own["held"][client_id][...] = params
 
     def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
         """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""
-        del timestamp
         h, distance = self.hyper, absolute(self.params - self.own["held"][client_id])
         if h.c is not None:
             return {"gap": self.operations.mean(distance / np.float32(h.c))}

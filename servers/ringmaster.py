@@ -52,7 +52,6 @@ class Ringmaster(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del staleness
         return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
@@ -67,7 +66,6 @@ class Ringmaster(ElementwiseServer):
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Note what the client computes from."""
-        del params
         self._begun[client_id] = timestamp
 
     def take_state(self) -> State:

@@ -49,7 +49,6 @@ class TernarySync(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say that nothing is clipped."""
-            del clients
             return {"clip_sigma": "no clipping"}
 
     rule = Rule(descend)
@@ -67,12 +66,10 @@ class TernarySync(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del staleness
         return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Keep the gradient until the round is full: its scalers must be known before any of it is quantised."""
-        del timestamp
         self._round[client_id] = grad.copy()
         if len(self._round) < self.clients:
             return Reply()

@@ -53,7 +53,6 @@ class WindowAverage(Configurable):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say where the sums are."""
-            del clients
             return {"device": "where the parameters are"}
 
         @model_validator(mode="after")

@@ -45,7 +45,6 @@ class Compressor(Configurable):
 
     def put_state(self, state: Mapping[str, Any]) -> None:
         """Take up a state, after `init`; what is sent after is the same."""
-        del state
 
 
 class PerTensor(Compressor):

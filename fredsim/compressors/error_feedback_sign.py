@@ -55,5 +55,4 @@ class ErrorFeedbackSign(PerTensor):
 
     def tensor(self, g: Array, words: object) -> tuple[Array, int]:
         """Return the scaled signs."""
-        del words
         return np.float32(mean64(np.abs(g))) * sign(g), 4 + packed_size(g.size)

@@ -55,7 +55,6 @@ class TopK(Compressor):
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest of the push and what was left out before."""
-        del step
         if client in self._left:
             with np.errstate(all="ignore"):
                 push = push + self._left[client]

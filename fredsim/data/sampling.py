@@ -34,7 +34,6 @@ class Sequential:
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return consecutive samples."""
-        del clients, numbers
         return (iterations % self._batches * len(self._within))[:, None] + self._within
 
 
@@ -51,7 +50,6 @@ class Shuffled:
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return consecutive entries of the passes' permutations."""
-        del clients, numbers
         result = np.empty((len(iterations), len(self._within)), np.int64)
         passes = iterations // self._batches
         for number in np.unique(passes):
@@ -81,7 +79,6 @@ class Iid:
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return independent samples."""
-        del iterations
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
