@@ -21,9 +21,6 @@ from fredsim.numerics.streams import Stream, Streams
 __all__ = ["GATES", "Always", "BandwidthAware", "Budget", "Every", "Gate", "Statistics"]
 
 
-State = dict[str, Any]
-
-
 class Statistics(Protocol):
     """What a server knows of its gradients' deviation v (FASGD's)."""
 
@@ -75,13 +72,6 @@ class Gate(Configurable):
         drawn = None if element else self._ahead.get((step, client))
         return (self._streams.word(self._stream, element, step, client) >> 8) * 2.0**-24 if drawn is None else drawn
 
-    def take_state(self) -> State:
-        """Return what later decisions depend on, but for the step: arrays and numbers by name, copies."""
-        return {}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state, after `init`; the decisions after are the same."""
-
 
 class Always(Gate):
     """Everything passes."""
@@ -98,6 +88,7 @@ class Every(Gate):
 
     idea = "every k-th of a client's copies passes"
     short = "k"
+    state_names = ("_counts",)
 
     class Hyper(HyperParameters):
         """`k`."""
@@ -115,14 +106,6 @@ class Every(Gate):
         count = self._counts.get(client, 0) + 1
         self._counts[client] = count % self.hyper.k
         return bool(count == self.hyper.k)
-
-    def take_state(self) -> State:
-        """Return the clients' counts."""
-        return {"counts": np.array(sorted(self._counts.items()), np.int64).reshape(-1, 2)}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        self._counts = dict(state["counts"].tolist())
 
 
 class BandwidthAware(Gate):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, Integers, State, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.numerics.streams import Streams
 
@@ -15,6 +15,7 @@ class RoundRobin(Dispatcher):
     """Chooses the next eligible id after the last chosen, from 0; draws nothing."""
 
     idea = "clients finish in turn"
+    state_names = ("_last",)
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
@@ -32,14 +33,6 @@ class RoundRobin(Dispatcher):
             following = self._eligible.find(before % self._eligible.total)
         self._last = following
         return following
-
-    def take_state(self) -> State:
-        """Return who was chosen last."""
-        return {"last": self._last}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        self._last = int(state["last"])
 
     def order(self, count: int) -> Integers:
         """Count."""

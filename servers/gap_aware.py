@@ -19,7 +19,7 @@ from pydantic import Field
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
-from fredsim.servers.base import Array, Coefficients, Rated, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["GapAware"]
@@ -58,6 +58,7 @@ class GapAware(ElementwiseServer):
             return {"c": "from the mean square"}
 
     per_client = ("held",)
+    state_names = ("_largest",)
     corrects = True
 
     def __init__(self, **hyper: Any) -> None:
@@ -99,12 +100,3 @@ class GapAware(ElementwiseServer):
             return {"gap": 0.0}
         usual = np.float32(self._largest) * np.sqrt(self.arrays["s"] / unbiased(h.decay, self.timestamp))
         return {"gap": self.operations.mean(distance / (usual + np.float32(1e-8)))}
-
-    def take_state(self) -> State:
-        """Return the state with α_max."""
-        return super().take_state() | {"largest": self._largest}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._largest = float(state["largest"])

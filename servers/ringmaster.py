@@ -19,7 +19,7 @@ from fredsim.hyper import PositiveInt
 from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["Ringmaster"]
@@ -40,6 +40,7 @@ class Ringmaster(ElementwiseServer):
         """Whether a client that falls so far behind is stopped, and begins anew."""
 
     rule = Rule(descend, zero_keeps=True)
+    state_names = ("_begun",)
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
@@ -67,12 +68,3 @@ class Ringmaster(ElementwiseServer):
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Note what the client computes from."""
         self._begun[client_id] = timestamp
-
-    def take_state(self) -> State:
-        """Return the state with what each client computes from."""
-        return super().take_state() | {"begun": self._begun.copy()}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._begun[...] = state["begun"]

@@ -26,7 +26,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
 
@@ -53,6 +53,7 @@ class TernarySync(ElementwiseServer):
 
     rule = Rule(descend)
     holds = True
+    state_names = ("_round",)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and declare the store's keys."""
@@ -128,13 +129,3 @@ class TernarySync(ElementwiseServer):
     def pushes_until_release(self) -> int:
         """Return what the round lacks."""
         return self.clients - len(self._round)
-
-    def take_state(self) -> State:
-        """Return the state with the unfinished round, in order of arrival."""
-        order = np.array(list(self._round), np.int64)
-        return super().take_state() | {"round": order} | {f"round.{c}": g.copy() for c, g in self._round.items()}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._round = {int(c): np.array(state[f"round.{c}"], np.float32) for c in state["round"]}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +37,6 @@ class Compressor(Configurable):
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what the server decodes from a client's push (P,) at iteration `step`, a new array, and its bytes."""
         raise NotImplementedError
-
-    def take_state(self) -> dict[str, Any]:
-        """Return what clients keep for later pushes: arrays by name, as copies."""
-        return {}
-
-    def put_state(self, state: Mapping[str, Any]) -> None:
-        """Take up a state, after `init`; what is sent after is the same."""
 
 
 class PerTensor(Compressor):

@@ -15,7 +15,6 @@ from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import AHEAD, Schedule
 from fredsim.simulation.snapshots import Snapshots
-from fredsim.simulation.state import State
 
 __all__ = ["Fused"]
 
@@ -49,11 +48,6 @@ class Fused(Snapshots):
         watched = watched if watched in state else ""
         self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
 
-    def put_state(self, state: State) -> None:
-        """Go on from a state; what is known of the next events is found out again."""
-        super().put_state(state)
-        self._known_from = self._known_to = self.iteration
-
     def _room(self) -> Array:
         """Return an array for what a client may fetch."""
         return self._rooms.pop() if self._rooms else self._shelf.take()
@@ -68,7 +62,7 @@ class Fused(Snapshots):
 
     def _next_window(self, length: Length) -> tuple[Schedule, slice]:
         """Return the next events, none after a row is due, and their places among what is known of the next."""
-        if self.iteration == self._known_to:
+        if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
             self._look_ahead(min(AHEAD, few, length.left(self.iteration, self._server.timestamp)))
         row = self._interval.left(self.iteration, self._server.timestamp)

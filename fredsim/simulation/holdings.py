@@ -16,7 +16,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Shelf
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
-from fredsim.simulation.state import State, part_of
+from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Holdings", "Work"]
 
@@ -59,7 +59,7 @@ class Version:
         self.holders = 0
 
 
-class Holdings:
+class Holdings(Stateful):
     """Clients that keep the parameters they fetched, as versions shared by timestamp.
 
     With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
+from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
-from fredsim.simulation.state import State, Stateful
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
 __all__ = ["Queued", "WorkInHand"]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
+from fredsim.plugins.states import Stateful
 from fredsim.simulation.guarded_server import GuardedServer, Pushed
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
@@ -23,7 +24,6 @@ from fredsim.simulation.outbox import Message, Outbox
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
-from fredsim.simulation.state import Stateful
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
 __all__ = ["Snapshots"]
