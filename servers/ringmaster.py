@@ -17,15 +17,13 @@ import numpy as np
 
 from fredsim.hyper import PositiveInt
 from fredsim.models.layout import Layout
-from fredsim.numerics.rules import Rule
-from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.servers.asgd import ASGD
+from fredsim.servers.base import Array, Rated, Reply
 
 __all__ = ["Ringmaster"]
 
 
-class Ringmaster(ElementwiseServer):
+class Ringmaster(ASGD):
     """Applies a gradient only if its delay is below a threshold."""
 
     idea = "apply a gradient only if it is fresher than `threshold`; with `stop`, restart clients that fall behind"
@@ -39,7 +37,6 @@ class Ringmaster(ElementwiseServer):
         stop: bool = False
         """Whether a client that falls so far behind is stopped, and begins anew."""
 
-    rule = Rule(descend, zero_keeps=True)
     state_names = ("_begun",)
 
     def __init__(self, **hyper: Any) -> None:
@@ -50,10 +47,6 @@ class Ringmaster(ElementwiseServer):
         """Take a copy of the initial parameters; every client holds timestamp 0."""
         super().init(params, clients, layout)
         self._begun = np.zeros(clients, np.int64)  # the timestamp of what each client computes from
-
-    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
-        """Return (α,)."""
-        return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply a gradient that is fresh enough; say who has fallen behind by it."""

@@ -61,9 +61,9 @@ class TernarySync(ElementwiseServer):
         self._layout = layout or Layout((("params", (self.params.size,)),))
         self._round: dict[int, Array] = {}
         self.store = ParameterStore()
-        for name, view in self._layout.split(self.params).items():
+        for name, size in zip(self._layout.slices, self._layout.sizes, strict=True):
             self.store.init(f"scaler/{name}", [1], "float32")
-            self.store.init(f"codes/{name}", [packed_size(view.size)], "uint8")
+            self.store.init(f"codes/{name}", [packed_size(size)], "uint8")
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
@@ -74,18 +74,11 @@ class TernarySync(ElementwiseServer):
         self._round[client_id] = grad.copy()
         if len(self._round) < self.clients:
             return Reply()
-        mean = np.concatenate([self._exchange(name, at) for name, at in self._slices().items()])
+        mean = np.concatenate([self._exchange(name, at) for name, at in self._layout.slices.items()])
         self._apply(mean, client_id, *self.coefficients(self.timestamp, 0))
         released = list(self._round)
         self._round = {}
         return Reply(released)
-
-    def _slices(self) -> dict[str, slice]:
-        begin, slices = 0, {}
-        for name, view in self._layout.split(self.params).items():
-            slices[name] = slice(begin, begin + view.size)
-            begin += view.size
-        return slices
 
     def _exchange(self, name: str, at: slice) -> Array:
         """Return the mean of one tensor's ternary gradients, through the store."""
@@ -117,14 +110,14 @@ class TernarySync(ElementwiseServer):
 
     def bytes_pushed(self) -> int:
         """Return the bytes of one client's push: a scaler and the packed codes of each tensor."""
-        return sum(4 + packed_size(at.stop - at.start) for at in self._slices().values())
+        return sum(4 + packed_size(size) for size in self._layout.sizes)
 
     def bytes_fetched(self) -> int:
         """Return the bytes of one client's pull: each tensor's scaler, where shared, and its mean gradient."""
         if not self.hyper.share_scaler:
             return 4 * int(self.params.size)
         bits = int(np.ceil(np.log2(2 * self.clients + 1)))
-        return sum(4 + ((at.stop - at.start) * bits + 7) // 8 for at in self._slices().values())
+        return sum(4 + (size * bits + 7) // 8 for size in self._layout.sizes)
 
     def pushes_until_release(self) -> int:
         """Return what the round lacks."""

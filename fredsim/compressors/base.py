@@ -49,12 +49,10 @@ class PerTensor(Compressor):
         """Compress the tensors one after the other."""
         out = np.empty_like(push)
         words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
-        at = size = 0
+        size = 0
         with np.errstate(all="ignore"):
-            for tensor in self._layout.split(push).values():
-                part = slice(at, at + tensor.size)
-                out[part], count = self.tensor(push[part], words[part] if words is not None else NO_WORDS)
-                at += tensor.size
+            for at in self._layout.slices.values():
+                out[at], count = self.tensor(push[at], words[at] if words is not None else NO_WORDS)
                 size += count
         return out, size
 

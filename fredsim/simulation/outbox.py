@@ -42,13 +42,12 @@ class Outbox(Stateful):
 
     state_names = ("_unsent", "_sent")
 
-    def __init__(self, policy: DroppedPush, tensors: Sequence[int], operations: Operations) -> None:
-        """Start empty; `tensors` are the sizes of the tensors in the flat vector, `operations` make room for pushes."""
+    def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
+        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` make room for pushes."""
         self._operations = operations
         self._policy = policy
-        ends = np.cumsum(tensors)
-        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
-        self._whole = [slice(0, int(ends[-1]))]
+        self._tensors = tensors
+        self._whole = [slice(0, tensors[-1].stop)]
         #: What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part

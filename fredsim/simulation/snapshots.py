@@ -6,9 +6,9 @@ arrivals are computed together, as far as they come from different clients; how 
 
 from __future__ import annotations
 
-import math
 import time
 from functools import partial
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Snapshots(Simulation):
 
     def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
         super().__init__(parts, server, choice)
-        tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
+        tensors = list(self._layout.slices.values())
         self._check_copies(server)
         self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
         self._holdings = Holdings(
@@ -210,8 +210,7 @@ class Snapshots(Simulation):
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
-            sizes = [4 * math.prod(shape) for _, shape in self._layout.tensors]
-            self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
+            self._recorder.fetch(4 * sum(compress(self._layout.sizes, parts)))
         return True
 
     def _refuse(self, client: int) -> None:
