@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
-from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
@@ -31,8 +30,8 @@ class Fused(Snapshots):
     whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
     """
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._rooms: list[Array] = []  # that were not needed
 
@@ -47,10 +46,6 @@ class Fused(Snapshots):
         watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
         watched = watched if watched in state else ""
         self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
-
-    def _room(self) -> Array:
-        """Return an array for what a client may fetch."""
-        return self._rooms.pop() if self._rooms else self._shelf.take()
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
@@ -86,7 +81,10 @@ class Fused(Snapshots):
         self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
         self._recorder.arrivals(staleness[:n], losses[:n], size)
         bounds = self._bounds[window][:n]
-        rooms = [self._room() if may_pass else server.params for may_pass in (bounds[:, 1] < np.inf).tolist()]
+        rooms = [  # for what clients may fetch
+            (self._rooms.pop() if self._rooms else self._shelf.take()) if may_pass else server.params
+            for may_pass in (bounds[:, 1] < np.inf).tolist()
+        ]
         self._apply.begin(coefficients, bounds, rooms)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         while i < n:

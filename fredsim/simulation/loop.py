@@ -94,10 +94,10 @@ class Parts:
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, choice: Choice) -> None:
         self._parts = parts
         self._choice = choice
-        self._server = server
+        self._server = parts.server
         self._layout = parts.model.layout
         self._engine = parts.engine
         self._dispatcher = parts.dispatcher
