@@ -7,8 +7,6 @@ choices before and who is held; never on a clock, so that the order can be drawn
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +17,6 @@ from fredsim.numerics.streams import Streams
 __all__ = ["Dispatcher"]
 
 Integers = NDArray[np.int64]
-State = dict[str, Any]
 
 
 class Dispatcher(Configurable):
@@ -37,14 +34,6 @@ class Dispatcher(Configurable):
     def choose(self, step: int) -> int:
         """Return the client whose gradient arrives at iteration `step`; each step is asked for once, in order."""
         raise NotImplementedError
-
-    def take_state(self) -> State:
-        """Return what later choices depend on, but for the step and who is held: arrays and numbers by name, copies."""
-        return {}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state, after `init`, and `hold` for whoever was held; the choices after are the same."""
-        del state
 
     def order(self, count: int) -> Integers:
         """Return what `choose` would at steps 0 … count − 1 if nobody is ever held, int64 (count,); asked for once."""

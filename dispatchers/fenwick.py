@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fredsim.plugins.states import Stateful
+
 __all__ = ["Fenwick"]
 
 
-class Fenwick:
+class Fenwick(Stateful):
     """Non-negative integer weights over 0 … n − 1. Integers, so that no history of changes shows in a sum."""
+
+    state_names = ("_weights", "_nodes", "total")
 
     def __init__(self, weights: ArrayLike) -> None:
         values = np.asarray(weights, np.int64)

@@ -21,9 +21,6 @@ from fredsim.numerics.streams import Stream, Streams
 __all__ = ["GATES", "Always", "BandwidthAware", "Budget", "Every", "Gate", "Statistics"]
 
 
-State = dict[str, Any]
-
-
 class Statistics(Protocol):
     """What a server knows of its gradients' deviation v (FASGD's)."""
 
@@ -47,7 +44,6 @@ class Gate(Configurable):
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
         """Start over: ids of clients are 0 … clients − 1, `tensors` the bytes of each tensor."""
-        del clients, tensors
         self._streams = streams
         self._stream = stream
         self._ahead: dict[tuple[int, int], float] = {}
@@ -69,21 +65,12 @@ class Gate(Configurable):
         Below the first a copy is sure to be refused, above the second it passes; −∞ and ∞ where nothing is known. None
         where more than v̄ decides.
         """
-        del begin, clients
         return None
 
     def uniform(self, element: int, step: int, client: int) -> float:
         """Return a draw in [0, 1)."""
         drawn = None if element else self._ahead.get((step, client))
         return (self._streams.word(self._stream, element, step, client) >> 8) * 2.0**-24 if drawn is None else drawn
-
-    def take_state(self) -> State:
-        """Return what later decisions depend on, but for the step: arrays and numbers by name, copies."""
-        return {}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state, after `init`; the decisions after are the same."""
-        del state
 
 
 class Always(Gate):
@@ -93,7 +80,6 @@ class Always(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool:
         """Return True."""
-        del step, client, statistics
         return True
 
 
@@ -102,6 +88,7 @@ class Every(Gate):
 
     idea = "every k-th of a client's copies passes"
     short = "k"
+    state_names = ("_counts",)
 
     class Hyper(HyperParameters):
         """`k`."""
@@ -116,18 +103,9 @@ class Every(Gate):
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool:
         """Count the client's copy."""
-        del step, statistics
         count = self._counts.get(client, 0) + 1
         self._counts[client] = count % self.hyper.k
         return bool(count == self.hyper.k)
-
-    def take_state(self) -> State:
-        """Return the clients' counts."""
-        return {"counts": np.array(sorted(self._counts.items()), np.int64).reshape(-1, 2)}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        self._counts = dict(state["counts"].tolist())
 
 
 class BandwidthAware(Gate):

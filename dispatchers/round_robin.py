@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, Integers, State, everybody_held
-from fredsim.dispatchers.fenwick import Fenwick
+from fredsim.dispatchers.base import Integers, everybody_held
+from fredsim.dispatchers.equal import Equal
 from fredsim.numerics.streams import Streams
 
 __all__ = ["RoundRobin"]
 
 
-class RoundRobin(Dispatcher):
+class RoundRobin(Equal):
     """Chooses the next eligible id after the last chosen, from 0; draws nothing."""
 
     idea = "clients finish in turn"
+    state_names = ("_last",)
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
-        del streams
-        self._clients = clients
+        super().init(clients, streams)
         self._last = clients - 1
-        self._eligible: Fenwick | None = None
 
     def choose(self, step: int) -> int:
         """Return the next eligible client."""
@@ -34,25 +33,6 @@ class RoundRobin(Dispatcher):
         self._last = following
         return following
 
-    def take_state(self) -> State:
-        """Return who was chosen last."""
-        return {"last": self._last}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        self._last = int(state["last"])
-
     def order(self, count: int) -> Integers:
         """Count."""
         return np.arange(count) % self._clients
-
-    def hold(self, client: int) -> None:
-        """Take the client out of the choice."""
-        if self._eligible is None:
-            self._eligible = Fenwick(np.ones(self._clients, np.int64))
-        self._eligible[client] = 0
-
-    def release(self, client: int) -> None:
-        """Put the client back."""
-        if self._eligible is not None:
-            self._eligible[client] = 1

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, field_validator
 
-from fredsim.dispatchers.base import Dispatcher, Integers, State, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.streams import Streams
@@ -33,6 +33,7 @@ class Scripted(Dispatcher):
     """Follows the order; an entry whose client is held is passed over."""
 
     idea = "any order, from a list or a CSV column"
+    state_names = ("_next",)
 
     class Hyper(HyperParameters):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
@@ -55,7 +56,6 @@ class Scripted(Dispatcher):
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
-        del clients, streams
         self._order: list[int] = self.hyper.order
         self._held: set[int] = set()
         self._next = 0
@@ -68,14 +68,6 @@ class Scripted(Dispatcher):
             if client not in self._held:
                 return client
         raise everybody_held(step)
-
-    def take_state(self) -> State:
-        """Return which entry is the next."""
-        return {"next": self._next}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        self._next = int(state["next"])
 
     def order(self, count: int) -> Integers:
         """Repeat the order."""

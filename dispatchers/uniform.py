@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
-from fredsim.dispatchers.fenwick import Fenwick
+from fredsim.dispatchers.base import Integers, everybody_held
+from fredsim.dispatchers.equal import Equal
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Uniform"]
@@ -16,16 +16,15 @@ __all__ = ["Uniform"]
 AHEAD = 4096  # draws made at once: a draw alone costs as much as a hundred together
 
 
-class Uniform(Dispatcher):
+class Uniform(Equal):
     """Draws the k-th eligible client in ascending id, k uniform."""
 
     idea = "every eligible client is equally likely"
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""
+        super().init(clients, streams)
         self._streams = streams
-        self._clients = clients
-        self._eligible: Fenwick | None = None  # made when somebody is first held
         self._begin = self._stop = 0
         self._words: list[int] = []
 
@@ -48,14 +47,3 @@ class Uniform(Dispatcher):
     def order(self, count: int) -> Integers:
         """Draw all at once."""
         return self._streams.below(self._clients, Stream.DISPATCH, 0, np.arange(count))
-
-    def hold(self, client: int) -> None:
-        """Take the client out of the choice."""
-        if self._eligible is None:
-            self._eligible = Fenwick(np.ones(self._clients, np.int64))
-        self._eligible[client] = 0
-
-    def release(self, client: int) -> None:
-        """Put the client back."""
-        if self._eligible is not None:
-            self._eligible[client] = 1

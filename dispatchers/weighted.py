@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fredsim.dispatchers.base import Dispatcher, State, everybody_held
+from fredsim.dispatchers.base import Dispatcher, everybody_held
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive, PositiveInt
@@ -36,6 +36,7 @@ class Weighted(Dispatcher):
     """Draws an eligible client with probability proportional to its weight."""
 
     idea = "a weight a client, and a rule for how it changes when the client is chosen"
+    state_names = ("_now", "_eligible", "_recovers", "_recovering")
 
     class Hyper(HyperParameters):
         """`weights`: one positive number a client, repeated from the start where there are fewer than clients."""
@@ -47,7 +48,6 @@ class Weighted(Dispatcher):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say that weights stay."""
-            del clients
             return {"on_chosen": "weights stay"}
 
     def expect(self, clients: int) -> None:
@@ -84,21 +84,6 @@ class Weighted(Dispatcher):
             self._recovers[client] = step + 1 + rule.recover_after
             self._recovering.append((self._recovers[client], client))
         return client
-
-    def take_state(self) -> State:
-        """Return the weights of now, and which of them will change."""
-        return {
-            "now": np.array(self._now, np.int64),
-            "recovers": np.array(self._recovers, np.int64),
-            "recovering": np.array(self._recovering, np.int64).reshape(-1, 2),
-        }
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        for client, weight in enumerate(state["now"].tolist()):
-            self._weigh(client, weight)
-        self._recovers = state["recovers"].tolist()
-        self._recovering = deque((step, client) for step, client in state["recovering"].tolist())
 
     def hold(self, client: int) -> None:
         """Take the client out of the choice."""

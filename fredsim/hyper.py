@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.numerics.arrays import LARGEST
+from fredsim.plugins.states import Stateful
 
 __all__ = [
     "Configurable",
@@ -57,11 +58,10 @@ class HyperParameters(BaseModel):
 
     def meant(self, clients: int) -> dict[str, Any]:
         """Return what each null stands for, a value or words, by name; for so many clients."""
-        del clients
         return {}
 
 
-class Configurable:
+class Configurable(Stateful):
     """A class whose keyword arguments are the fields of its nested `Hyper`; the values stand in `self.hyper`."""
 
     Hyper: ClassVar[type[HyperParameters]] = HyperParameters

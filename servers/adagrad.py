@@ -43,5 +43,4 @@ class AdaGrad(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ε)."""
-        del staleness
         return np.float32(self.rate(t)), np.float32(self.hyper.eps)

@@ -59,7 +59,6 @@ class Adam(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, β₁, 1−β₁, β₂, 1−β₂, ε, 1−β₁ᵗ, 1−β₂ᵗ)."""
-        del staleness
         h = self.hyper
         fixed = (self.rate(t), h.beta1, 1 - h.beta1, h.beta2, 1 - h.beta2, h.eps)
         return (*(np.float32(x) for x in fixed), unbiased(h.beta1, t + 1), unbiased(h.beta2, t + 1))

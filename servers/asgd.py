@@ -37,5 +37,4 @@ class ASGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del staleness
         return (np.float32(self.rate(t)),)

@@ -13,15 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from fredsim.hyper import Positive
-from fredsim.numerics.rules import Rule
-from fredsim.servers.asgd import descend
+from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Coefficients, Rated, Steps
-from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["AverageStaleness"]
 
 
-class AverageStaleness(ElementwiseServer):
+class AverageStaleness(ASGD):
     """Asynchronous SGD with the step α/⟨τ⟩."""
 
     idea = "divide the step by the average staleness of the run, a constant"
@@ -33,9 +31,6 @@ class AverageStaleness(ElementwiseServer):
         staleness: Positive
         """⟨τ⟩, the expected staleness that α is divided by."""
 
-    rule = Rule(descend, zero_keeps=True)
-
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α/⟨τ⟩,)."""
-        del staleness
         return (np.float32(self.rate(t) / self.hyper.staleness),)

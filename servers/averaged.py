@@ -129,7 +129,6 @@ class AveragedSGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (old, μ, η) and what the rule needs besides."""
-        del staleness
         h, eta = self.hyper, self.rate(t)
         # torch's μ lags a step: at step t it is 1/max(1, t − 1 − t₀).
         since = t - h.t0 if h.mode == "torch" else t + 1 - np.floor(h.t0)

@@ -30,12 +30,12 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.plugins.states import State
 from fredsim.servers.schedules import Rate, rate_at
 
 __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"]
 
 Array = NDArray[np.float32]
-State = dict[str, Any]  # flat: named arrays and numbers
 Steps = Any  # int, or int64 (n,)
 Coefficients = tuple[Any, ...]  # np.float32, or float32 (n,), each
 
@@ -74,6 +74,7 @@ class Server(Configurable):
 
     idea: ClassVar[str] = ""
     citation: ClassVar[str] = ""
+    state_names: ClassVar[tuple[str, ...]] = ("params", "timestamp")
 
     params: Array
     timestamp: int = 0
@@ -119,7 +120,6 @@ class Server(Configurable):
 
     def fetch(self, client_id: int) -> Array:
         """Return what this client gets when it fetches, float32 (P,); the caller copies it."""
-        del client_id
         return self.params
 
     def pushes_until_release(self) -> int:
@@ -140,15 +140,6 @@ class Server(Configurable):
     def hand_on(self, other: Server) -> None:
         """Give a server that this one starts the same streams and operations."""
         other.equip(self._given_streams, self.operations)
-
-    def take_state(self) -> State:
-        """Return all that changes from push to push, as copies, under flat names."""
-        return {"params": np.array(self.params), "timestamp": self.timestamp}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state, after `init` with the same arguments; the bits after are the same."""
-        self.params[...] = state["params"]
-        self.timestamp = int(state["timestamp"])
 
 
 class Rated(HyperParameters):

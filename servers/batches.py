@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Coefficients, Reply, State, Steps
+from fredsim.plugins.states import Stateful
+from fredsim.servers.base import Array, Coefficients, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["CollectingServer", "TreeSum"]
 
 
-class TreeSum:
+class TreeSum(Stateful):
     """The contract's balanced binary tree over the order of arrival, with log₂ n open nodes instead of n leaves."""
+
+    state_names = ("_nodes", "count")
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, Array]] = []  # (height, sum) of the open nodes, heights falling
@@ -43,17 +46,6 @@ class TreeSum:
         self.count = 0
         return total
 
-    def take(self) -> State:
-        """Return the open nodes; their heights are the binary digits of `batch.count`."""
-        nodes: State = {f"batch.{height}": node.copy() for height, node in self._nodes}
-        return nodes | {"batch.count": self.count}
-
-    def put(self, state: State) -> None:
-        """Take up what `take` returned."""
-        self.count = int(state["batch.count"])
-        heights = [h for h in range(self.count.bit_length() - 1, -1, -1) if self.count >> h & 1]
-        self._nodes = [(height, np.array(state[f"batch.{height}"], np.float32)) for height in heights]
-
 
 def descend_by_mean(theta: Any, g: Any, alpha: Any, count: Any) -> Any:
     """θ − α·(Σ/c)."""
@@ -65,6 +57,7 @@ class CollectingServer(ElementwiseServer):
 
     rule = Rule(descend_by_mean)
     needed: int
+    state_names: ClassVar[tuple[str, ...]] = ("_sum", "_waiting")
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and start an empty batch."""
@@ -74,7 +67,6 @@ class CollectingServer(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, c)."""
-        del staleness
         return np.float32(self.rate(t)), np.float32(self.needed)
 
     def collect(self, leaf: Array, client_id: int) -> Reply:
@@ -95,13 +87,3 @@ class CollectingServer(ElementwiseServer):
     def pushes_until_release(self) -> int:
         """Return what the batch lacks."""
         return self.needed - self._sum.count
-
-    def take_state(self) -> State:
-        """Return the state with the unfinished batch and who waits for it."""
-        return super().take_state() | self._sum.take() | {"waiting": np.array(self._waiting, np.int64)}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._sum.put(state)
-        self._waiting = [int(client) for client in state["waiting"]]

@@ -40,7 +40,7 @@ FREE = {
     "__init__", "__module__", "__doc__", "__qualname__", "__annotations__", "__annotate_func__", "__dict__",
     "__weakref__", "__static_attributes__", "__firstlineno__", "__repr__", "__slots__", "__annotations_cache__",
     "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
-    "expect", "init", "initial_state", "coefficients", "rate", "take_state", "put_state",
+    "expect", "init", "initial_state", "state_names", "coefficients", "rate", "take_state", "put_state",
 }  # fmt: skip
 #: What an instance has, and a class must not define: a property would stand between the loop and the arrays.
 DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
@@ -113,7 +113,6 @@ class _Forming(Guarded):
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
 
     def _in_words(self, client: int | None, iteration: int) -> str:
-        del client
         return f"update {iteration + 1} (timestamp {iteration})"
 
 

@@ -48,11 +48,9 @@ class DANA(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, γ)."""
-        del staleness
         return np.float32(self.rate(t)), np.float32(self.hyper.gamma)
 
     def fetch(self, client_id: int) -> Array:
         """Return θ − (αγ)·Σ_j v_j."""
-        del client_id
         ahead: Array = self.params - np.float32(self.rate() * self.hyper.gamma) * self.arrays["total"]
         return ahead

@@ -90,7 +90,6 @@ class DCASGD(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Return λ₀."""
-            del clients
             return {"lambda0": 2.0 if self.adaptive else 0.04}
 
     def __init__(self, **hyper: Any) -> None:
@@ -109,7 +108,6 @@ class DCASGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return α and the fixed coefficients."""
-        del staleness
         return (np.float32(self.rate(t)), *self._fixed)
 
     def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
@@ -123,6 +121,5 @@ class DCASGD(ElementwiseServer):
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember what the client computes from as its backup, where backups are made at pull."""
-        del timestamp
         if self.hyper.backup == "pull":
             self.own["backup"][client_id][...] = params

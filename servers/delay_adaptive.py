@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from fredsim.hyper import PositiveInt
-from fredsim.numerics.rules import Rule
-from fredsim.servers.asgd import descend
+from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Coefficients, Rated, Steps
-from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["DelayAdaptive"]
 
 
-class DelayAdaptive(ElementwiseServer):
+class DelayAdaptive(ASGD):
     """Asynchronous SGD whose step shrinks with delays above n."""
 
     idea = "multiply the step by n / np.maximum(n, staleness)"
@@ -37,8 +35,6 @@ class DelayAdaptive(ElementwiseServer):
         def meant(self, clients: int) -> dict[str, Any]:
             """Return n."""
             return {"n": clients}
-
-    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α n / max(n, τ),); the quotient is exactly 1 up to τ = n."""

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Coefficients, Rated, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["EASGD"]
@@ -46,6 +46,7 @@ class EASGD(ElementwiseServer):
         """p, a client's local steps between two exchanges."""
 
     rule = Rule(elastic, state=("answer",))
+    state_names = ("_answered",)
     _answered: int | None = None
 
     @property
@@ -60,7 +61,6 @@ class EASGD(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (a,)."""
-        del t, staleness
         return (np.float32(self.hyper.alpha),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
@@ -71,12 +71,3 @@ class EASGD(ElementwiseServer):
     def fetch(self, client_id: int) -> Array:
         """Return x_i − d to the client that has just pushed, the centre to any other."""
         return self.arrays["answer"] if client_id == self._answered else self.params
-
-    def take_state(self) -> State:
-        """Return the state with whom the last answer was for."""
-        return super().take_state() | {"answered": -1 if self._answered is None else self._answered}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._answered = None if state["answered"] < 0 else int(state["answered"])

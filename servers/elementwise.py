@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,8 @@ from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Kernel
 from fredsim.numerics.rules import Rule
-from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Steps
+from fredsim.plugins.states import State, Stateful
+from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import comes_with_fredsim, form_coefficients, no_attribute, without_pushes
 
 __all__ = ["ElementwiseServer", "PerClient"]
@@ -25,29 +27,25 @@ def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a 
 DECAY = Rule(decay)
 
 
-class PerClient:
+class PerClient(dict[int, Array], Stateful):
     """One array a client, made when the client is first met: clients that never push cost nothing."""
 
     def __init__(self, start: Array) -> None:
         self._start = start
-        self._arrays: dict[int, Array] = {}
 
-    def __getitem__(self, client: int) -> Array:
-        array = self._arrays.get(client)
-        if array is None:
-            array = self._arrays[client] = self._start.copy()
+    def __missing__(self, client: int) -> Array:
+        array = self[client] = self._start.copy()
         return array
 
-    def take(self, name: str) -> State:
-        """Return the arrays under `name.client`."""
-        return {f"{name}.{client}": np.array(array) for client, array in self._arrays.items()}
+    def take_state(self) -> State:
+        """Return the arrays by the client's number."""
+        return {str(client): np.array(array) for client, array in self.items()}
 
-    def put(self, name: str, state: State) -> None:
-        """Take up what `take` returned."""
-        found = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-        self._arrays = {}
-        for client, value in found.items():
-            self[int(client)][...] = value
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        self.clear()
+        for client, values in state.items():
+            self[int(client)][...] = values
 
 
 class ElementwiseServer(Server):
@@ -60,6 +58,7 @@ class ElementwiseServer(Server):
     rule: Rule
     #: The arguments that it was made with.
     made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    state_names: ClassVar[tuple[str, ...]] = ("arrays", "own")
     #: Names of the rule's state that each client has for itself.
     per_client: tuple[str, ...] = ()
     #: Name of the state that is the deviation of the gradients, `v`, which gates may ask for.
@@ -118,15 +117,14 @@ class ElementwiseServer(Server):
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
         self._ours = comes_with_fredsim(self)
-        self._twin: ElementwiseServer | None = None
-        self._start = None if self._ours else np.array(params)
+        begin = None if self._ours else np.array(params)
+        self._find_twin = cache(partial(without_pushes, self, ElementwiseServer, begin, clients))
 
     @property
     def twin(self) -> ElementwiseServer:
         """Who forms the coefficients: the server, or a second one that no push reaches (fredsim.servers.checks)."""
-        if self._twin is None:  # it is first asked for when `init` of the class itself has ended
-            self._twin, self._start = without_pushes(self, ElementwiseServer, self._start, self.clients), None
-        return self._twin
+        twin: ElementwiseServer = self._find_twin()  # it is first asked for when `init` of the class itself has ended
+        return twin
 
     def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
@@ -161,18 +159,3 @@ class ElementwiseServer(Server):
     def state_of(self, client_id: int) -> list[Array]:
         """Return the arrays of the rule's state for a push of this client, in the rule's order."""
         return [self.arrays[n] if n in self.arrays else self.own[n][client_id] for n in self.rule.state]
-
-    def take_state(self) -> State:
-        """Return the parameters, the timestamp and the rule's state."""
-        state = super().take_state() | {f"rule.{name}": np.array(array) for name, array in self.arrays.items()}
-        for name, own in self.own.items():
-            state |= own.take(f"rule.{name}")
-        return state
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        for name, array in self.arrays.items():
-            array[...] = state[f"rule.{name}"]
-        for name, own in self.own.items():
-            own.put(f"rule.{name}", state)

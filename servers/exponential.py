@@ -13,15 +13,13 @@ import numpy as np
 
 from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import exp64
-from fredsim.numerics.rules import Rule
-from fredsim.servers.asgd import descend
+from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Coefficients, Rated, Steps
-from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["ExponentialASGD"]
 
 
-class ExponentialASGD(ElementwiseServer):
+class ExponentialASGD(ASGD):
     """Asynchronous SGD whose step decays exponentially with staleness."""
 
     idea = "multiply the step by exp(-kappa * staleness)"
@@ -32,8 +30,6 @@ class ExponentialASGD(ElementwiseServer):
 
         kappa: NonNegative
         """κ: α falls as exp(−κτ) with the staleness τ."""
-
-    rule = Rule(descend, zero_keeps=True)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α exp(−κτ),)."""

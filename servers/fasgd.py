@@ -91,7 +91,6 @@ class FASGD(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Return the divisor of the paper, or of its code."""
-            del clients
             return {"divisor": "plus1" if self.variant == "released" else "max1"}
 
     def __init__(self, **hyper: Any) -> None:

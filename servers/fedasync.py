@@ -53,7 +53,6 @@ class FedAsync(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (1−a, a)."""
-        del t
         h = self.hyper
         share: Any = 1.0
         if h.rule == "polynomial":

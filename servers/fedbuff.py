@@ -53,7 +53,6 @@ class FedBuff(CollectingServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η_g, K)."""
-        del t, staleness
         return np.float32(self.hyper.server_lr), np.float32(self.needed)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:

@@ -19,7 +19,7 @@ from pydantic import Field
 from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
-from fredsim.servers.base import Array, Coefficients, Rated, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
 __all__ = ["GapAware"]
@@ -55,10 +55,10 @@ class GapAware(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say where C is from."""
-            del clients
             return {"c": "from the mean square"}
 
     per_client = ("held",)
+    state_names = ("_largest",)
     corrects = True
 
     def __init__(self, **hyper: Any) -> None:
@@ -74,7 +74,6 @@ class GapAware(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, C), or (α, ρ, 1−ρ, 1−ρᵗ, α_max)."""
-        del staleness
         h, alpha = self.hyper, self.rate(t)
         if h.c is not None:
             return np.float32(alpha), np.float32(h.c)
@@ -90,12 +89,10 @@ class GapAware(ElementwiseServer):
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember what the client computes from."""
-        del timestamp
         self.own["held"][client_id][...] = params
 
     def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
         """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""
-        del timestamp
         h, distance = self.hyper, absolute(self.params - self.own["held"][client_id])
         if h.c is not None:
             return {"gap": self.operations.mean(distance / np.float32(h.c))}
@@ -103,12 +100,3 @@ class GapAware(ElementwiseServer):
             return {"gap": 0.0}
         usual = np.float32(self._largest) * np.sqrt(self.arrays["s"] / unbiased(h.decay, self.timestamp))
         return {"gap": self.operations.mean(distance / (usual + np.float32(1e-8)))}
-
-    def take_state(self) -> State:
-        """Return the state with α_max."""
-        return super().take_state() | {"largest": self._largest}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._largest = float(state["largest"])

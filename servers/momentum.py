@@ -55,5 +55,4 @@ class Momentum(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, γ)."""
-        del staleness
         return np.float32(self.rate(t)), np.float32(self.hyper.momentum)

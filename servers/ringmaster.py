@@ -17,15 +17,13 @@ import numpy as np
 
 from fredsim.hyper import PositiveInt
 from fredsim.models.layout import Layout
-from fredsim.numerics.rules import Rule
-from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
-from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.servers.asgd import ASGD
+from fredsim.servers.base import Array, Rated, Reply
 
 __all__ = ["Ringmaster"]
 
 
-class Ringmaster(ElementwiseServer):
+class Ringmaster(ASGD):
     """Applies a gradient only if its delay is below a threshold."""
 
     idea = "apply a gradient only if it is fresher than `threshold`; with `stop`, restart clients that fall behind"
@@ -39,7 +37,7 @@ class Ringmaster(ElementwiseServer):
         stop: bool = False
         """Whether a client that falls so far behind is stopped, and begins anew."""
 
-    rule = Rule(descend, zero_keeps=True)
+    state_names = ("_begun",)
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
@@ -49,11 +47,6 @@ class Ringmaster(ElementwiseServer):
         """Take a copy of the initial parameters; every client holds timestamp 0."""
         super().init(params, clients, layout)
         self._begun = np.zeros(clients, np.int64)  # the timestamp of what each client computes from
-
-    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
-        """Return (α,)."""
-        del staleness
-        return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply a gradient that is fresh enough; say who has fallen behind by it."""
@@ -67,14 +60,4 @@ class Ringmaster(ElementwiseServer):
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Note what the client computes from."""
-        del params
         self._begun[client_id] = timestamp
-
-    def take_state(self) -> State:
-        """Return the state with what each client computes from."""
-        return super().take_state() | {"begun": self._begun.copy()}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._begun[...] = state["begun"]

@@ -48,6 +48,5 @@ class RMSProp(ElementwiseServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α, ρ, 1−ρ, ε)."""
-        del staleness
         h = self.hyper
         return np.float32(self.rate(t)), np.float32(h.decay), np.float32(1 - h.decay), np.float32(h.eps)

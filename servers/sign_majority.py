@@ -44,10 +44,8 @@ class SignMajority(CollectingServer):
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del staleness
         return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the client's signs."""
-        del timestamp
         return self.collect(sign(grad), client_id)

@@ -20,7 +20,7 @@ from pydantic import model_validator
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
 from fredsim.models.layout import Layout
-from fredsim.servers.base import Array, Reply, Server, State, Steps
+from fredsim.servers.base import Array, Reply, Server, Steps
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.schedules import Rate
 
@@ -61,6 +61,7 @@ class Sync(CollectingServer):
             return self
 
     holds = True
+    state_names = ("_inner",)
 
     def expect(self, clients: int) -> None:
         """Settle how many gradients close a round. Raises ConfigError where `aggregate` exceeds the clients."""
@@ -116,18 +117,6 @@ class Sync(CollectingServer):
     def pushes_until_release(self) -> int:
         """Return what the round lacks; with backup workers a late gradient may release its client at any time."""
         return super().pushes_until_release() if self.needed == self.clients else 1
-
-    def take_state(self) -> State:
-        """Return the state with the inner server's."""
-        inner = self._inner.take_state() if self._inner else {}
-        return super().take_state() | {f"inner.{name}": value for name, value in inner.items()}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        if self._inner:
-            found = {key: value for key, value in state.items() if key.startswith("inner.")}
-            self._inner.put_state({key.removeprefix("inner."): value for key, value in found.items()})
 
 
 def inner_server(choice: dict[str, Any]) -> Server:

@@ -26,7 +26,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
-from fredsim.servers.base import Array, Coefficients, Rated, Reply, State, Steps
+from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
 
@@ -49,11 +49,11 @@ class TernarySync(ElementwiseServer):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say that nothing is clipped."""
-            del clients
             return {"clip_sigma": "no clipping"}
 
     rule = Rule(descend)
     holds = True
+    state_names = ("_round",)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and declare the store's keys."""
@@ -61,33 +61,24 @@ class TernarySync(ElementwiseServer):
         self._layout = layout or Layout((("params", (self.params.size,)),))
         self._round: dict[int, Array] = {}
         self.store = ParameterStore()
-        for name, view in self._layout.split(self.params).items():
+        for name, size in zip(self._layout.slices, self._layout.sizes, strict=True):
             self.store.init(f"scaler/{name}", [1], "float32")
-            self.store.init(f"codes/{name}", [packed_size(view.size)], "uint8")
+            self.store.init(f"codes/{name}", [packed_size(size)], "uint8")
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
-        del staleness
         return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Keep the gradient until the round is full: its scalers must be known before any of it is quantised."""
-        del timestamp
         self._round[client_id] = grad.copy()
         if len(self._round) < self.clients:
             return Reply()
-        mean = np.concatenate([self._exchange(name, at) for name, at in self._slices().items()])
+        mean = np.concatenate([self._exchange(name, at) for name, at in self._layout.slices.items()])
         self._apply(mean, client_id, *self.coefficients(self.timestamp, 0))
         released = list(self._round)
         self._round = {}
         return Reply(released)
-
-    def _slices(self) -> dict[str, slice]:
-        begin, slices = 0, {}
-        for name, view in self._layout.split(self.params).items():
-            slices[name] = slice(begin, begin + view.size)
-            begin += view.size
-        return slices
 
     def _exchange(self, name: str, at: slice) -> Array:
         """Return the mean of one tensor's ternary gradients, through the store."""
@@ -119,25 +110,15 @@ class TernarySync(ElementwiseServer):
 
     def bytes_pushed(self) -> int:
         """Return the bytes of one client's push: a scaler and the packed codes of each tensor."""
-        return sum(4 + packed_size(at.stop - at.start) for at in self._slices().values())
+        return sum(4 + packed_size(size) for size in self._layout.sizes)
 
     def bytes_fetched(self) -> int:
         """Return the bytes of one client's pull: each tensor's scaler, where shared, and its mean gradient."""
         if not self.hyper.share_scaler:
             return 4 * int(self.params.size)
         bits = int(np.ceil(np.log2(2 * self.clients + 1)))
-        return sum(4 + ((at.stop - at.start) * bits + 7) // 8 for at in self._slices().values())
+        return sum(4 + (size * bits + 7) // 8 for size in self._layout.sizes)
 
     def pushes_until_release(self) -> int:
         """Return what the round lacks."""
         return self.clients - len(self._round)
-
-    def take_state(self) -> State:
-        """Return the state with the unfinished round, in order of arrival."""
-        order = np.array(list(self._round), np.int64)
-        return super().take_state() | {"round": order} | {f"round.{c}": g.copy() for c, g in self._round.items()}
-
-    def put_state(self, state: State) -> None:
-        """Take up a state."""
-        super().put_state(state)
-        self._round = {int(c): np.array(state[f"round.{c}"], np.float32) for c in state["round"]}

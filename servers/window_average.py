@@ -23,7 +23,8 @@ from pydantic import model_validator
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
-from fredsim.servers.base import Array, Reply, Server, State
+from fredsim.plugins.states import State, part_of, put_state, take_state
+from fredsim.servers.base import Array, Reply, Server
 
 __all__ = ["WindowAverage"]
 
@@ -35,6 +36,7 @@ class WindowAverage(Configurable):
 
     idea = "evaluate a windowed average of any server's iterates"
     citation = "PaddlePaddle, ParameterAverageOptimizer (shipped as ModelAverage)"
+    state_names = ("_sums", "_updates", "_accumulated", "_old", "_seen")
 
     class Hyper(HyperParameters):
         """A window grows with the updates by `rate`, between `min_window` and `max_window` updates.
@@ -53,7 +55,6 @@ class WindowAverage(Configurable):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say where the sums are."""
-            del clients
             return {"device": "where the parameters are"}
 
         @model_validator(mode="after")
@@ -136,15 +137,9 @@ class WindowAverage(Configurable):
 
     def take_state(self) -> State:
         """Return the server's state with the sums."""
-        sums = {f"window.sum{i}": np.array(array) for i, array in enumerate(self._sums, start=1)}
-        counts = {"updates": self._updates, "accumulated": self._accumulated, "old": self._old, "seen": self._seen}
-        state: State = self.server.take_state()
-        return state | sums | {f"window.{name}": value for name, value in counts.items()}
+        return super().take_state() | {f"server.{name}": value for name, value in take_state(self.server).items()}
 
     def put_state(self, state: State) -> None:
         """Take up a state."""
-        self.server.put_state(state)
-        for i, array in enumerate(self._sums, start=1):
-            array[...] = state[f"window.sum{i}"]
-        self._updates, self._accumulated = int(state["window.updates"]), int(state["window.accumulated"])
-        self._old, self._seen = int(state["window.old"]), int(state["window.seen"])
+        super().put_state(state)
+        put_state(self.server, part_of(state, "server"))

@@ -155,7 +155,7 @@ def test_what_one_client_is_handed_is_no_version_of_all(
 
 
 def test_what_was_sent_takes_no_memory() -> None:
-    outbox, push = Outbox("accumulate", [10_000], NumpyOperations()), np.ones(10_000, np.float32)
+    outbox, push = Outbox("accumulate", [slice(0, 10_000)], NumpyOperations()), np.ones(10_000, np.float32)
     tracemalloc.start()
     try:
         for passes in (False, True):
@@ -168,7 +168,7 @@ def test_what_was_sent_takes_no_memory() -> None:
 
 
 def test_a_sum_that_overflows_is_for_the_server_to_notice() -> None:
-    outbox, push = Outbox("accumulate", [2], NumpyOperations()), np.array([3e38, 1], np.float32)
+    outbox, push = Outbox("accumulate", [slice(0, 2)], NumpyOperations()), np.array([3e38, 1], np.float32)
     assert outbox.offer(0, push, 0, False, lambda push: (push, 8)) is None
     message = outbox.offer(0, push, 0, True, lambda push: (push, 8))
     assert message is not None

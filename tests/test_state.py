@@ -92,7 +92,7 @@ def same(one: State, two: State) -> None:
 
 def no_choices(state: State) -> State:
     """Leave out what tells how far choices are drawn ahead."""
-    ahead = ("arrivals.ahead", "arrivals.numbers", "arrivals.drawn", "arrivals.works", "dispatcher.own.")
+    ahead = ("arrivals._ahead", "arrivals._numbers", "arrivals._drawn", "arrivals._works", "dispatcher.own.")
     return {name: value for name, value in state.items() if not name.startswith(ahead)}
 
 
@@ -138,6 +138,8 @@ from collections import deque
 
 import numpy as np
 
+from fredsim.servers import Momentum
+
 class Kept:
     __slots__ = ("count",)
 
@@ -169,6 +171,23 @@ class Server:
         noise = np.float32(1 + 0.1 * self.rng.random() + 0.01 * sum(c for c, _ in self.last))
         self.params -= np.float32(self.lr) * noise * self.scale * self.by_client[client_id]
         self.view += np.float32(0.001 * len(self.seen))
+
+class Lookahead(Momentum):
+    pass
+
+class Previous:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        self.before = self.params  # one array now, two later on
+        self.seen = {np.int64(client): self.params for client in range(clients)}
+
+    def apply_update(self, grad, client_id, timestamp):
+        moved = self.params - self.before + np.float32(0.01) * self.seen[client_id]
+        self.before = self.seen[client_id] = self.params
+        self.params = self.params - self.lr * grad + np.float32(0.5) * moved
 
 class Dispatcher:
     def __init__(self):
@@ -202,6 +221,11 @@ def test_classes_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "server": {"name": "own_states:Server", "lr": 0.1},
     }
     assert stop_and_go_on(data, [5, 17]) == "snapshots"
+    averaged = {**data, "average": {"name": "window", "min_window": 2, "max_window": 4}}
+    assert stop_and_go_on(averaged, [5, 17]) == "snapshots"
+    assert stop_and_go_on({**data, "server": {"name": "own_states:Previous", "lr": 0.1}}, [5, 17]) == "snapshots"
+    refusing = {**data, "dispatcher": {"fetch": {"every": 2}}, "server": {"name": "own_states:Lookahead", "lr": 0.1}}
+    assert stop_and_go_on(refusing, [5, 17]) == "fused"
     held = {**data, "server": {"name": "sync", "lr": 0.1}}
     assert stop_and_go_on(held, [4, 5, 6]) == "snapshots"
     with pytest.raises(SimulationError, match=r"Server: self\.kept is a Kept, .*give Server take_state\(\)"):

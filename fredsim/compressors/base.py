@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +38,6 @@ class Compressor(Configurable):
         """Return what the server decodes from a client's push (P,) at iteration `step`, a new array, and its bytes."""
         raise NotImplementedError
 
-    def take_state(self) -> dict[str, Any]:
-        """Return what clients keep for later pushes: arrays by name, as copies."""
-        return {}
-
-    def put_state(self, state: Mapping[str, Any]) -> None:
-        """Take up a state, after `init`; what is sent after is the same."""
-        del state
-
 
 class PerTensor(Compressor):
     """Compresses each tensor by itself."""
@@ -58,12 +49,10 @@ class PerTensor(Compressor):
         """Compress the tensors one after the other."""
         out = np.empty_like(push)
         words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
-        at = size = 0
+        size = 0
         with np.errstate(all="ignore"):
-            for tensor in self._layout.split(push).values():
-                part = slice(at, at + tensor.size)
-                out[part], count = self.tensor(push[part], words[part] if words is not None else NO_WORDS)
-                at += tensor.size
+            for at in self._layout.slices.values():
+                out[at], count = self.tensor(push[at], words[at] if words is not None else NO_WORDS)
                 size += count
         return out, size
 

@@ -9,9 +9,6 @@ the server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from fredsim.compressors.base import Array, PerTensor
@@ -30,19 +27,12 @@ class ErrorFeedbackSign(PerTensor):
     idea = "signs times the tensor's mean magnitude; what they leave out goes into the next push"
     citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"
     keeps_residual = True
+    state_names = ("_errors",)
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Forget every client's error."""
         super().init(layout, streams)
         self._errors: dict[int, Array] = {}
-
-    def take_state(self) -> dict[str, Any]:
-        """Return what each client keeps, by its id."""
-        return {str(client): array.copy() for client, array in self._errors.items()}
-
-    def put_state(self, state: Mapping[str, Any]) -> None:
-        """Take up a state."""
-        self._errors = {int(client): array.copy() for client, array in state.items()}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Add the error, compress, keep the new error."""
@@ -55,5 +45,4 @@ class ErrorFeedbackSign(PerTensor):
 
     def tensor(self, g: Array, words: object) -> tuple[Array, int]:
         """Return the scaled signs."""
-        del words
         return np.float32(mean64(np.abs(g))) * sign(g), 4 + packed_size(g.size)

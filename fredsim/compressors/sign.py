@@ -24,5 +24,4 @@ class Sign(PerTensor):
 
     def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
         """Return the signs."""
-        del words
         return sign(g), packed_size(g.size)

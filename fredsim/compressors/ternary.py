@@ -33,22 +33,19 @@ class Ternary(Compressor):
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say that nothing is clipped."""
-            del clients
             return {"clip_sigma": "no clipping"}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Quantise, pack and decode, tensor by tensor."""
         out, compute = self.operations.zeros(push.size), self.operations.ternary
-        begin = size = 0
-        for tensor in self._layout.split(push).values():
-            part = slice(begin, begin + tensor.size)
-            g = push[part] if self.hyper.clip_sigma is None else compute.clip(push[part], self.hyper.clip_sigma)
+        size = 0
+        for at in self._layout.slices.values():
+            g = push[at] if self.hyper.clip_sigma is None else compute.clip(push[at], self.hyper.clip_sigma)
             s = compute.scaler(g)
             if np.isfinite(s):
-                packed = compute.encode(g, s, Draws(self._streams, Stream.COMPRESSION, begin, step, client))
-                out[part] = compute.decode(packed, tensor.size, s)
+                packed = compute.encode(g, s, Draws(self._streams, Stream.COMPRESSION, at.start, step, client))
+                out[at] = compute.decode(packed, g.size, s)
             else:  # the codes have no way to say so
-                out[part] = np.nan
-            begin = part.stop
-            size += 4 + packed_size(tensor.size)
+                out[at] = np.nan
+            size += 4 + packed_size(g.size)
         return out, size

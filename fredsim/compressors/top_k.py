@@ -8,8 +8,7 @@ four more for its place. Of equal magnitudes the first are sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -29,6 +28,7 @@ class TopK(Compressor):
     idea = "the k largest values; the rest goes into the next push"
     citation = "Stich et al. 2018, Sparsified SGD with memory, arXiv:1809.07599"
     keeps_residual = True
+    state_names = ("_left",)
 
     class Hyper(HyperParameters):
         """`k`: how many values, or which fraction of them, as a number below 1."""
@@ -45,17 +45,8 @@ class TopK(Compressor):
             raise ConfigError(f"compress.k is {k}; there are only {layout.size} parameters")
         self._left: dict[int, Array] = {}
 
-    def take_state(self) -> dict[str, Any]:
-        """Return what each client keeps, by its id."""
-        return {str(client): array.copy() for client, array in self._left.items()}
-
-    def put_state(self, state: Mapping[str, Any]) -> None:
-        """Take up a state."""
-        self._left = {int(client): array.copy() for client, array in state.items()}
-
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest of the push and what was left out before."""
-        del step
         if client in self._left:
             with np.errstate(all="ignore"):
                 push = push + self._left[client]

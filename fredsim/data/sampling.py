@@ -34,7 +34,6 @@ class Sequential(Sampler):
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return consecutive samples."""
-        del clients, numbers
         return (iterations % self._batches * len(self._within))[:, None] + self._within
 
 
@@ -68,7 +67,6 @@ class Iid(Sampler):
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return independent samples."""
-        del iterations
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 

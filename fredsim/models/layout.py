@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +22,31 @@ class Layout:
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
 
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where each tensor stands in the flat vector, by name."""
+        places = pairwise(accumulate(self.sizes, initial=0))
+        return {name: slice(*place) for (name, _), place in zip(self.tensors, places, strict=True)}
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of parameters in each tensor."""
+        return [math.prod(shape) for _, shape in self.tensors]
+
     @property
     def size(self) -> int:
         """The number of parameters."""
-        return sum(math.prod(shape) for _, shape in self.tensors)
+        return sum(self.sizes)
 
     def place(self, name: str) -> tuple[int, tuple[int, ...]]:
         """Return where a tensor begins in the flat vector, and its shape. Raises KeyError for an unknown name."""
-        at = 0
-        for tensor, shape in self.tensors:
-            if tensor == name:
-                return at, shape
-            at += math.prod(shape)
-        raise KeyError(f"no tensor {name!r} (tensors: {', '.join(tensor for tensor, _ in self.tensors)})")
+        if name not in self.slices:
+            raise KeyError(f"no tensor {name!r} (tensors: {', '.join(self.slices)})")
+        return self.slices[name].start, dict(self.tensors)[name]
 
     def split(self, params: Array) -> dict[str, Array]:
         """Return views of the flat vector, by name."""
-        views, at = {}, 0
-        for name, shape in self.tensors:
-            size = math.prod(shape)
-            views[name] = params[at : at + size].reshape(shape)
-            at += size
-        return views
+        return {name: params[self.slices[name]].reshape(shape) for name, shape in self.tensors}
 
     def digest(self, params: Array) -> str:
         """Return the SHA-256 of the parameters, 64 hex digits.

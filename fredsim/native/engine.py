@@ -6,7 +6,6 @@ that, a client's gradient depends on its parameters and its minibatch alone.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import textwrap
@@ -63,7 +62,7 @@ class TorchEngine:
         if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._x, self._y = self._samples(dataset.train)
-        self._sizes = [math.prod(shape) for _, shape in model.layout.tensors]
+        self._sizes = model.layout.sizes
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._alone = 1, ""

@@ -62,27 +62,6 @@ class Ternary(Protocol):
         ...
 
 
-class NumpyTernary:
-    """The functions of this module."""
-
-    def scaler(self, g: Array) -> np.float32:
-        """Return max|g|."""
-        return scaler(g)
-
-    def clip(self, g: Array, sigmas: float) -> Array:
-        """Clip."""
-        return clip(g, sigmas)
-
-    def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise and pack."""
-        return pack(quantise(g, s, draws.words(g.size)))
-
-    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
-        """Unpack and scale."""
-        decoded: Array = s * unpack(packed, count).astype(np.float32)
-        return decoded
-
-
 def scaler(g: Array) -> np.float32:
     """Return s = max|g|, 0 for an empty tensor; NaN where one is in it."""
     return np.float32(np.abs(g).max()) if g.size else np.float32(0)
@@ -140,3 +119,19 @@ def unpack(packed: NDArray[np.uint8], count: int | None = None) -> NDArray[np.in
     if (slots[count:] != 1).any():
         raise ValueError("the unused slots of the last byte do not hold 01")
     return slots[:count].astype(np.int8) - np.int8(1)
+
+
+class NumpyTernary:
+    """The functions of this module."""
+
+    scaler = staticmethod(scaler)
+    clip = staticmethod(clip)
+
+    def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
+        """Quantise and pack."""
+        return pack(quantise(g, s, draws.words(g.size)))
+
+    def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
+        """Unpack and scale."""
+        decoded: Array = s * unpack(packed, count).astype(np.float32)
+        return decoded

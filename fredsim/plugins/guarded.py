@@ -14,6 +14,7 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
+from fredsim.plugins.states import State, Stateful, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
@@ -21,7 +22,7 @@ INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
 
 
-class Guarded:
+class Guarded(Stateful):
     """An object whose methods may fail, and what to say then."""
 
     #: The arguments of its methods, which are given by place; the error of a wrong signature names them.
@@ -91,6 +92,16 @@ class Guarded:
 
     def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
         return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
+
+    def take_state(self) -> State:
+        """Return the state, and the object's own. Raises SimulationError where that cannot be had."""
+        own = self.guard("take_state", lambda: take_state(self._inner))
+        return super().take_state() | {f"own.{name}": value for name, value in own.items()}
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
 
     def has(self, attribute: str) -> bool:
         """Return whether there is such an attribute, which may be a property that fails."""

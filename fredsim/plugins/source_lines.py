@@ -20,8 +20,8 @@ def line_of(error: BaseException) -> str:
     """Return the user's line that an error comes from, as ` (file.py:12)`; of another's code where none is a user's."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _written(error.filename, error.lineno or 1)
-    found = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _importing(frame)]
-    return _innermost(reversed(found))
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return _innermost((frame, line) for frame, line in reversed(frames) if frame.f_code.co_filename[:8] != "<frozen ")
 
 
 def calling_line() -> str:
@@ -48,10 +48,6 @@ def _innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
         if rank == 0:
             break
     return found[min(found)] if found else ""
-
-
-def _importing(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith("<frozen ")
 
 
 def _written(file: str, line: int) -> str:

@@ -1,74 +1,81 @@
-"""The state of an object of a user's, which may say nothing of it: what stands in its attributes.
+"""The state of an object: what stands in its attributes, as one flat mapping of names to arrays, numbers and texts.
 
-Arrays, numbers, texts, None, lists, tuples, sets, mappings and NumPy's generators can be taken out and put back. What
-does not change, such as functions and fredsim's own objects, is left alone. A class that keeps anything else says
-itself what its state is, by `take_state` and `put_state`.
+Arrays, numbers, texts, None, lists, tuples, sets, mappings and NumPy's generators can be taken out and put back; so can
+an object that says itself what its state is, by `take_state` and `put_state`. A class of fredsim's names the attributes
+that change (`Stateful`). A user's need say nothing: all of its attributes are its state, but for what does not change,
+such as functions.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fredsim.errors import SimulationError
 
-__all__ = ["put_state", "take_state"]
+__all__ = ["State", "Stateful", "part_of", "put_state", "take_state"]
+
+State = dict[str, Any]
 
 OURS = "fredsim."
-TEXT = "attributes"  # the name under which all but the arrays stand
 KINDS: dict[str, Callable[[Any], Any]] = {
     "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque,
 }  # fmt: skip
+
+
+class Stateful:
+    """A class that names which of its attributes change from event to event: these are its state."""
+
+    #: Those that the class adds to the ones of its bases.
+    state_names: ClassVar[tuple[str, ...]] = ()
+
+    def take_state(self) -> State:
+        """Return all that changes from event to event, as copies: arrays, numbers and texts by name."""
+        return _taken(self, _named(type(self)))
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state, just after the start with the same arguments; the bits after are the same."""
+        _put(self, _named(type(self)), state)
+
+
+def part_of(state: Mapping[str, Any], owner: str) -> State:
+    """Return the part of one owner, whose names stand behind its own and a dot."""
+    start = f"{owner}."
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
 class _LeftAlone(Exception):  # noqa: N818  it is no error
     """A value, or one in it, is none that changes, or is taken care of elsewhere."""
 
 
-def take_state(found: Any) -> dict[str, Any]:
+def take_state(found: Any) -> State:
     """Return an object's state: arrays, numbers and texts by name. Raises SimulationError where it cannot be had."""
-    state: dict[str, Any] = dict(found.take_state()) if hasattr(found, "take_state") else {}
-    if _says_all(found):
-        return state
-    texts = {}
-    for name, value in _attributes(found).items():
-        try:
-            texts[name] = _packed(value, f"own.{name}", state)
-        except _LeftAlone:
-            pass
-        except TypeError as error:
-            kind = type(found).__name__
-            raise SimulationError(
-                f"{kind}: self.{name} {error}, which cannot be written down; keep arrays, numbers, lists and mappings, "
-                f"or give {kind} take_state(), which returns a mapping of names to arrays and numbers, and "
-                "put_state(state), which takes it up"
-            ) from None
-    return state | {TEXT: json.dumps(texts)}
+    return dict(found.take_state()) if _says_all(found) else _taken(found, _attributes(found))
 
 
-def put_state(found: Any, state: Mapping[str, Any]) -> None:
+def put_state(found: Any, state: State) -> None:
     """Let an object that has just been started go on from a state."""
-    if hasattr(found, "put_state"):
-        found.put_state(dict(state))
     if _says_all(found):
-        return
-    texts = json.loads(state[TEXT])
-    for name in [name for name, value in _attributes(found).items() if name not in texts and _changes(value)]:
-        delattr(found, name)
-    for name, packed in texts.items():
-        _put(found, name, _unpacked(packed, state))
+        found.put_state(dict(state))
+    else:
+        _put(found, dict.fromkeys(name.partition(".")[0] for name in state), state)
 
 
 def _says_all(found: Any) -> bool:
-    """Return whether a class is one of ours, or says by a method of its own what its state is."""
-    kind = type(found)
-    definer = next((cls for cls in kind.__mro__ if "take_state" in vars(cls)), None)
-    return kind.__module__.startswith(OURS) or (definer is not None and not definer.__module__.startswith(OURS))
+    """Return whether a class says by a method of its own what its state is; one inherited from fredsim's is not all."""
+    if not hasattr(found, "take_state"):
+        return False
+    definer = next((cls for cls in type(found).__mro__ if "take_state" in vars(cls)), None)
+    return type(found).__module__.startswith(OURS) or (definer is not None and not definer.__module__.startswith(OURS))
+
+
+def _named(kind: type) -> list[str]:
+    return [name for cls in reversed(kind.__mro__) for name in vars(cls).get("state_names", ())]
 
 
 def _attributes(found: Any) -> dict[str, Any]:
@@ -80,52 +87,61 @@ def _attributes(found: Any) -> dict[str, Any]:
         return {name: getattr(found, name) for name in slots if hasattr(found, name)}
 
 
-def _changes(value: Any) -> bool:
-    try:
-        _packed(value, "", {})
-    except (_LeftAlone, TypeError):
-        return False
-    return True
+def _taken(found: Any, names: Iterable[str]) -> State:
+    """Return the state that stands in these attributes: an array or number as it is, of others a text."""
+    state: State = {}
+    for name in names:
+        try:
+            packed = _packed(getattr(found, name), name, state)
+        except _LeftAlone:
+            continue
+        except TypeError as error:
+            kind = type(found).__name__
+            raise SimulationError(
+                f"{kind}: self.{name} {error}, which cannot be written down; keep arrays, numbers, lists and mappings, "
+                f"or give {kind} take_state(), which returns a mapping of names to arrays and numbers, and "
+                "put_state(state), which takes it up"
+            ) from None
+        if packed not in ({"array": name}, {"state": name}):
+            state[name] = packed if isinstance(packed, int | float) else json.dumps(packed)
+    return state
 
 
-def _put(found: Any, name: str, value: Any) -> None:
-    """Put a value back; where there is an array or a container already, into that: others may refer to it."""
-    there = _attributes(found).get(name)
-    if isinstance(there, np.ndarray) and isinstance(value, np.ndarray) and _alike(there, value):
-        there[...] = value
-    elif isinstance(there, list | deque) and isinstance(value, list | deque):
-        there.clear()
-        there.extend(value)
-    elif isinstance(there, set | dict) and isinstance(value, set | dict):
-        there.clear()
-        there.update(value)
-    else:
-        setattr(found, name, value)
+def _put(found: Any, names: Iterable[str], state: State) -> None:
+    """Put attributes back."""
+    putting = _Putting(state)
+    for name in names:
+        value = state.get(name, {"state": name})
+        packed = {"array": name} if isinstance(value, np.ndarray) else value
+        before = getattr(found, name, None)
+        after = putting.restored(before, json.loads(packed) if isinstance(packed, str) else packed)
+        if after is not before:
+            setattr(found, name, after)
 
 
-def _alike(there: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> bool:
-    return there.flags.writeable and there.shape == value.shape and there.dtype == value.dtype
-
-
-def _packed(value: Any, at: str, arrays: dict[str, Any]) -> Any:
-    """Return a value as JSON has it, its arrays put aside. Raises TypeError for what cannot be."""
+def _packed(value: Any, at: str, state: State) -> Any:
+    """Return a value as JSON has it, its arrays put aside into the state. Raises TypeError for what cannot be."""
     if value is None or type(value) in {bool, int, float, str}:
         return value
-    if isinstance(value, np.ndarray):
+    if _is_array(value):
         if value.dtype.kind not in "biuf":
             raise TypeError(f"holds an array of {value.dtype}")
-        arrays[at] = np.array(value)
+        state[at] = np.array(value)
         return {"array": at}
     if isinstance(value, np.generic):
-        arrays[at] = np.array(value)
-        return {"scalar": at}
+        state[f"{at}.scalar"] = np.array(value)
+        return {"scalar": f"{at}.scalar"}
     if isinstance(value, np.random.Generator):
-        return {"generator": _packed(value.bit_generator.state, at, arrays)}
+        return {"generator": _packed(value.bit_generator.state, at, state)}
+    if isinstance(value, Stateful) and type(value).__module__.startswith(OURS):
+        state |= {f"{at}.{name}": part for name, part in value.take_state().items()}
+        return {"state": at}
     if type(value).__name__ in KINDS and type(value) is KINDS[type(value).__name__]:
-        return {type(value).__name__: [_packed(item, f"{at}.{i}", arrays) for i, item in enumerate(value)]}
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        return {type(value).__name__: [_packed(item, f"{at}.{i}", state) for i, item in enumerate(items)]}
     if isinstance(value, dict):
-        pairs = [(_packed(key, at, {}), _packed(item, f"{at}.{key}", arrays)) for key, item in value.items()]
-        return {"dict": pairs}
+        pairs = [(f"{at}.{key}", key, item) for key, item in value.items()]
+        return {"dict": [(_packed(key, f"{to}.key", state), _packed(item, to, state)) for to, key, item in pairs]}
     if callable(value) or isinstance(value, ModuleType) or type(value).__module__.startswith((OURS, "pydantic")):
         raise _LeftAlone
     if any(cls.__module__.startswith((OURS, "pydantic")) for cls in type(value).__mro__):
@@ -133,20 +149,60 @@ def _packed(value: Any, at: str, arrays: dict[str, Any]) -> Any:
     raise TypeError(f"is a {type(value).__name__}")
 
 
-def _unpacked(packed: Any, state: Mapping[str, Any]) -> Any:
-    if not isinstance(packed, dict):
-        return packed
-    ((kind, inside),) = packed.items()
-    match kind:
-        case "array":
-            return state[inside].copy()
-        case "scalar":
-            return state[inside][()]
-        case "generator":
-            said = _unpacked(inside, state)
-            bits = getattr(np.random, said["bit_generator"])()
-            bits.state = said
-            return np.random.Generator(bits)
-        case "dict":
-            return {_unpacked(key, state): _unpacked(item, state) for key, item in inside}
-    return KINDS[kind](_unpacked(item, state) for item in inside)
+def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, here or on a device."""
+    return hasattr(value, "__array_ufunc__") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+class _Putting:
+    """Makes values of a state again, in what is there already where that can be: others may refer to it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._written: set[tuple[int, int]] = set()  # where arrays are, and their bytes
+
+    def restored(self, there: Any, packed: Any) -> Any:
+        """Return the value that was packed: `there` itself, with other content, or a new one."""
+        if not isinstance(packed, dict):
+            return packed
+        ((kind, inside),) = packed.items()
+        match kind:
+            case "array":
+                return self._array(there, self._state[inside])
+            case "scalar":
+                return self._state[inside][()]
+            case "generator":
+                said = self.restored(None, inside)
+                bits = getattr(np.random, said["bit_generator"])()
+                bits.state = said
+                return np.random.Generator(bits)
+            case "state":
+                if there is not None:
+                    there.put_state(part_of(self._state, inside))
+                return there
+            case "dict":
+                known = there if isinstance(there, dict) else {}
+                pairs = [(self.restored(None, key), item) for key, item in inside]
+                found = {key: self.restored(known.get(key), item) for key, item in pairs}
+                known.clear()
+                known.update(found)
+                return known
+        alike = isinstance(there, list | tuple | deque) and len(there) == len(inside)
+        items = [self.restored(before, item) for before, item in zip(there if alike else inside, inside, strict=True)]
+        if type(there) is not KINDS[kind] or isinstance(there, tuple | frozenset):
+            return KINDS[kind](items)
+        there.clear()
+        (there.update if isinstance(there, set) else there.extend)(items)
+        return there
+
+    def _array(self, there: Any, values: np.ndarray[Any, Any]) -> Any:
+        """Return the array that is there, with these values; a new one where several names have that one."""
+        if not _is_array(there) or (there.shape, there.dtype) != (values.shape, values.dtype):
+            return values.copy()
+        if isinstance(there, np.ndarray):
+            place = there.ctypes.data, there.nbytes
+            if not there.flags.writeable or (place in self._written and there.tobytes() != values.tobytes()):
+                return values.copy()
+            self._written.add(place)
+        there[...] = values
+        return there

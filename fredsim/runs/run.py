@@ -18,6 +18,7 @@ from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State
 from fredsim.runs.folders import writing
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_dispatcher, make_server
@@ -27,7 +28,6 @@ from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.recorder import Recorder, Row
 from fredsim.simulation.start import make_simulation
-from fredsim.simulation.state import State
 
 __all__ = ["Run"]
 

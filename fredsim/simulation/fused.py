@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
-from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import AHEAD, Schedule
 from fredsim.simulation.snapshots import Snapshots
-from fredsim.simulation.state import State
 
 __all__ = ["Fused"]
 
@@ -32,8 +30,8 @@ class Fused(Snapshots):
     whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
     """
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._rooms: list[Array] = []  # that were not needed
 
@@ -49,15 +47,6 @@ class Fused(Snapshots):
         watched = watched if watched in state else ""
         self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
 
-    def put_state(self, state: State) -> None:
-        """Go on from a state; what is known of the next events is found out again."""
-        super().put_state(state)
-        self._known_from = self._known_to = self.iteration
-
-    def _room(self) -> Array:
-        """Return an array for what a client may fetch."""
-        return self._rooms.pop() if self._rooms else self._shelf.take()
-
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
         self._known_from, self._known_to = self.iteration, self.iteration + count
@@ -68,7 +57,7 @@ class Fused(Snapshots):
 
     def _next_window(self, length: Length) -> tuple[Schedule, slice]:
         """Return the next events, none after a row is due, and their places among what is known of the next."""
-        if self.iteration == self._known_to:
+        if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
             self._look_ahead(min(AHEAD, few, length.left(self.iteration, self._server.timestamp)))
         row = self._interval.left(self.iteration, self._server.timestamp)
@@ -92,7 +81,10 @@ class Fused(Snapshots):
         self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
         self._recorder.arrivals(staleness[:n], losses[:n], size)
         bounds = self._bounds[window][:n]
-        rooms = [self._room() if may_pass else server.params for may_pass in (bounds[:, 1] < np.inf).tolist()]
+        rooms = [  # for what clients may fetch
+            (self._rooms.pop() if self._rooms else self._shelf.take()) if may_pass else server.params
+            for may_pass in (bounds[:, 1] < np.inf).tolist()
+        ]
         self._apply.begin(coefficients, bounds, rooms)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         while i < n:

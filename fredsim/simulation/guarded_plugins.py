@@ -12,8 +12,7 @@ from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.guarded import INTEGER, Guarded
-from fredsim.plugins.states import put_state, take_state
-from fredsim.simulation.state import State, part_of
+from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.supplies import Supplies
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
@@ -25,6 +24,7 @@ TRUTH = (bool, np.bool_)
 class GuardedDispatcher(Guarded):
     """A dispatcher and its calls."""
 
+    state_names = ("_held",)
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
         "release": ("client",),
@@ -71,16 +71,12 @@ class GuardedDispatcher(Guarded):
         self.at(client, self._step)
         self.call("release", client)
 
-    def take_state(self) -> State:
-        """Return the dispatcher's state, and who is held."""
-        own = self.guard("take_state", lambda: take_state(self._inner))
-        return {"held": np.array(sorted(self._held), np.int64)} | {f"own.{name}": value for name, value in own.items()}
-
     def put_state(self, state: State) -> None:
-        """Go on from there."""
-        for client in state["held"].tolist():
+        """Go on from a state."""
+        Stateful.put_state(self, state)
+        for client in sorted(self._held):
             self.hold(client)
-        self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
+        super().put_state(state)
 
     def order(self, count: int) -> NDArray[np.int64]:
         """Return the clients of the first `count` iterations, where none is ever held."""
@@ -109,15 +105,6 @@ class GuardedGate(Guarded):
         """Start the gate."""
         self._tensors = len(supplies.tensors)
         supplies.start(self, stream=self._stream)
-
-    def take_state(self) -> State:
-        """Return the gate's state."""
-        state: State = self.guard("take_state", lambda: take_state(self._inner))
-        return state
-
-    def put_state(self, state: State) -> None:
-        """Go on from there."""
-        self.guard("put_state", lambda: put_state(self._inner, state))
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
@@ -152,15 +139,6 @@ class GuardedCompressor(Guarded):
         """Start the compressor."""
         self._size = supplies.layout.size
         supplies.start(self)
-
-    def take_state(self) -> State:
-        """Return the compressor's state."""
-        state: State = self.guard("take_state", lambda: take_state(self._inner))
-        return state
-
-    def put_state(self, state: State) -> None:
-        """Go on from there."""
-        self.guard("put_state", lambda: put_state(self._inner, state))
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what the server decodes, and the bytes it took."""

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
-from fredsim.plugins.states import put_state, take_state
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
-from fredsim.simulation.state import State, part_of
 from fredsim.simulation.supplies import Supplies
 
 __all__ = ["GuardedServer", "Pushed"]
@@ -38,6 +36,8 @@ class Pushed(NamedTuple):
 
 class GuardedServer(Guarded):
     """A server, its contract, and its calls."""
+
+    state_names = ("timestamp", "_held", "_certain")
 
     def __init__(self, server: Any, clients: int) -> None:
         """Read the contract of a server for so many clients.
@@ -263,21 +263,6 @@ class GuardedServer(Guarded):
         if given is not self.params:
             self._check_array(given, self._size, "what fetch returns")
         return given
-
-    def take_state(self) -> State:
-        """Return the server's state, and who is held."""
-        held = np.array(sorted(self._held), np.int64)
-        own = {
-            f"own.{name}": value for name, value in self.guard("take_state", lambda: take_state(self._inner)).items()
-        }
-        return {"timestamp": self.timestamp, "held": held, "certain": self._certain} | own
-
-    def put_state(self, state: State) -> None:
-        """Go on from there."""
-        self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
-        self.timestamp, self._certain = int(state["timestamp"]), int(state["certain"])
-        self._held = set(state["held"].tolist())
-        self._statistics = {}
 
     def moved(self, client: int, iteration: int) -> SimulationError:
         """Return the error of parameters that changed between two fetches at one timestamp."""

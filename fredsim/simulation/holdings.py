@@ -16,7 +16,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Shelf
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
-from fredsim.simulation.state import State, part_of
+from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Holdings", "Work"]
 
@@ -59,7 +59,7 @@ class Version:
         self.holders = 0
 
 
-class Holdings:
+class Holdings(Stateful):
     """Clients that keep the parameters they fetched, as versions shared by timestamp.
 
     With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches
@@ -75,12 +75,12 @@ class Holdings:
         wait: bool,
         pushes: Work,
         local_steps: int,
-        tensors: Sequence[int],
+        tensors: Sequence[slice],
         shelf: Shelf,
     ) -> None:
         """Hand `params` (P,) to every client.
 
-        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' sizes, and `shelf` has
+        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' places, and `shelf` has
         the room for the versions.
         """
         self._engine = engine
@@ -89,8 +89,7 @@ class Holdings:
         self._works: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
         self._wait = wait
         self._size = len(params)
-        ends = np.cumsum(tensors)
-        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
+        self._tensors = tensors
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
         self._shelf = shelf
         self._shared: dict[int, Version] = {}

@@ -21,6 +21,7 @@ from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Interval, Length
@@ -28,7 +29,6 @@ from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.protocol import Protocol
 from fredsim.simulation.recorder import Recorder
-from fredsim.simulation.state import State, Stateful, joined, part_of
 
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "evaluate"]
 
@@ -94,10 +94,10 @@ class Parts:
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
+    def __init__(self, parts: Parts, choice: Choice) -> None:
         self._parts = parts
         self._choice = choice
-        self._server = server
+        self._server = parts.server
         self._layout = parts.model.layout
         self._engine = parts.engine
         self._dispatcher = parts.dispatcher
@@ -145,9 +145,9 @@ class Simulation:
 
     def take_state(self) -> State:
         """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""
-        return {"iteration": self.iteration} | joined(
-            {name: part.take_state() for name, part in self._owners().items()}
-        )
+        states = {owner: part.take_state() for owner, part in self._owners().items()}
+        parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
+        return {"iteration": self.iteration} | parts
 
     def put_state(self, state: State) -> None:
         """Go on from a state of a simulation of the same experiment, on the same path."""

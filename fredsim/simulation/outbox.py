@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import Operations
-from fredsim.simulation.state import State, part_of
+from fredsim.plugins.states import State, Stateful
 
 __all__ = ["Message", "Outbox"]
 
@@ -37,54 +37,28 @@ class Message:
     size: int
 
 
-@dataclass(slots=True)
-class Unsent:
-    """What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp."""
-
-    total: Array
-    counts: list[int]
-    oldest: list[int]
-
-
-class Outbox:
+class Outbox(Stateful):
     """The clients' unsent and last sent pushes."""
 
-    def __init__(self, policy: DroppedPush, tensors: Sequence[int], operations: Operations) -> None:
-        """Start empty; `tensors` are the sizes of the tensors in the flat vector, `operations` make room for pushes."""
+    state_names = ("_unsent", "_sent")
+
+    def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
+        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` make room for pushes."""
         self._operations = operations
         self._policy = policy
-        ends = np.cumsum(tensors)
-        self._tensors = [slice(int(end) - size, int(end)) for end, size in zip(ends, tensors, strict=True)]
-        self._whole = [slice(0, int(ends[-1]))]
-        self._unsent: dict[int, Unsent] = {}
+        self._tensors = tensors
+        self._whole = [slice(0, tensors[-1].stop)]
+        #: What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp.
+        self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
 
-    def take_state(self) -> State:
-        """Return what clients have not sent, and what they sent last."""
-        state: State = {}
-        for client, unsent in self._unsent.items():
-            state[f"sum.{client}"] = np.array(unsent.total)
-            state[f"counts.{client}"] = np.array(unsent.counts)
-            state[f"oldest.{client}"] = np.array(unsent.oldest)
-        for client, (push, timestamps) in self._sent.items():
-            state[f"sent.{client}"], state[f"timestamps.{client}"] = np.array(push), np.array(timestamps)
-        return state
-
     def put_state(self, state: State) -> None:
-        """Go on from there."""
-        clients = {name: [int(key) for key in part_of(state, name)] for name in ("sum", "sent")}
+        """Go on from a state."""
+        super().put_state(state)
         self._unsent = {
-            client: Unsent(
-                self._array(state[f"sum.{client}"]),
-                state[f"counts.{client}"].tolist(),
-                state[f"oldest.{client}"].tolist(),
-            )
-            for client in clients["sum"]
+            client: (self._array(total), counts, oldest) for client, (total, counts, oldest) in self._unsent.items()
         }
-        self._sent = {
-            client: (self._array(state[f"sent.{client}"]), state[f"timestamps.{client}"].tolist())
-            for client in clients["sent"]
-        }
+        self._sent = {client: (self._array(push), timestamps) for client, (push, timestamps) in self._sent.items()}
 
     def _array(self, values: Array) -> Array:
         array = self._operations.zeros(len(values))
@@ -142,27 +116,26 @@ class Outbox:
         self, client: int, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice]
     ) -> tuple[Array, list[int]]:
         """Add the push to what is unsent; return what there is to send now, and the oldest timestamp in each part."""
-        unsent = self._unsent.get(client)
-        if unsent is None:
+        if client not in self._unsent:
             if all(mask):  # nothing waits and nothing stays behind
                 return push, [timestamp] * len(mask)
-            unsent = Unsent(push.copy(), [1] * len(mask), [timestamp] * len(mask))
-            self._unsent[client] = unsent
+            total, counts, oldest = self._unsent[client] = push.copy(), [1] * len(mask), [timestamp] * len(mask)
         else:
+            total, counts, oldest = self._unsent[client]
             for number, part in enumerate(parts):
-                if unsent.counts[number] == 0:
-                    unsent.total[part] = push[part]
-                    unsent.oldest[number] = timestamp
+                if counts[number] == 0:
+                    total[part] = push[part]
+                    oldest[number] = timestamp
                 else:
                     with np.errstate(all="ignore"):
-                        unsent.total[part] += push[part]
-                unsent.counts[number] += 1
-        out, timestamps = unsent.total.copy(), list(unsent.oldest)
+                        total[part] += push[part]
+                counts[number] += 1
+        out, timestamps = total.copy(), list(oldest)
         for number, (part, passed) in enumerate(zip(parts, mask, strict=True)):
             if passed:
                 if self._policy == "average":
-                    out[part] /= np.float32(unsent.counts[number])
-                unsent.counts[number] = 0
-        if not any(unsent.counts):
+                    out[part] /= np.float32(counts[number])
+                counts[number] = 0
+        if not any(counts):
             del self._unsent[client]
         return out, timestamps

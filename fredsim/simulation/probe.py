@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.compute.shelf import Limits
 from fredsim.numerics.oracle import tree_sum
+from fredsim.plugins.states import Stateful
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.holdings import Holdings
-from fredsim.simulation.state import State
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -35,13 +35,15 @@ Array = NDArray[np.float32]
 COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")
 
 
-class Probe:
+class Probe(Stateful):
     """Writes a row of probe.csv at every `every`-th arrival.
 
     Columns: `iteration`, the arrivals so far with this one; `timestamp` of the server before it; `client`; `staleness`
     τ; `b_staleness` ‖g(θ_client) − g(θ_server)‖; `gradient_norm` ‖g(θ_client)‖; `distance` ‖θ_client − θ_server‖;
     `v_mean` v̄, where the server keeps v; the server's own.
     """
+
+    state_names = ("_begun",)
 
     def __init__(self, every: int, file: SupportsWrite[str]) -> None:
         self.every = every
@@ -57,14 +59,6 @@ class Probe:
     def ahead(self, iteration: int) -> int:
         """Return how many arrivals from this one on come before the next, other than this, that is measured."""
         return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
-
-    def take_state(self) -> State:
-        """Return whether the columns are named already."""
-        return {"begun": self._begun}
-
-    def put_state(self, state: State) -> None:
-        """Go on from there."""
-        self._begun = bool(state["begun"])
 
     def measure(
         self,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
-from fredsim.simulation.state import State
+from fredsim.plugins.states import State, Stateful
 
 __all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
@@ -58,12 +58,15 @@ METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
 #: Those that `evaluation: {test: true}` adds.
 TEST = ("test_loss", "test_error")
 Kind = Literal["sum", "mean"]
-#: What is counted from the beginning on.
-COUNTS = ("potential_pushes", "pushes", "bytes_pushed", "potential_fetches", "fetches", "bytes_fetched")
 
 
-class Recorder:
+class Recorder(Stateful):
     """Counts what passes between clients and server, and turns it into rows."""
+
+    state_names = (
+        "potential_pushes", "pushes", "bytes_pushed", "potential_fetches", "fetches", "bytes_fetched",
+        "histogram", "_staleness", "_losses", "_numbers",
+    )  # fmt: skip
 
     def __init__(self, on_row: Callable[[Row], None], *, test: bool = False) -> None:
         """Call `on_row` with each row; `test` gives it the columns of the test rows."""
@@ -162,24 +165,12 @@ class Recorder:
 
     def take_state(self) -> State:
         """Return the counts, what has come since the last row, and that row."""
-        losses = np.concatenate(self._losses) if self._losses else np.empty((0, 0), np.float32)
-        return {
-            **{name: getattr(self, name) for name in COUNTS},
-            "histogram": np.array(sorted(self.histogram.items()), np.int64).reshape(-1, 2),
-            "staleness": np.array(self._staleness, np.int64),
-            "losses": losses,
-            "numbers": json.dumps(self._numbers),
-            "row": json.dumps(asdict(self.rows[-1])) if self.rows else "",
-        }
+        self._losses = [np.concatenate(self._losses)] if self._losses else []
+        return super().take_state() | {"row": json.dumps(asdict(self.rows[-1])) if self.rows else ""}
 
     def put_state(self, state: State) -> None:
-        """Go on from there; the last row alone is known again."""
-        for name in COUNTS:
-            setattr(self, name, int(state[name]))
-        self.histogram = Counter(dict(state["histogram"].tolist()))
-        self._staleness = state["staleness"].tolist()
-        self._losses = [state["losses"].copy()] if len(state["losses"]) else []
-        self._numbers = json.loads(state["numbers"])
+        """Go on from a state; of the rows the last alone is known again."""
+        super().put_state(state)
         self.rows = [Row(**json.loads(state["row"]))] if state["row"] else []
 
     def _own_numbers(self) -> dict[str, float | None]:

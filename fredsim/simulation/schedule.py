@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
-from fredsim.simulation.state import State
 
 __all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
 
@@ -113,8 +113,10 @@ def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
         yield begin, len(begun)
 
 
-class Arrivals:
+class Arrivals(Stateful):
     """Makes the schedule as the run goes: the loop says who fetched and who began anew."""
+
+    state_names = ("_ahead", "_numbers", "_drawn", "_works", "_under_way", "_fetched")
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class Arrivals:
             return
         left = AHEAD if self._iterations is None else min(AHEAD, self._iterations - self._drawn)
         clients = [self._dispatcher.choose(self._drawn + i) for i in range(max(count - there, left))]
-        self._tell_gates(clients)
+        self._tell_gates(self._drawn, clients)
         ids = np.array(clients)
         numbers = self._works[ids] + _by_client(ids)[0]
         self._works[ids] = numbers + 1  # of several of a client's the last stays
@@ -185,10 +187,10 @@ class Arrivals:
         self._ahead, self._numbers, self._at = clients, numbers, 0
         self._before: list[int] = _by_client(np.array(clients, np.int64))[1].tolist()
 
-    def _tell_gates(self, clients: Sequence[int]) -> None:
-        """Let the gates draw for the clients that arrive after those that are drawn."""
+    def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
+        """Let the gates draw for the clients that arrive at iterations `begin` on."""
         for gate in self._gates:
-            gate.look_ahead(self._drawn, clients)
+            gate.look_ahead(begin, clients)
 
     def fetched(self, client: int, event: int) -> None:
         """Take note that a client fetched after this event."""
@@ -206,20 +208,11 @@ class Arrivals:
 
     def take_state(self) -> State:
         """Return what has been drawn, and the works under way."""
-        return {
-            "ahead": np.array(self._ahead[self._at :], np.int64),
-            "numbers": self._numbers[self._at :].copy(),
-            "drawn": self._drawn,
-            "works": self._works.copy(),
-            "under_way": np.array(self._under_way, np.int64),
-            "fetched": np.array(self._fetched, np.int64),
-        }
+        self._keep_ahead(self._ahead[self._at :], self._numbers[self._at :])
+        return super().take_state()
 
     def put_state(self, state: State) -> None:
-        """Go on from there."""
-        self._keep_ahead(state["ahead"].tolist(), state["numbers"].copy())
-        self._drawn = int(state["drawn"]) - len(self._ahead)
-        self._tell_gates(self._ahead)
-        self._drawn += len(self._ahead)
-        self._works[...] = state["works"]
-        self._under_way[:], self._fetched[:] = state["under_way"].tolist(), state["fetched"].tolist()
+        """Go on from a state."""
+        super().put_state(state)
+        self._keep_ahead(self._ahead, self._numbers)
+        self._tell_gates(self._drawn - len(self._ahead), self._ahead)

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
-from fredsim.simulation.guarded_server import GuardedServer
+from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
-from fredsim.simulation.state import State, Stateful
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
 __all__ = ["Queued", "WorkInHand"]
@@ -33,8 +32,8 @@ QUEUED_BYTES = 256 * 2**20
 class Scheduled(Simulation):
     """All that events depend on is known before the first, but for the rule."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
         self._many = 64  # events at once: what takes a fraction of a second
         self._schedule: Schedule | None = None
 
@@ -93,8 +92,8 @@ class Scheduled(Simulation):
 class WorkInHand(Scheduled):
     """Clients hold the work they have in hand."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile before any clock runs.
         machine = self._make_machine(0)
@@ -166,8 +165,8 @@ class WorkInHand(Scheduled):
 class Queued(Scheduled):
     """Clients hold the parameters they fetched, in places on a device."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
         self._make_machine(1).warm()
 
     def _make_machine(self, places: int) -> QueueMachine:

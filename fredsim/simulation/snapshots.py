@@ -6,16 +6,17 @@ arrivals are computed together, as far as they come from different clients; how 
 
 from __future__ import annotations
 
-import math
 import time
 from functools import partial
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
-from fredsim.simulation.guarded_server import GuardedServer, Pushed
+from fredsim.plugins.states import Stateful
+from fredsim.simulation.guarded_server import Pushed
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
@@ -23,7 +24,6 @@ from fredsim.simulation.outbox import Message, Outbox
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
-from fredsim.simulation.state import Stateful
 from fredsim.system.memory import SPILL, refuse_beyond_memory
 
 __all__ = ["Snapshots"]
@@ -37,17 +37,18 @@ WINDOW_BYTES = 4 * 2**20
 class Snapshots(Simulation):
     """Clients hold the parameters they fetched: for any server, gate and compressor."""
 
-    def __init__(self, parts: Parts, server: GuardedServer, choice: Choice) -> None:
-        super().__init__(parts, server, choice)
-        tensors = [math.prod(shape) for _, shape in parts.model.layout.tensors]
-        self._check_copies(server)
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
+        contract = self._server.contract
+        tensors = list(self._layout.slices.values())
+        self._check_copies()
         self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
         self._holdings = Holdings(
             parts.engine,
             parts.params,
             parts.clients,
             wait=parts.protocol.wait,
-            pushes=server.contract.pushes,
+            pushes=contract.pushes,
             local_steps=parts.protocol.local_steps,
             tensors=tensors,
             shelf=self._shelf,
@@ -60,17 +61,17 @@ class Snapshots(Simulation):
         # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
         protocol = parts.protocol
         # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or server.contract.pushes != "gradient"
-        certain = not server.contract.cancels and not (server.contract.holds and gates) and not self._steps_alone
-        room = max(1, min(parts.clients, WINDOW_BYTES // self._each()))
+        self._steps_alone = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        certain = not contract.cancels and not (contract.holds and gates) and not self._steps_alone
+        room = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or room) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
-    def _check_copies(self, server: GuardedServer) -> None:
+    def _check_copies(self) -> None:
         """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
         parts = self._parts
-        if parts.limits.memory is None and parts.engine.device_name is None and not server.contract.holds:
+        if parts.limits.memory is None and parts.engine.device_name is None and not parts.server.contract.holds:
             copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
             refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
@@ -78,10 +79,6 @@ class Snapshots(Simulation):
     def _warm(self) -> None:
         """Compile before any clock runs."""
         self._engine.gradients([], np.empty((0, 1), np.int64))
-
-    def _each(self) -> int:
-        """Return the bytes that an event of a window works on."""
-        return 4 * len(self._parts.params)
 
     def _limit(self, length: Length) -> int:
         """Return how many events may be taken together: they are sure to be part of the run."""
@@ -145,8 +142,9 @@ class Snapshots(Simulation):
         if not waits:
             self._begin(client)
         for other in pushed.released:
-            if not self._fetch(other) and self._protocol.replica and other == client:
-                self._step(client, push)
+            stays = not self._fetch(other) and self._protocol.replica and other == client
+            if stays and not self._holdings.step(client, push, server.rate()):
+                raise Diverged(self.iteration)
             if waits:
                 self._begin(other)
             if server.contract.holds:
@@ -185,11 +183,6 @@ class Snapshots(Simulation):
         if self._server.contract.begins:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
-    def _step(self, client: int, grad: Array) -> None:
-        """Let a client step its replica. Raises Diverged where that is not finite any more."""
-        if not self._holdings.step(client, grad, self._server.rate()):
-            raise Diverged(self.iteration)
-
     def _fetch(self, client: int) -> bool:
         """Let a client fetch, if the gate lets it; return whether it got anything."""
         server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
@@ -210,8 +203,7 @@ class Snapshots(Simulation):
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
-            sizes = [4 * math.prod(shape) for _, shape in self._layout.tensors]
-            self._recorder.fetch(sum(size for size, part in zip(sizes, parts, strict=True) if part))
+            self._recorder.fetch(4 * sum(compress(self._layout.sizes, parts)))
         return True
 
     def _refuse(self, client: int) -> None:

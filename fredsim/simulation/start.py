@@ -28,4 +28,4 @@ def make_simulation(parts: Parts) -> Simulation:
     events, probed, native = parts.length.events, parts.probe is not None, isinstance(parts.engine, NativeEngine)
     choice = choose_path(parts.path, parts.backend, contract, protocol, events, probed=probed, native=native)
     simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
-    return simulation(parts, server, choice)
+    return simulation(parts, choice)

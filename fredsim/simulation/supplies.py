@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ class Supplies:
     @property
     def tensors(self) -> list[int]:
         """The bytes of each tensor."""
-        return [4 * math.prod(shape) for _, shape in self.layout.tensors]
+        return [4 * size for size in self.layout.sizes]
 
     def start(self, plugin: Guarded, **own: Any) -> None:
         """Call the `init` of a plug-in with what its kind takes of these, and of what is its `own`, by place.

@@ -170,7 +170,7 @@ def test_a_state_taken_is_taken_up(spec: Spec, exchange: Begin, before: int) -> 
         two.push_any()
     state = one.server.take_state()
     assert all(type(name) is str for name in state)
-    assert all(isinstance(value, np.ndarray | int | float) for value in state.values())
+    assert all(isinstance(value, np.ndarray | int | float | str) for value in state.values())
     kept = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
     two.server.put_state(state)
     two.held, two.stamps = [x.copy() for x in one.held], list(one.stamps)
@@ -225,8 +225,9 @@ def test_what_is_averaged_is_stored_flushed(spec: Spec, exchange: Begin) -> None
         client = int(ex.rng.choice(sorted(ex.eligible)))
         ex.push(client, [np.float32(2.0**exponent) * np.sign(g) for g in ex.gradients()])
         for name, value in ex.server.take_state().items():
-            kind = name.removeprefix("inner.").split(".")
-            if kind[0] == "rule" and kind[1] not in {"backup", "held", "mean", "answer"}:
+            kind = name.removeprefix("_inner.").split(".")
+            averaged = kind[0] in {"arrays", "own"} and kind[1:] and kind[1] not in {"backup", "held", "mean", "answer"}
+            if averaged:
                 assert not ((value != 0) & (np.abs(value) < 2.0**-62)).any(), (name, exponent)
                 assert not np.signbit(value[value == 0]).any()
                 flushed[name] = flushed.get(name, False) or bool((value == 0).any())

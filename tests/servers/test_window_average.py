@@ -85,7 +85,7 @@ def test_the_spill_keeps_twenty_thousand_updates_exact_enough() -> None:
         total += window.server.params
     mean = total / 20_000
     assert np.abs(window.averaged_params - mean).max() <= 1e-5 * np.abs(mean).max()
-    assert (window.take_state()["window.sum2"] != 0).all()
+    assert (window.take_state()["_sums.1"] != 0).all()
 
 
 @pytest.mark.parametrize("server", MAKE)
