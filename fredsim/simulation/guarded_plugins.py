@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.gates import GATES, Budget, Gate, Statistics
+from fredsim.dispatchers.gates import GATES, Gate, Statistics
+from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.guarded import INTEGER, Guarded

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fredsim.config.choices import DroppedPush
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build
-from fredsim.dispatchers.gates import Always, spelled_out
+from fredsim.dispatchers.gates import spelled_out
+from fredsim.dispatchers.gates.always import Always
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream
 from fredsim.simulation.contract import SETTINGS, Contract

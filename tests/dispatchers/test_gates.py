@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.dispatchers.gates import Always, BandwidthAware, Budget, Every, Gate
+from fredsim.dispatchers.gates import Gate
+from fredsim.dispatchers.gates.always import Always
+from fredsim.dispatchers.gates.bandwidth_aware import BandwidthAware
+from fredsim.dispatchers.gates.budget import Budget
+from fredsim.dispatchers.gates.every import Every
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream, Streams, philox4x32
 from fredsim.runs.results import Result
@@ -241,7 +245,7 @@ def test_short_forms(simulate: Simulate, short: Any, full: Any) -> None:
 
 BAD = {
     "5": ("dispatcher.push: is 5",),
-    "sometimes": ("dispatcher.push: unknown gate 'sometimes'", "known: always, every, bandwidth_aware, budget"),
+    "sometimes": ("dispatcher.push: unknown gate 'sometimes'", "known: always, bandwidth_aware, budget, every"),
     "{evry: 4}": ("dispatcher.push: is {'evry': 4}; the hyper-parameters of evry must be", "did you mean 'every'?"),
     "every": ("dispatcher.push.every.k: is required",),
     "{evry: {k: 4}}": ("dispatcher.push: unknown gate 'evry'; did you mean 'every'?",),

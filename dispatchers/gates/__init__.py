@@ -1,0 +1,38 @@
+"""Gates: whether one copy, pushed or fetched, passes; one file a gate. The initial hand-out of parameters passes none.
+
+`GATES` maps the names used in YAML, those of the files, to classes. A file is taken up when its class says what its
+`idea` is. The classes are attributes of this package, too.
+"""
+
+from typing import Any
+
+from fredsim.dispatchers.gates.base import Gate, Statistics
+from fredsim.errors import nearest
+from fredsim.plugins.offered import class_named, offered
+
+__all__ = ["GATES", "Gate", "Statistics", "spelled_out"]
+
+GATES: dict[str, type[Gate]] = offered(__name__, Gate)
+
+
+def __getattr__(name: str) -> Any:
+    return class_named(name, __name__, GATES)
+
+
+def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and hyper-parameters of a gate as YAML gives it: a name, or {name: value or mapping}.
+
+    Raises ValueError for another shape.
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if not isinstance(spec, dict) or len(spec) != 1:
+        raise ValueError(f"is {spec!r}; it must be always, or one name with its hyper-parameters, such as {{every: 4}}")
+    ((name, hyper),) = spec.items()
+    if isinstance(hyper, dict):
+        return name, hyper
+    short = GATES[name].short if name in GATES else ""
+    if not short:
+        hint = "" if name in GATES else nearest(name, GATES)
+        raise ValueError(f"is {spec!r}; the hyper-parameters of {name} must be a mapping{hint}")
+    return name, {short: hyper}

@@ -1,0 +1,36 @@
+"""Every k-th of a client's copies passes: the k-th, the 2k-th, …."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fredsim.dispatchers.gates.base import Gate, Statistics
+from fredsim.hyper import HyperParameters, PositiveInt
+from fredsim.numerics.streams import Stream, Streams
+
+__all__ = ["Every"]
+
+
+class Every(Gate):
+    """Counts each client's copies."""
+
+    idea = "every k-th of a client's copies passes"
+    short = "k"
+    state_names = ("_counts",)
+
+    class Hyper(HyperParameters):
+        """`k`."""
+
+        k: PositiveInt
+        """Of a client's copies every k-th passes."""
+
+    def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
+        """Start counting."""
+        super().init(clients, tensors, streams, stream)
+        self._counts: dict[int, int] = {}
+
+    def passes(self, step: int, client: int, statistics: Statistics) -> bool:
+        """Count the client's copy."""
+        count = self._counts.get(client, 0) + 1
+        self._counts[client] = count % self.hyper.k
+        return bool(count == self.hyper.k)
