@@ -19,7 +19,7 @@ from fredsim.runs.prepared import prepare
 from fredsim.runs.run import Run
 from fredsim.simulation.engines import make_engine
 from fredsim.simulation.length import Length
-from fredsim.simulation.loop import Diverged, Simulation
+from fredsim.simulation.loop import Diverged
 from fredsim.simulation.recorder import Row
 from tests.random_experiments import experiment
 from tests.test_random_experiments import PATHS, left_behind
@@ -230,27 +230,3 @@ def test_classes_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert stop_and_go_on(held, [4, 5, 6]) == "snapshots"
     with pytest.raises(SimulationError, match=r"Server: self\.kept is a Kept, .*give Server take_state\(\)"):
         run_to({**data, "server": {"name": "own_states:Server", "lr": 0.1, "keeps": True}}, 3)
-
-
-@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
-def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the last state was kept, the run leaves the same files as one that begins anew."""
-    base = {"data": DIGITS, "clients": {"count": 4, "batch_size": 2}, "path": path, "probe": {"every": 3}}
-    if path == "hand":
-        del base["probe"]
-    data = base | {"iterations": 200, "evaluation": {"every": 7}, "model": {"hidden": [5], "init": "normal"}}
-    data["server"] = {"name": "asgd", "lr": {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}}
-    anew = left_behind(data, {})
-    assert anew[1].startswith("diverged")
-    taken: list[int] = []
-    usual = Simulation.put_state
-
-    def put_state(simulation: Simulation, state: State) -> None:
-        taken.append(state["iteration"])
-        usual(simulation, state)
-
-    monkeypatch.setattr(Simulation, "put_state", put_state)
-    for seconds in (0.0, 1e-3):
-        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", seconds)
-        assert left_behind(data, {}) == anew
-    assert taken[0] > 0

@@ -14,7 +14,7 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
-from fredsim.plugins.states import State, Stateful, part_of, put_state, take_state
+from fredsim.plugins.states import State, Stateful, part_of, put_state, says_all, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
@@ -92,6 +92,11 @@ class Guarded(Stateful):
 
     def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
         return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
+
+    @property
+    def says_its_state(self) -> bool:
+        """Whether the object says itself what its state is, and so does a user's that another is around."""
+        return says_all(self._inner) and says_all(self._users)
 
     def take_state(self) -> State:
         """Return the state, and the object's own. Raises SimulationError where that cannot be had."""

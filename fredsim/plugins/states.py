@@ -3,7 +3,8 @@
 Arrays, numbers, texts, None, lists, tuples, sets, mappings and NumPy's generators can be taken out and put back; so can
 an object that says itself what its state is, by `take_state` and `put_state`. A class of fredsim's names the attributes
 that change (`Stateful`). A user's need say nothing: all of its attributes are its state, but for what does not change,
-such as functions.
+such as functions. Then nothing tells which of them came to be one object, or views of one, since the start, nor what a
+class of mappings or sequences does beside holding items: whoever must be sure asks `says_all`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from fredsim.errors import SimulationError
 
-__all__ = ["State", "Stateful", "part_of", "put_state", "take_state"]
+__all__ = ["State", "Stateful", "part_of", "put_state", "says_all", "take_state"]
 
 State = dict[str, Any]
 
@@ -55,18 +56,18 @@ class _LeftAlone(Exception):  # noqa: N818  it is no error
 
 def take_state(found: Any) -> State:
     """Return an object's state: arrays, numbers and texts by name. Raises SimulationError where it cannot be had."""
-    return dict(found.take_state()) if _says_all(found) else _taken(found, _attributes(found))
+    return dict(found.take_state()) if says_all(found) else _taken(found, _attributes(found))
 
 
 def put_state(found: Any, state: State) -> None:
     """Let an object that has just been started go on from a state."""
-    if _says_all(found):
+    if says_all(found):
         found.put_state(dict(state))
     else:
         _put(found, dict.fromkeys(name.partition(".")[0] for name in state), state)
 
 
-def _says_all(found: Any) -> bool:
+def says_all(found: Any) -> bool:
     """Return whether a class says by a method of its own what its state is; one inherited from fredsim's is not all."""
     if not hasattr(found, "take_state"):
         return False

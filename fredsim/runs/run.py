@@ -33,7 +33,7 @@ __all__ = ["Run"]
 
 #: Seconds between two states that are kept in memory, from which a run that diverges is run again to the event before.
 KEEP_SECONDS = 60.0
-#: What clients hold beyond this many bytes is not kept: such a run is run again from its beginning.
+#: What clients hold beyond this many bytes is not kept, nor what a user's class holds that does not say its state.
 KEEP_BYTES = 2**28
 
 
@@ -87,15 +87,16 @@ class Run:
             self._files.append(GrowingFile(folder / "probe.csv"))
         clients = prepared.experiment.clients.count
         self._since = time.perf_counter()
-        self._keeps = 4 * clients * prepared.model.layout.size <= KEEP_BYTES
+        small = 4 * clients * prepared.model.layout.size <= KEEP_BYTES
         self._kept: tuple[State, list[int]] | None = None
         self.simulation, self.recorder = self._make()
+        self._keeps = self.simulation.says_its_state and small
 
     def __call__(self) -> tuple[Outcome, Recorder]:
         """Return how the run ended and its record.
 
         An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
-        event before, from the last state that was kept.
+        event before, from the last state that was kept: from the beginning where there is none.
         """
         try:
             return self._run()
@@ -124,7 +125,7 @@ class Run:
         """Tell how far the run is, and keep its state now and then."""
         self._observer.advance(iteration, timestamp)
         if self._keeps and time.perf_counter() - self._since >= KEEP_SECONDS:
-            with suppress(SimulationError):  # of a class whose state cannot be had
+            with suppress(SimulationError):  # of a user's take_state: the run may yet end without it
                 self._kept = self.simulation.take_state(), [file.size for file in self._files]
             self._since = time.perf_counter()
 

@@ -131,7 +131,8 @@ def complete(contract: Contract, server: Any) -> Contract:
     read.where = outside.where = "init"
     for name, now in _declared(read, own).items():
         before = getattr(contract, name)
-        if now != before:
+        plain = name in METHODS and not callable(read.get(name, None))  # an attribute that happens to be called so
+        if now != before and not plain:
             what = "is there only now" if name in METHODS else f"is {now!r} now, and was {before!r} before"
             raise read.broken(name, f"{what}; let the class, __init__ or expect(clients) say it")
     whole = f"{contract.name if contract.based else 'the server'} sees whole gradients"

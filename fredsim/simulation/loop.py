@@ -21,6 +21,7 @@ from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
@@ -142,6 +143,11 @@ class Simulation:
             self._advance(length)
             self._parts.progress(self.iteration, self._server.timestamp)
         return "finished"
+
+    @property
+    def says_its_state(self) -> bool:
+        """Whether all that the run goes on from is known to be in its state: a user's part may not say what its is."""
+        return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
         """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""

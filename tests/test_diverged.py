@@ -1,0 +1,99 @@
+"""A run that diverges is run again to the event before: from the last state kept, where that is sure, else anew."""
+
+from pathlib import Path
+
+import pytest
+
+from fredsim.plugins.states import State
+from fredsim.simulation.loop import Simulation
+from tests.test_random_experiments import left_behind
+
+DIGITS = {"name": "digits"}
+
+
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the last state was kept, the run leaves the same files as one that begins anew."""
+    base = {"data": DIGITS, "clients": {"count": 4, "batch_size": 2}, "path": path, "probe": {"every": 3}}
+    if path == "hand":
+        del base["probe"]
+    data = base | {"iterations": 200, "evaluation": {"every": 7}, "model": {"hidden": [5], "init": "normal"}}
+    data["server"] = {"name": "asgd", "lr": {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}}
+    anew = left_behind(data, {})
+    assert anew[1].startswith("diverged")
+    taken: list[int] = []
+    usual = Simulation.put_state
+
+    def put_state(simulation: Simulation, state: State) -> None:
+        taken.append(state["iteration"])
+        usual(simulation, state)
+
+    monkeypatch.setattr(Simulation, "put_state", put_state)
+    for seconds in (0.0, 1e-3):
+        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", seconds)
+        assert left_behind(data, {}) == anew
+    assert taken[0] > 0
+
+
+class Once:
+    """Seconds that have gone by at the fifth look, and never again."""
+
+    looks = 0
+
+    def __le__(self, seconds: float) -> bool:
+        self.looks += 1
+        return self.looks == 5
+
+
+@pytest.mark.parametrize("kind", ["Sharing", "Bounded", "Counting"])
+def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attributes do not tell which of them are one object, how long a deque may be, or what a mapping does."""
+    (tmp_path / "own_diverging.py").write_text(DIVERGING, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    server = {"name": f"own_diverging:{kind}", "lr": 1e-3}
+    clients = {"count": 4, "batch_size": 2}
+    data = {"data": DIGITS, "clients": clients, "iterations": 300, "model": {"hidden": [5]}, "server": server}
+    anew = left_behind(data, {})
+    assert anew[1].startswith("diverged")
+    monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
+    assert left_behind(data, {}) == anew
+
+
+DIVERGING = """
+from collections import Counter, deque
+
+import numpy as np
+
+class Growing:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params, self.rate, self.by_client, self.last = params.copy(), self.lr, {}, None
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.rate *= 1.5
+        self.params -= np.float32(self.rate) * self.step(grad, client_id)
+
+class Sharing(Growing):
+    def step(self, grad, client):
+        if self.last is not None:
+            self.last *= np.float32(0.5)
+        self.last = self.by_client.setdefault(client, np.zeros_like(grad))
+        self.last += grad
+        return sum(self.by_client.values())
+
+class Bounded(Growing):
+    def step(self, grad, client):
+        recent = self.by_client.setdefault(client, deque(maxlen=2))
+        recent.append(float(grad[0]))
+        return grad * np.float32(1 + abs(sum(recent)))
+
+class Counting(Growing):
+    def step(self, grad, client):
+        seen = self.by_client.setdefault("seen", Counter())
+        seen[client] += 1
+        return grad * np.float32(1 + seen[client] + seen["nobody"])
+"""
