@@ -126,8 +126,8 @@ class ElementwiseServer(Server):
         twin: ElementwiseServer = self._find_twin()  # it is first asked for when `init` of the class itself has ended
         return twin
 
-    def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
-        """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
+    def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
+        """Return the coefficients of the push that makes update t + 1. Raises SimulationError where a user's fail."""
         formed: Sequence[np.float32]
         formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
         return formed
@@ -141,7 +141,7 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, client_id, *self.formed(self.timestamp, self.timestamp - timestamp))
+        self._apply(grad, client_id, *self.checked_coefficients(self.timestamp, self.timestamp - timestamp))
         return None
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:

@@ -26,7 +26,7 @@ from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
-from fredsim.simulation.paths import LONGEST_ORDER
+from fredsim.simulation.paths import LONGEST_SCHEDULE
 from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Estimate", "estimate"]
@@ -83,7 +83,7 @@ def _kind(prepared: Prepared, share: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    kept["order"] = prepared.length.events <= LONGEST_ORDER  # which decides the path
+    kept["order"] = prepared.length.events <= LONGEST_SCHEDULE  # which decides the path
     return json.dumps([share, kept], sort_keys=True)
 
 

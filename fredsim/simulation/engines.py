@@ -1,6 +1,6 @@
-"""From a backend's name to what computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device.
+"""The engine of each backend: `numpy`, the slow oracle; `numba`, threaded kernels; `cuda`, a device.
 
-A backend's own modules are imported only where it computes: what they rest on need not be installed.
+A backend's modules are imported only where it is used: what they import need not be installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["found_backend", "make_engine", "make_operations"]
 
 
 def found_backend(backend: Backend) -> Backend:
-    """Return the backend that `auto` comes to on this machine, or the one that is named."""
+    """Return the backend: for `auto`, `cuda` where this machine has a device, else `numba`."""
     if backend != "auto":
         return backend
     try:
@@ -32,7 +32,7 @@ def found_backend(backend: Backend) -> Backend:
 def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
 
-    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
+    A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
     where the backend needs what is not there.
     """
     if not isinstance(model, Mlp):
@@ -51,7 +51,7 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
 
 
 def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
-    """Return what a backend computes beside gradients; see `make_engine`."""
+    """Return the operations of servers on a backend; see `make_engine`."""
     if backend == "numpy":
         return RoomyNumpyOperations()
     if backend == "cuda":

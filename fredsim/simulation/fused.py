@@ -1,4 +1,4 @@
-"""The path on which an elementwise rule is applied to a gradient as it is formed; fetches may be refused."""
+"""The path `fused`: an elementwise rule is applied to a gradient as it is formed, and a fetch may be refused."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Fused(Snapshots):
     """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
 
     All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
-    whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
+    which sums v in float32; a v̄ too near to the gate's bounds for that is UNDECIDED, and formed anew in float64.
     """
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
-        self._rooms: list[Array] = []  # that were not needed
+        self._spare: list[Array] = []  # arrays of the shelf that no client fetched into
 
     def _warm(self) -> None:
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
@@ -78,34 +78,34 @@ class Fused(Snapshots):
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
         n, size = len(coefficients), server.params.nbytes
-        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
+        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be formed: the next window says why
         self._recorder.arrivals(staleness[:n], losses[:n], size)
         bounds = self._bounds[window][:n]
-        rooms = [  # for what clients may fetch
-            (self._rooms.pop() if self._rooms else self._shelf.take()) if may_pass else server.params
+        copies = [  # arrays for what clients may fetch
+            (self._spare.pop() if self._spare else self._shelf.take()) if may_pass else server.params
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
-        self._apply.begin(coefficients, bounds, rooms)
+        self._apply.begin(coefficients, bounds, copies)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         while i < n:
             for verdict in self._apply(i):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
-                client, room = clients[i], rooms[i]
+                client, copy = clients[i], copies[i]
                 rule.timestamp = server.timestamp = self.iteration + 1
                 if not self._protocol.wait:
                     holdings.begin(client)
                     arrivals.began(client)
                 if verdict == PASSED:
                     arrivals.fetched(client, self.iteration)
-                    holdings.adopt(client, room, server.timestamp)
+                    holdings.adopt(client, copy, server.timestamp)
                     self._recorder.fetch(size)
                 elif verdict == UNDECIDED:
                     self._fetch(client)
                 else:
                     self._refuse(client)
-                if verdict != PASSED and room is not server.params:
-                    self._rooms.append(room)
+                if verdict != PASSED and copy is not server.params:
+                    self._spare.append(copy)
                 self.iteration, i = self.iteration + 1, i + 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()

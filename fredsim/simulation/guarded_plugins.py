@@ -19,11 +19,11 @@ from fredsim.simulation.supplies import Supplies
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
 Array = NDArray[np.float32]
-TRUTH = (bool, np.bool_)
+BOOLEAN = (bool, np.bool_)
 
 
 class GuardedDispatcher(Guarded):
-    """A dispatcher and its calls."""
+    """A dispatcher whose calls are checked."""
 
     state_names = ("_held",)
     signatures = {  # noqa: RUF012
@@ -37,7 +37,7 @@ class GuardedDispatcher(Guarded):
         self._clients = clients
         self._held: set[int] = set()
         self._step = 0  # of the last choice
-        #: Whether its very class comes with fredsim: one that is derived from ours may choose otherwise.
+        #: Whether its very class comes with fredsim: one derived from ours may choose otherwise.
         self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
         if self.has("expect"):
             self.call("expect", clients)
@@ -88,7 +88,7 @@ class GuardedDispatcher(Guarded):
 
 
 class GuardedGate(Guarded):
-    """A gate and its calls."""
+    """A gate whose calls are checked."""
 
     signatures = {  # noqa: RUF012
         "init": ("clients", "tensors", "streams", "stream"), "passes": ("step", "client", "statistics"),
@@ -114,7 +114,7 @@ class GuardedGate(Guarded):
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
         """Return the gate's bounds (n, 2) of v̄ for iterations `begin` on: below refused, above passed."""
-        ours = type(self._inner) in GATES.values()  # one that is derived from ours may decide otherwise
+        ours = type(self._inner) in GATES.values()  # one derived from ours may decide otherwise
         found = self._inner.bounds(begin, clients) if ours else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 
@@ -122,17 +122,17 @@ class GuardedGate(Guarded):
         """Return whether a copy passes, or whether each tensor does."""
         self.at(client, step)
         passes = self.call("passes", step, client, statistics)
-        if isinstance(passes, TRUTH):
+        if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
-        if len(mask) != self._tensors or not all(isinstance(part, TRUTH) for part in mask):
+        if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
             raise self.broken("passes", what)
         return [bool(part) for part in mask]
 
 
 class GuardedCompressor(Guarded):
-    """A compressor and its calls."""
+    """A compressor whose calls are checked."""
 
     signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
 
@@ -142,7 +142,7 @@ class GuardedCompressor(Guarded):
         supplies.start(self)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Return what the server decodes, and the bytes it took."""
+        """Return what the server decodes of a push, both float32 (P,), and the bytes it took."""
         self.at(client, step)
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)

@@ -41,9 +41,9 @@ Status = Literal["finished", "diverged", "interrupted"]
 class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
-    `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
-    and the probe are not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
-    these up, where they are known.
+    `params` (P,) are those to evaluate; `raw_params` the server's own, where it averages. `seconds` leaves out
+    evaluation and the probe; `seconds_kernels` of them were spent in compiled code, NaN where there is none, and
+    `shares` says on what, where that is known.
     """
 
     status: Status
@@ -80,7 +80,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    drawn: Length  # how far a schedule that is known whole is drawn: no longer than what is run of it
+    drawn: Length  # of a schedule that is known whole: what is run of it, `length` at most
     limits: Limits
     path: PathName
     backend: Backend
@@ -146,7 +146,7 @@ class Simulation:
 
     @property
     def says_its_state(self) -> bool:
-        """Whether all that the run goes on from is known to be in its state: a user's part may not say what its is."""
+        """Whether its state is sure to be complete: that of a user's class may not be, where it has no `take_state`."""
         return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:

@@ -43,7 +43,7 @@ class Outbox(Stateful):
     state_names = ("_unsent", "_sent")
 
     def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
-        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` make room for pushes."""
+        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` allocates pushes."""
         self._operations = operations
         self._policy = policy
         self._tensors = tensors

@@ -80,7 +80,7 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
-    """Return each event's place of the parameters that it started from, and of what its client fetches; and how many.
+    """Return by event the place of the parameters it is computed from and that of what is then fetched; and how many.
 
     int64 (T,) each; −1 for a fetch that is never used. Place 0 keeps the initial parameters; any other is free again
     once its client has arrived.

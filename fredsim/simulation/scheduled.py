@@ -1,4 +1,4 @@
-"""The paths on which the whole schedule is known before the first event, and all but the rule of the server with it."""
+"""The paths `hand` and `queued`: the whole schedule is known before the first event, only the rule is left to apply."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUED_BYTES = 256 * 2**20
 
 
 class Scheduled(Simulation):
-    """All that events depend on is known before the first, but for the rule."""
+    """A run whose whole schedule is known before its first event."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
@@ -90,7 +90,7 @@ class Scheduled(Simulation):
 
 
 class WorkInHand(Scheduled):
-    """Clients hold the work they have in hand."""
+    """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)

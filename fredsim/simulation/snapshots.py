@@ -1,6 +1,6 @@
-"""The path that takes any run: clients hold the parameters they fetched.
+"""The path `snapshots`, which takes any run: clients hold the parameters they fetched.
 
-What a client's gradient is depends only on the parameters it fetched and its minibatch, so those of the next few
+A gradient depends only on the parameters that its client fetched and on its minibatch, so those of the next few
 arrivals are computed together, as far as they come from different clients; how many changes no bit.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import Stateful
-from fredsim.simulation.guarded_server import Pushed
+from fredsim.simulation.guarded_server import PushResult
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
@@ -30,7 +30,7 @@ __all__ = ["Snapshots"]
 
 Array = NDArray[np.float32]
 
-#: What the events of a window work on should not drive each other out of the cache.
+#: Of the parameters of one window, so that they stay in the cache.
 WINDOW_BYTES = 4 * 2**20
 
 
@@ -41,7 +41,7 @@ class Snapshots(Simulation):
         super().__init__(parts, choice)
         contract = self._server.contract
         tensors = list(self._layout.slices.values())
-        self._check_copies()
+        self._check_memory()
         self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
         self._holdings = Holdings(
             parts.engine,
@@ -58,17 +58,17 @@ class Snapshots(Simulation):
         gates = [gate for gate in (parts.protocol.push_gate, parts.protocol.fetch_gate) if gate is not None]
         wait, iterations = parts.protocol.wait, parts.length.iterations
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, iterations=iterations)
-        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
+        # One event a window where the one before may change what it is: a restart discards work under way, a dropped
+        # copy changes who is held, and clients' own steps take the learning rate of their arrival.
         protocol = parts.protocol
-        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
-        certain = not contract.cancels and not (contract.holds and gates) and not self._steps_alone
-        room = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
-        self._window = (parts.limits.window or room) if certain else 1
+        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        certain = not contract.cancels and not (contract.holds and gates) and not self._own_steps
+        fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
+        self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
-    def _check_copies(self) -> None:
+    def _check_memory(self) -> None:
         """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
         parts = self._parts
         if parts.limits.memory is None and parts.engine.device_name is None and not parts.server.contract.holds:
@@ -84,7 +84,7 @@ class Snapshots(Simulation):
         """Return how many events may be taken together: they are sure to be part of the run."""
         limit = min(self._window, length.left(self.iteration, self._server.timestamp))
         probe = self._parts.probe
-        return limit if probe is None else min(limit, probe.ahead(self.iteration))
+        return limit if probe is None else min(limit, probe.left(self.iteration))
 
     def _owners(self) -> dict[str, Stateful]:
         return super()._owners() | {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
@@ -96,8 +96,8 @@ class Snapshots(Simulation):
         schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=held_for)
         clients = schedule.client.tolist()
         server.at(clients[0], self.iteration)
-        rate = server.rate() if self._steps_alone else 0.0
-        pushes, losses, finite = self._holdings.work(clients, self._rows(schedule), rate)
+        rate = server.rate() if self._own_steps else 0.0
+        pushes, losses, finite = self._holdings.compute_pushes(clients, self._rows(schedule), rate)
         losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
         for i, client in enumerate(clients):
             if not finite[i]:
@@ -105,7 +105,7 @@ class Snapshots(Simulation):
             self._arrive(client, pushes[i], losses[i])
 
     def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of the next works that arrive, the first of them probed."""
+        """Return the samples (B, k, µ) of the k local steps of the arrivals, and probe the first where it is due."""
         count, steps = len(schedule), self._protocol.local_steps
         within = np.arange(steps)
         iterations = np.arange(self.iteration, self.iteration + count)[:, None] * steps + within
@@ -130,7 +130,7 @@ class Snapshots(Simulation):
         server.at(client, self.iteration)
         message = self._send(client, push)
         if message is None:  # the client goes on, and nobody else
-            pushed = Pushed((client,), (), finite=True)
+            pushed = PushResult((client,), (), finite=True)
         else:
             again = message.size == 0
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
@@ -198,7 +198,7 @@ class Snapshots(Simulation):
         if parts is None:
             shared = given is server.params
             if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
-                raise server.moved(client, self.iteration)
+                raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
             self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
         else:

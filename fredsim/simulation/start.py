@@ -1,4 +1,4 @@
-"""The start of a run: its parts are started, and the path chosen that it can take."""
+"""The start of a run: its parts are started, and its path is chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["make_simulation"]
 
 
 def make_simulation(parts: Parts) -> Simulation:
-    """Start the parts and return a run's simulation, by the path that it can take.
+    """Start the parts and return the run's simulation.
 
     Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
     """
