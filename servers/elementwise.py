@@ -1,4 +1,4 @@
-"""The base of every server whose rule is elementwise; the state that such a rule may keep for each client."""
+"""The base of servers that apply an elementwise rule; the arrays that such a rule may keep for each client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fredsim.numerics.operations import Kernel
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import State, Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import comes_with_fredsim, form_coefficients, no_attribute, without_pushes
+from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -28,7 +28,7 @@ DECAY = Rule(decay)
 
 
 class PerClient(dict[int, Array], Stateful):
-    """One array a client, made when the client is first met: clients that never push cost nothing."""
+    """An array for each client, made when it is first asked for: clients that never push cost nothing."""
 
     def __init__(self, start: Array) -> None:
         self._start = start
@@ -77,7 +77,7 @@ class ElementwiseServer(Server):
         raise NotImplementedError
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Keep what the server is made with: another one may be needed to form its coefficients."""
+        """Keep what the server is made with, for its twin."""
         server = super().__new__(cls)
         server.made_with = arguments, keywords
         return server
@@ -118,12 +118,12 @@ class ElementwiseServer(Server):
         self._decay = self._compile(DECAY)
         self._ours = comes_with_fredsim(self)
         begin = None if self._ours else np.array(params)
-        self._find_twin = cache(partial(without_pushes, self, ElementwiseServer, begin, clients))
+        self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
 
     @property
     def twin(self) -> ElementwiseServer:
-        """Who forms the coefficients: the server, or a second one that no push reaches (fredsim.servers.checks)."""
-        twin: ElementwiseServer = self._find_twin()  # it is first asked for when `init` of the class itself has ended
+        """The server that forms the coefficients: this one, or one that no push reaches (fredsim.servers.checks)."""
+        twin: ElementwiseServer = self._find_twin()  # first called when `init` of the class itself has ended
         return twin
 
     def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:

@@ -16,7 +16,7 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import Guarded
 from fredsim.servers.base import Server
-from fredsim.servers.checks import believed_rule, comes_with_fredsim, why_whole_gradients
+from fredsim.servers.checks import comes_with_fredsim, trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.holdings import PushKind
@@ -145,7 +145,7 @@ def complete(contract: Contract, server: Any) -> Contract:
         timestamp=read.has("timestamp"),
         averaged_params=outside.has("averaged_params"),
         v=read.has("v"),
-        rule=None if whole else believed_rule(own),
+        rule=None if whole else trusted_rule(own),
         whole_gradients=whole,
     )
 
