@@ -36,7 +36,7 @@ from fredsim.servers.schedules import Rate, rate_at
 __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"]
 
 Array = NDArray[np.float32]
-Steps = Any  # int, or int64 (n,)
+Steps = Any  # a timestamp or a staleness: int, or int64 (n,)
 Coefficients = tuple[Any, ...]  # np.float32, or float32 (n,), each
 
 

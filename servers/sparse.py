@@ -40,7 +40,7 @@ class SparseRows:
         return rows, np.stack(sums) if sums else values
 
     def elements(self, server: ElementwiseServer) -> tuple[NDArray[np.int64], Array]:
-        """Return the rows' elements, as flat indices, and their gradient. Raises ConfigError for rows that do not fit."""
+        """Return the flat indices of the rows' elements, and their gradient. Raises ConfigError if they do not fit."""
         rows, sums = self.summed()
         begin = 0
         shape: tuple[int, ...] = (server.params.size, 1)

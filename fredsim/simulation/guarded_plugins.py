@@ -35,7 +35,7 @@ class GuardedDispatcher(Guarded):
         """Tell a dispatcher of how many clients there will be. Raises ConfigError where it refuses so many."""
         super().__init__(dispatcher)
         self._clients = clients
-        self._held: set[int] = set()
+        self._held: set[int] = set()  # clients
         self._step = 0  # of the last choice
         #: Whether its very class comes with fredsim: one derived from ours may choose otherwise.
         self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")

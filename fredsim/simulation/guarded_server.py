@@ -51,7 +51,7 @@ class GuardedServer(Guarded):
         self.timestamp = 0
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._proxies: list[str] | None = None  # their names
-        self._held: set[int] = set()
+        self._held: set[int] = set()  # clients
         self._certain = 0  # how many pushes are certain to come yet before any client is released
 
     def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
