@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.config.experiment import Experiment, Plugin
+from fredsim.config.experiment import Experiment, PluginChoice
 from fredsim.runs.results import Result, Results
 
 ROOT = Path(__file__).parents[1]
@@ -146,7 +146,7 @@ def test_every_key_is_explained() -> None:
         for name, field in model.model_fields.items():
             inner = field.annotation
             explained = f"`{prefix}{name}`" in text
-            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not Plugin and not explained:
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not PluginChoice and not explained:
                 yield from keys(inner, f"{prefix}{name}.")
             else:
                 yield prefix + name

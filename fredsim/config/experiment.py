@@ -1,4 +1,4 @@
-"""An experiment: everything that determines a run's bits, frozen. fredsim.config.resolution makes one of plain data."""
+"""An experiment: every key, its default and what it affects. fredsim.config.resolution makes one of plain data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Samplin
 from fredsim.config.figures import FigureChoice
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
-__all__ = ["DRAWN", "Affects", "Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice", "without"]
+__all__ = [
+    "FIGURE_KEYS", "Affects", "Data", "Experiment", "PluginChoice", "Published", "Series", "TorchChoice",
+    "irrelevant_to",
+]  # fmt: skip
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 Memory = Annotated[ByteSize, Field(gt=0)]
 
 
 class Data(HyperParameters):
-    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number."""
+    """A data set, and how its training part is divided."""
 
     name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -58,8 +61,8 @@ class MlpChoice(HyperParameters):
         return name
 
 
-class Plugin(BaseModel):
-    """A named class and its hyper-parameters."""
+class PluginChoice(BaseModel):
+    """A class by its name (fredsim.config.registry), and its hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", use_attribute_docstrings=True)
 
@@ -71,7 +74,7 @@ class Plugin(BaseModel):
         return dict(self.model_extra or {})
 
 
-class TorchChoice(Plugin):
+class TorchChoice(PluginChoice):
     """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -91,13 +94,13 @@ ModelChoice = Annotated[
 class Clients(HyperParameters):
     """λ clients, minibatches of µ samples."""
 
-    count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
+    count: Annotated[int, Field(gt=0, le=10_000_000)]  # more take gigabytes for lists of them alone
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
 
 
-class DispatcherChoice(Plugin):
+class DispatcherChoice(PluginChoice):
     """Who finishes next, and how copies are exchanged.
 
     `wait`: after a push a client waits for the reply; false: it computes on with what it holds. `push` and `fetch` are
@@ -148,18 +151,18 @@ class ProbeChoice(HyperParameters):
 
 
 class Affects(Flag):
-    """What a key of an experiment has a say in. Where a key is not marked, that is BITS and TIME."""
+    """What a change of a key may change; of a key without this mark, BITS and TIME."""
 
     NOTHING = 0
-    """What is drawn of the run, from its files."""
+    """At most the figures of the run."""
     RECORD = auto()
-    """What its files say."""
+    """What its files say, but no number."""
     TIME = auto()
-    """How it is computed, and so the time that an iteration takes."""
+    """How it is computed, and so how long an iteration takes."""
     BITS_OF_MODULES = auto()
-    """What comes out, of a PyTorch module alone."""
+    """The bits of its results where the model is a PyTorch module."""
     BITS = auto()
-    """What comes out, to the bit."""
+    """The bits of its results."""
 
 
 class Experiment(HyperParameters):
@@ -174,9 +177,9 @@ class Experiment(HyperParameters):
     model: ModelChoice = MlpChoice()
     clients: Clients
     dispatcher: DispatcherChoice = DispatcherChoice()
-    server: Plugin
-    compress: Plugin | None = None
-    average: Plugin | None = None
+    server: PluginChoice
+    compress: PluginChoice | None = None
+    average: PluginChoice | None = None
     evaluation: Annotated[Evaluation, Affects.BITS] = Evaluation()
     backend: Annotated[Backend, Affects.TIME] = "numba"
     threads: Annotated[Threads | None, Affects.TIME | Affects.BITS_OF_MODULES] = None
@@ -193,23 +196,23 @@ class Experiment(HyperParameters):
         for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
             if data[key] is None:
                 del data[key]
-        if not self.evaluation.test:  # configurations and digests from before there was such a key stay the same
+        if not self.evaluation.test:  # a later key: older configurations and digests stay the same
             del data["evaluation"]["test"]
         return data
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it."""
+        """The SHA-256 of what determines the bits."""
         of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
-        data = {key: value for key, value in self.plain().items() if key not in without(Affects.BITS | of_module)}
+        data = {key: value for key, value in self.plain().items() if key not in irrelevant_to(Affects.BITS | of_module)}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @cache
-def without(effects: Affects) -> frozenset[str]:
-    """Return the keys of an experiment that have a say in none of these."""
+def irrelevant_to(effects: Affects) -> frozenset[str]:
+    """Return the keys of an experiment that affect none of these."""
     found = set()
     for key, field in Experiment.model_fields.items():
         mark = next((one for one in field.metadata if isinstance(one, Affects)), Affects.BITS | Affects.TIME)
@@ -218,5 +221,5 @@ def without(effects: Affects) -> frozenset[str]:
     return frozenset(found)
 
 
-DRAWN = without(~Affects.NOTHING)
-"""The keys that only say what is drawn of runs: they may be others when a sweep goes on, or a run is compared."""
+FIGURE_KEYS = irrelevant_to(~Affects.NOTHING)
+"""The keys that affect figures alone: they may change before a sweep goes on, and are not compared."""

@@ -1,4 +1,4 @@
-"""What one run needs before it can be simulated: data, model, length."""
+"""What a run needs before it can be simulated: data, model, length."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
 from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
-from fredsim.system.memory import short_of_memory
+from fredsim.system.memory import memory_errors
 
 __all__ = ["Prepared", "prepare"]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one run needs: its resolved experiment, data, model and length, and when its rows are due."""
+    """A run's resolved experiment, data, model and length, and when its rows are due."""
 
     experiment: Experiment
     dataset: Dataset
@@ -29,9 +29,12 @@ class Prepared:
     interval: Interval
 
 
-@short_of_memory()
+@memory_errors()
 def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
-    """Load the data and settle what depends on it. Raises ConfigError, DataError."""
+    """Load the data and make what depends on it. `root`: see fredsim.data.datasets.data_root.
+
+    Raises ConfigError, DataError.
+    """
     data = experiment.data
     dataset = load_dataset(data.name, data.train, data.validation, data_root(root), data.sha256)
     rows = {"train": len(dataset.train), "validation": len(dataset.validation)}

@@ -14,7 +14,7 @@ from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
-from fredsim.system.memory import SPILL, refuse_beyond_memory
+from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
 
 __all__ = ["Queued", "WorkInHand"]
 
@@ -106,7 +106,7 @@ class WorkInHand(Scheduled):
         if parts.limits.memory is None:
             works = min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
-            refuse_beyond_memory(works * each, what, SPILL)
+            refuse_beyond_memory(works * each, what, SPILL_REMEDY)
 
     def _make_machine(self, slots: int) -> Machine:
         server = self._server.elementwise

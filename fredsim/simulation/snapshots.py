@@ -24,7 +24,7 @@ from fredsim.simulation.outbox import Message, Outbox
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
-from fredsim.system.memory import SPILL, refuse_beyond_memory
+from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
 
 __all__ = ["Snapshots"]
 
@@ -74,7 +74,7 @@ class Snapshots(Simulation):
         if parts.limits.memory is None and parts.engine.device_name is None and not parts.server.contract.holds:
             copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
-            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
+            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL_REMEDY)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""

@@ -1,4 +1,4 @@
-"""What a path is, before anything is read from it: a pipe would wait for ever, a device never end."""
+"""What a path is, before it is read: reading a pipe may wait, and a device go on, for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["irregular"]
 
 
 def irregular(path: str | os.PathLike[str]) -> str:
-    """Return what is at a path that is no regular file, such as `a folder`; nothing of a file, or where nothing is."""
+    """Return what a path is, such as `a folder`; an empty text where it is a regular file or does not exist."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):  # a name that no file can have
