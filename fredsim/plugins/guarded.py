@@ -144,7 +144,7 @@ class Guarded(Stateful):
             raise self.broken(what, f"is {found}; it must be float32 ({size},)")
 
     def _check_number(self, value: Any, what: str) -> None:
-        """Raise SimulationError for what is no real number ≥ 0; ∞ is one: the run will diverge by it."""
+        """Raise SimulationError for what is no real number ≥ 0; ∞ is allowed."""
         if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
             raise self.broken(what, f"is {value!r}; it must be a number, 0 at least")
 

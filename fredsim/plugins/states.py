@@ -110,12 +110,12 @@ def _taken(found: Any, names: Iterable[str]) -> State:
 
 def _put(found: Any, names: Iterable[str], state: State) -> None:
     """Put the values of these attributes back."""
-    putting = _Restorer(state)
+    restorer = _Restorer(state)
     for name in names:
         value = state.get(name, {"state": name})
         packed = {"array": name} if isinstance(value, np.ndarray) else value
         before = getattr(found, name, None)
-        after = putting.restored(before, json.loads(packed) if isinstance(packed, str) else packed)
+        after = restorer.restored(before, json.loads(packed) if isinstance(packed, str) else packed)
         if after is not before:
             setattr(found, name, after)
 
