@@ -19,7 +19,8 @@ from fredsim.cuda.rules import compile_rule
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
-from fredsim.numerics import oracle
+from fredsim.numerics import distributions, oracle
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaEngine", "Queue"]
@@ -34,8 +35,8 @@ class CudaEngine(CudaOperations):
     threads = 1
     seconds = float("nan")
 
-    def __init__(self, model: Mlp, dataset: Dataset, mu: int) -> None:
-        super().__init__()
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
+        super().__init__(draw)
         self.device_name: str | None = name()
         self._sizes, self._mu, self._dataset = model.sizes, mu, dataset
         self._size = model.layout.size

@@ -16,7 +16,8 @@ from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import device, launch, tile
 from fredsim.cuda.rules import BLOCK, compile_rule
 from fredsim.errors import ConfigError
-from fredsim.numerics import ternary
+from fredsim.numerics import distributions, ternary
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Draws, Ternary
 
@@ -88,8 +89,9 @@ class CudaTernary:
 class CudaOperations:
     """Operations on whole arrays, and rules compiled for the device; arrays of the host go there and back."""
 
-    def __init__(self) -> None:
-        self._device = device()
+    def __init__(self, draw: Draw = distributions.draw) -> None:
+        """`draw` is how the host draws from distributions: the draws are few, and what uses them is there."""
+        self._device, self.draw = device(), draw
         self.ternary: Ternary = CudaTernary(self)
         self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
         self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)

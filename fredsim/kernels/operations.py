@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 
 from fredsim.compute.shelf import Limits, Shelf
 from fredsim.jit.team import Team
+from fredsim.kernels.draws import NumbaDraws
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
 from fredsim.system.processors import default_threads
@@ -29,6 +31,7 @@ class NumbaOperations:
         self._team = Team(threads or default_threads())
         self.threads = self._team.size
         self.ternary: Ternary = NumbaTernary(self._team)
+        self.draw: Draw = NumbaDraws(self._team).draw
         self._finite = np.ones(self.threads, np.int64)
         self._measure: _Measure | None = None  # of the array that was measured last
 

@@ -57,7 +57,7 @@ class TorchEngine:
         self._operations = operations
         self.compile_rule, self.finite = operations.compile_rule, operations.finite
         self.duplicate, self.mean, self.zeros = operations.duplicate, operations.mean, operations.zeros
-        self.shelf, self.ternary = operations.shelf, operations.ternary
+        self.shelf, self.ternary, self.draw = operations.shelf, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

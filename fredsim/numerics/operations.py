@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.allowed import check_rule
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.distributions import Draw, draw
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import NumpyTernary, Ternary
@@ -44,6 +45,11 @@ class Operations(Protocol):
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index, by the contract's tree in float64."""
+        ...
+
+    @property
+    def draw(self) -> Draw:
+        """What draws from distributions, on the host."""
         ...
 
 
@@ -83,3 +89,4 @@ class NumpyOperations:
         np.copyto(out, array)
 
     mean = staticmethod(mean64)
+    draw = staticmethod(draw)

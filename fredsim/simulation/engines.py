@@ -5,6 +5,12 @@ A backend's modules are imported only where it is used: what they import need no
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from fredsim.compute.engines import Engine, RoomyOperations
 from fredsim.compute.numpy_engine import NumpyEngine, RoomyNumpyOperations
 from fredsim.config.choices import Backend
@@ -12,6 +18,7 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.numerics.distributions import Draw
 
 __all__ = ["found_backend", "make_engine", "make_operations"]
 
@@ -29,6 +36,21 @@ def found_backend(backend: Backend) -> Backend:
     return "cuda"
 
 
+class HostDraws:
+    """Numba's draws for a backend that computes elsewhere; numba is imported when it draws first."""
+
+    @cached_property
+    def _draw(self) -> Draw:
+        from fredsim.jit.team import Team
+        from fredsim.kernels.draws import NumbaDraws
+
+        return NumbaDraws(Team(1)).draw
+
+    def __call__(self, *counter: Any, **named: Any) -> NDArray[np.float64]:
+        """As fredsim.numerics.distributions.draw."""
+        return self._draw(*counter, **named)
+
+
 def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
 
@@ -44,7 +66,7 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
     if backend == "cuda":
         from fredsim.cuda.engine import CudaEngine
 
-        return CudaEngine(model, dataset, mu)
+        return CudaEngine(model, dataset, mu, HostDraws())
     from fredsim.kernels.engine import NumbaEngine
 
     return NumbaEngine(model, dataset, mu, threads)
@@ -57,7 +79,7 @@ def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
     if backend == "cuda":
         from fredsim.cuda.operations import CudaOperations
 
-        return CudaOperations()
+        return CudaOperations(HostDraws())
     from fredsim.kernels.operations import NumbaOperations
 
     return NumbaOperations(threads)
