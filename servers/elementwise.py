@@ -10,7 +10,7 @@ import numpy as np
 
 from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
-from fredsim.numerics.operations import Kernel
+from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import State, Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
@@ -132,7 +132,7 @@ class ElementwiseServer(Server):
         formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
         return formed
 
-    def _compile(self, rule: Rule) -> Kernel:
+    def _compile(self, rule: Rule) -> Update:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
         update = self.operations.compile_rule(rule)
         nothing = [self.params[:0]] * (2 + len(rule.state))

@@ -30,10 +30,10 @@ with Team(2) as team:
 """
 NUMBER = """
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import integers, put
+from fredsim.jit.pointers import int64s, put
 
 
-@kernel(out=integers)
+@kernel(out=int64s)
 def number(rank, size, barrier, a):
     put(a.out, rank, 41)
 """

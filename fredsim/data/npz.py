@@ -1,4 +1,4 @@
-"""NPZ files of a user's data: what their headers claim is checked before any array is read."""
+"""NPZ files of a user's data: their headers are checked before any array is read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ __all__ = ["read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
-VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it becomes that
+VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it is converted
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the four arrays. Raises DataError where the file is damaged, lacks one, or holds more than memory does."""
+    """Return the arrays x_train, y_train, x_test, y_test.
+
+    Raises DataError where the file is damaged, lacks one, or holds more than memory does.
+    """
     try:
         if found := irregular(path):
             raise DataError(f"{path}: cannot be read (it is {found}); {REMEDY}")

@@ -152,10 +152,10 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 
 def _work_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one work on path hand: samples, losses, errors and activations (fredsim.kernels.shape)."""
-    from fredsim.kernels.shape import Shape, leaves_of
+    """Return the bytes of one work on path hand: samples, losses, errors and activations (fredsim.kernels.workspace)."""
+    from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model
     assert isinstance(model, Mlp)  # no other takes path hand
-    shape = Shape(model.sizes, mu, leaves_of(mu), 1)
-    return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))
+    layout = WorkspaceLayout(model.sizes, mu, block_size(mu), 1)
+    return 4 * (2 * mu + int(layout.error_offsets[-1]) + int(layout.activation_offsets[-1]))

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError

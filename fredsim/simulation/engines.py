@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Engine, RoomyOperations
-from fredsim.compute.numpy_engine import NumpyEngine, RoomyNumpyOperations
+from fredsim.compute.engines import BackendOperations, Engine
+from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
@@ -72,10 +72,10 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
     return NumbaEngine(model, dataset, mu, threads)
 
 
-def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
+def make_operations(backend: Backend, threads: int | None) -> BackendOperations:
     """Return the operations of servers on a backend; see `make_engine`."""
     if backend == "numpy":
-        return RoomyNumpyOperations()
+        return NumpyBackendOperations()
     if backend == "cuda":
         from fredsim.cuda.operations import CudaOperations
 

@@ -33,7 +33,7 @@ class Fused(Snapshots):
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
-        self._spare: list[Array] = []  # arrays of the shelf that no client fetched into
+        self._spare: list[Array] = []  # arrays of the pool that no client fetched into
 
     def _warm(self) -> None:
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
@@ -82,7 +82,7 @@ class Fused(Snapshots):
         self._recorder.arrivals(staleness[:n], losses[:n], size)
         bounds = self._bounds[window][:n]
         copies = [  # arrays for what clients may fetch
-            (self._spare.pop() if self._spare else self._shelf.take()) if may_pass else server.params
+            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else server.params
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
         self._apply.begin(coefficients, bounds, copies)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Shelf
+from fredsim.compute.storage import Pool
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import State, Stateful, part_of
@@ -75,12 +75,12 @@ class Holdings(Stateful):
         pushes: PushKind,
         local_steps: int,
         tensors: Sequence[slice],
-        shelf: Shelf,
+        pool: Pool,
     ) -> None:
         """Hand `params` (P,) to every client.
 
         `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' places in the flat
-        vector, and `shelf` allocates versions.
+        vector, and `pool` allocates versions.
         """
         self._engine = engine
         self._step_rule = STEPS[pushes]
@@ -90,7 +90,7 @@ class Holdings(Stateful):
         self._size = len(params)
         self._tensors = tensors
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
-        self._shelf = shelf
+        self._pool = pool
         self._shared: dict[int, Version] = {}
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
@@ -157,15 +157,15 @@ class Holdings(Stateful):
         return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
 
     def keep(self, client: int) -> None:
-        """Let the client go on with the version that it holds; the shelf may put it into its file."""
-        self._shelf.rest(self._held[client].params)
+        """Let the client go on with the version that it holds; the pool may put it into its file."""
+        self._pool.page_out(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
-        """Let the client, and nobody else, hold an array of the shelf's.
+        """Let the client, and nobody else, hold an array of the pool's.
 
         It comes from a gate that lets everything pass or nothing: no client holds tensors of different timestamps.
         """
-        self._shelf.rest(params)
+        self._pool.page_out(params)
         self._replace(client, Version(params, timestamp, shared=False))
 
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
@@ -232,9 +232,9 @@ class Holdings(Stateful):
         self._held[client] = version
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
-        room = self._shelf.take()
+        room = self._pool.take()
         self._engine.duplicate(params, room)
-        self._shelf.rest(room)
+        self._pool.page_out(room)
         version = Version(room, timestamp, shared)
         if shared:
             self._shared[timestamp] = version
@@ -243,6 +243,6 @@ class Holdings(Stateful):
     def _drop(self, version: Version) -> None:
         version.holders -= 1
         if version.holders == 0:
-            self._shelf.give_back(version.params)
+            self._pool.give_back(version.params)
             if version.shared:
                 del self._shared[version.timestamp]

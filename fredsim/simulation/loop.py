@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model

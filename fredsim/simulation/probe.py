@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.numerics.oracle import tree_sum
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.guarded_server import GuardedServer
@@ -71,7 +71,7 @@ class Probe(Stateful):
     ) -> None:
         """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
         if self._copy is None:
-            self._copy = engine.shelf(server.params.size, Limits()).take()
+            self._copy = engine.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):

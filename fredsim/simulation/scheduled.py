@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
+from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
@@ -99,7 +99,7 @@ class WorkInHand(Scheduled):
         machine = self._make_machine(0)
         machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
         self._check_works(parts, machine.each)
-        self._machine: Machine | None = None
+        self._machine: HandMachine | None = None
 
     def _check_works(self, parts: Parts, each: int) -> None:
         """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
@@ -108,9 +108,9 @@ class WorkInHand(Scheduled):
             what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
             refuse_beyond_memory(works * each, what, SPILL_REMEDY)
 
-    def _make_machine(self, slots: int) -> Machine:
+    def _make_machine(self, slots: int) -> HandMachine:
         server = self._server.elementwise
-        return cast(FusedEngine, self._engine).work_in_hand(
+        return cast(FusedEngine, self._engine).hand_machine(
             self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
@@ -127,7 +127,7 @@ class WorkInHand(Scheduled):
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Let the work of some events arrive, and the next one of each client begin."""
-        machine, slots, following = cast("Machine", self._machine), self._slots[begin:end], self._next[begin:end]
+        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
         targets = np.where(following >= 0, slots, -1)
         begun = self._known().begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
@@ -136,7 +136,7 @@ class WorkInHand(Scheduled):
         """Return the state with the work in hand."""
         self._known()
         self._give()
-        work = {f"work.{name}": values.copy() for name, values in cast("Machine", self._machine).work.items()}
+        work = {f"work.{name}": values.copy() for name, values in cast("HandMachine", self._machine).work.items()}
         return super().take_state() | work
 
     def put_state(self, state: State) -> None:
@@ -144,7 +144,7 @@ class WorkInHand(Scheduled):
         super().put_state(state)
         self._schedule = None
         self._known()
-        for name, values in cast("Machine", self._machine).work.items():
+        for name, values in cast("HandMachine", self._machine).work.items():
             values[...] = state[f"work.{name}"]
 
     def _shares(self) -> dict[str, float] | None:
@@ -154,7 +154,7 @@ class WorkInHand(Scheduled):
         """Bring the server's own arrays up to date."""
         if self._machine is not None:
             server = self._server.elementwise
-            self._machine.give(server.params, server.state_of(0))
+            self._machine.copy_to(server.params, server.state_of(0))
 
     def _record(self) -> None:
         """Record a row of the server's own arrays."""
@@ -172,7 +172,7 @@ class Queued(Scheduled):
     def _make_machine(self, places: int) -> QueueMachine:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.machine(self._server.rule, server.params, server.state_of(0), places)
+        return engine.queue_machine(self._server.rule, server.params, server.state_of(0), places)
 
     def _prepare(self, schedule: Schedule) -> None:
         """Find a place for what each client will hold."""

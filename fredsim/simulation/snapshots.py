@@ -42,7 +42,7 @@ class Snapshots(Simulation):
         contract = self._server.contract
         tensors = list(self._layout.slices.values())
         self._check_memory()
-        self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
+        self._pool = parts.engine.pool(len(parts.params), parts.limits)
         self._holdings = Holdings(
             parts.engine,
             parts.params,
@@ -51,7 +51,7 @@ class Snapshots(Simulation):
             pushes=contract.pushes,
             local_steps=parts.protocol.local_steps,
             tensors=tensors,
-            shelf=self._shelf,
+            pool=self._pool,
         )
         self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors, parts.engine)
