@@ -136,11 +136,8 @@ def test_means_are_the_oracles(threads: int) -> None:
         for n in lengths:
             scale = np.exp(rng.uniform(-40, 40, n))  # so that another order of additions would show
             values = np.append(rng.standard_normal(n) * scale, np.full(40, np.nan)).astype(np.float32)[:n]
-            sums, scratch, result = (
-                np.full(-(-n // BLOCK) + 1, np.nan),
-                np.full((threads, 2 * BLOCK), np.nan),
-                np.empty(1),
-            )
+            scratch, result = np.full((threads, 2 * BLOCK), np.nan), np.empty(1)
+            sums = np.full(-(-n // BLOCK) + 1, np.nan)
             for run in (team.run, team.alone):
                 result[0] = np.nan
                 run(mean64, mean64.pack(array=values, count=n, sums=sums, scratch=scratch, result=result))

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import doubles, integers, item, put
+from fredsim.jit.pointers import doubles, int64s, item, put
 from fredsim.jit.team import Team, address
 from fredsim.kernels.elementary import exp64, log64
 from fredsim.kernels.streams import normal_quantile, philox
@@ -32,8 +32,8 @@ def draws(rank, size, barrier, a):
     """Write a draw for each step and client to out; `each_step` says whether `steps` is their address or one step."""
     k0, k1 = np.uint64(a.seed), np.uint64(a.stream)
     for i in range(a.count * rank // size, a.count * (rank + 1) // size):
-        step = item(integers(a.steps), i) if a.each_step else a.steps
-        client = item(integers(a.clients), i) if a.each_client else a.clients
+        step = item(int64s(a.steps), i) if a.each_step else a.steps
+        client = item(int64s(a.clients), i) if a.each_client else a.clients
         put(a.out, i, drawn(a.kind, a.constants, a.block, step, client, k0, k1))
 
 

@@ -152,7 +152,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 
 def _work_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one work on path hand: samples, losses, errors and activations (fredsim.kernels.workspace)."""
+    """Return the bytes of one work on path hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
     from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model
