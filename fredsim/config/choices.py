@@ -14,7 +14,7 @@ Init = Literal["he", "glorot", "zeros", "normal"]
 """The distribution of the initial weights (fredsim.models.mlp)."""
 Sampling = Literal["sequential", "iid", "shuffled"]
 """How minibatches are drawn (fredsim.data.sampling)."""
-Unit = Literal["iterations", "updates", "epochs"]
-"""The unit of the interval between two rows."""
+Unit = Literal["iterations", "updates", "epochs", "seconds"]
+"""What a run's length, and the distance of its rows, is counted in; seconds are a clock's."""
 PathName = Literal["auto", "hand", "fused", "queued", "snapshots"]
 """How a run is computed (fredsim.simulation.paths)."""

@@ -8,11 +8,11 @@ from enum import Flag, auto
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
-from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 
 __all__ = [
     "FIGURE_KEYS", "Affects", "Data", "Experiment", "PluginChoice", "Published", "Series", "TorchChoice",
@@ -118,14 +118,21 @@ class DispatcherChoice(PluginChoice):
 
 
 class Evaluation(HyperParameters):
-    """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
+    """A row every so many iterations, updates, epochs or simulated seconds; rows at 0 and at the end always.
 
     `test`: rows have the loss and the error of the test rows, too.
     """
 
-    every: PositiveInt = 1000
+    every: PositiveInt | Positive = 1000
     unit: Unit = "iterations"
     test: bool = False
+
+    @model_validator(mode="after")
+    def check(self) -> Evaluation:
+        """Refuse a fraction of what is counted."""
+        if isinstance(self.every, float) and self.unit != "seconds":
+            raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
+        return self
 
 
 class Series(HyperParameters):
@@ -166,13 +173,14 @@ class Affects(Flag):
 
 
 class Experiment(HyperParameters):
-    """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
+    """A resolved experiment. Exactly one of `iterations`, `updates`, `epochs` and `seconds` is given."""
 
     name: Annotated[FileName, Affects.RECORD] = "experiment"
     seed: Annotated[int, Field(ge=0, lt=2**32), Affects.BITS] = 0
     iterations: Annotated[PositiveInt | None, Affects.BITS] = None
     updates: Annotated[PositiveInt | None, Affects.BITS] = None
     epochs: Annotated[PositiveInt | None, Affects.BITS] = None
+    seconds: Annotated[Positive | None, Affects.BITS] = None
     data: Data
     model: ModelChoice = MlpChoice()
     clients: Clients
@@ -193,7 +201,17 @@ class Experiment(HyperParameters):
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
         data = self.model_dump()
-        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
+        for key in (
+            "iterations",
+            "updates",
+            "epochs",
+            "seconds",
+            "compress",
+            "average",
+            "probe",
+            "published",
+            "figures",
+        ):
             if data[key] is None:
                 del data[key]
         if not self.evaluation.test:  # a later key: older configurations and digests stay the same

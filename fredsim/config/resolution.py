@@ -20,6 +20,7 @@ from fredsim.native.model import find_factory, given
 __all__ = ["KIND_OF_KEY", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
 
 
+LENGTHS = ("iterations", "updates", "epochs", "seconds")
 MOST = 20  # problems that one message names
 
 PlaceOf = Callable[[Key], str]
@@ -36,10 +37,10 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise problems_at(explain(error, Experiment), place) from None
-    given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
+    given = [key for key in LENGTHS if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "is missing"
-        remedy = f"{found}; give one of iterations, updates and epochs"
+        remedy = f"{found}; give one of iterations, updates, epochs and seconds"
         raise problems_at([((given[0] if given else "iterations",), remedy)], place)
     update: dict[str, Any] = {
         key: _resolve_plugin(key, plugin, place)

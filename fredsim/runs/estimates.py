@@ -85,21 +85,22 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    kept["order"] = prepared.length.events <= LONGEST_SCHEDULE  # which decides the path
+    events = prepared.length.events  # which decide the path
+    kept["order"] = "by the clock" if events is None else events <= LONGEST_SCHEDULE
     return json.dumps([threads, kept], sort_keys=True)
 
 
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary."""
     length = prepared.length  # in updates, each may want several arrivals
-    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count
+    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count or 2**31
     iterations = min(SHORTEST, total)
     while True:
         with tempfile.TemporaryDirectory() as folder:
             execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, default_threads=threads)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
-        if summary["seconds"] >= ENOUGH or iterations >= total or summary["status"] == "diverged":
+        if summary["seconds"] >= ENOUGH or summary["iterations"] < iterations or iterations >= total:
             return summary
         wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
@@ -108,7 +109,11 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
 def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
     experiment, model = prepared.experiment, prepared.model
     done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
-    total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
+    if prepared.length.until is not None:
+        total = math.ceil(prepared.length.until / 1e9 * done / summary["time"]) if summary["time"] else done
+    else:
+        wanted = (prepared.length.updates or 0) * done
+        total = prepared.length.iterations or math.ceil(wanted / max(1, summary["updates"]))
     clients = min(experiment.clients.count, total)  # those that the schedule picks
     works = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
@@ -136,7 +141,9 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    rows = prepared.interval.rows(total, total * summary["updates"] / done)
+    rows = prepared.interval.rows(
+        total, total * summary["updates"] / done, total * summary.get("time", 0.0) / done * 1e9
+    )
     return Estimate(
         label=label,
         path=summary["path"],

@@ -62,7 +62,7 @@ def execute(
         opened.enter_context(on_compiling(observer.compiling))
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
-        run_length = length if until is None else Length(until, None)
+        run_length = length if until is None else Length(until, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, run_length)
         found = own_code(experiment.plain())
         if code is not None and found != code:
@@ -80,7 +80,7 @@ def execute(
         summary = {
             "name": experiment.name,
             "status": "interrupted" if early else outcome.status,
-            **_results(outcome, recorder.rows[-1], test_error),
+            **_results(outcome, recorder.rows[-1], test_error, timed=run.simulation.timed),
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
@@ -103,12 +103,13 @@ def _write(folder: Path, prepared: Prepared, outcome: Outcome, recorder: Recorde
     write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
 
 
-def _results(outcome: Outcome, last: Row, test_error: float) -> dict[str, Any]:
-    """Return the part of summary.json that says what came out."""
+def _results(outcome: Outcome, last: Row, test_error: float, *, timed: bool) -> dict[str, Any]:
+    """Return what summary.json says of a run's numbers; `timed`: it has simulated seconds."""
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,
         "updates": last.timestamp,
+        **({"time": last.time} if timed else {}),
         "validation_loss": _finite(last.validation_loss),
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(test_error),

@@ -8,11 +8,13 @@ from typing import Any
 
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build
+from fredsim.config.registry import build, tells_seconds
 from fredsim.config.resolution import PlaceOf, located, resolve
+from fredsim.dispatchers.clock import Clock
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.guarded_clock import GuardedClock, OwnClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
@@ -67,5 +69,23 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
 
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
-    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    return GuardedDispatcher(dispatcher, experiment.clients.count)
+    found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    dispatcher = OwnClock(found) if tells_seconds(type(found)) else found
+    clients = experiment.clients.count
+    if isinstance(dispatcher, Clock):
+        clock = GuardedClock(dispatcher, clients)
+        if not experiment.dispatcher.wait and not clock.instant:
+            raise ConfigError(
+                "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
+                "way: leave wait out, or link and server"
+            )
+        return clock
+    for key, by_clock in (
+        ("seconds", experiment.seconds is not None),
+        ("evaluation.unit", experiment.evaluation.unit == "seconds"),
+    ):
+        if by_clock:
+            found = experiment.seconds if key == "seconds" else "seconds"
+            remedy = "give dispatcher: {name: clock}, or count in iterations"
+            raise ConfigError(f"{key} is {found}; the dispatcher {experiment.dispatcher.name} has no clock: {remedy}")
+    return GuardedDispatcher(dispatcher, clients)

@@ -101,7 +101,7 @@ class Run:
         try:
             return self._run()
         except Diverged as diverged:
-            self._length, self._stop, self._keeps = Length(diverged.iteration, None), lambda: False, False
+            self._length, self._stop, self._keeps = Length(diverged.iteration), lambda: False, False
             self.simulation, self.recorder = self._make()
             state, sizes = self._kept or (None, [0] * len(self._files))
             if state is not None:

@@ -27,7 +27,7 @@ def check_sizes(experiment: Experiment, model: Mlp, length: Length) -> None:
     minibatch = 4 * (clients.batch_size * (inputs + 2 * sum(widths)) + size)
     of = "the samples, activations and gradient of one minibatch take"
     refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
-    together = min(experiment.window or 1, clients.count, length.events)
+    together = min(experiment.window or 1, clients.count, length.events or clients.count)
     refuse_beyond_memory(
         together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
     )

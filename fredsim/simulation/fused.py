@@ -49,9 +49,11 @@ class Fused(Snapshots):
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
+        coming = self._arrivals.coming(count)
+        clients, count = coming.client.tolist(), len(coming)
         self._known_from, self._known_to = self.iteration, self.iteration + count
-        clients, numbers = self._arrivals.coming(count)
-        self._samples = self._sampler.rows(np.arange(self._known_from, self._known_to), np.array(clients), numbers)
+        sent = np.arange(self._known_from, self._known_to) if coming.sent is None else coming.sent
+        self._samples = self._sampler.rows(sent, coming.client, coming.columns["number"])
         gate = self._protocol.fetch_gate
         self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
 
@@ -59,9 +61,18 @@ class Fused(Snapshots):
         """Return the next events, none after a row is due, and their places among what is known of the next."""
         if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
-            self._look_ahead(min(AHEAD, few, length.left(self.iteration, self._server.timestamp)))
+            left = length.left(self.iteration, self._server.timestamp)
+            self._look_ahead(min(AHEAD, few, AHEAD if left is None else left))
         row = self._interval.left(self.iteration, self._server.timestamp)
-        schedule = self._arrivals.next(self.iteration, min(self._limit(length), row, self._known_to - self.iteration))
+        known = self._known_to - self.iteration
+        limit = min(self._limit(length), known if row is None else min(row, known))
+        schedule = self._arrivals.next(self.iteration, limit)
+        if schedule.time is not None and len(schedule):
+            self._rows_before(int(schedule.time[0]))
+            due = self._interval.next_time(self._rows_on_clock)
+            count = int(np.searchsorted(schedule.time, due, side="right"))
+            self._arrivals.put_back(len(schedule) - count)
+            schedule = schedule.first(count)
         at = self.iteration - self._known_from
         return schedule, slice(at, at + len(schedule))
 
@@ -69,6 +80,9 @@ class Fused(Snapshots):
         """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
         holdings, server = self._holdings, self._server
         schedule, window = self._next_window(length)
+        if not len(schedule):
+            self._over = True
+            return
         clients, rows, probe = schedule.client.tolist(), self._samples[window], self._parts.probe
         if probe is not None and probe.due(self.iteration):
             self._measure(probe, clients[0], rows[0])
@@ -80,6 +94,8 @@ class Fused(Snapshots):
         n, size = len(coefficients), server.params.nbytes
         self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be formed: the next window says why
         self._recorder.arrivals(staleness[:n], losses[:n], size)
+        if schedule.time is not None:
+            self.time = int(schedule.time[n - 1])
         bounds = self._bounds[window][:n]
         copies = [  # arrays for what clients may fetch
             (self._spare.pop() if self._spare else self._pool.take()) if may_pass else server.params

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.gates import GATES, Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
@@ -25,6 +26,8 @@ BOOLEAN = (bool, np.bool_)
 class GuardedDispatcher(Guarded):
     """A dispatcher whose calls are checked."""
 
+    #: Whether it is a clock (fredsim.simulation.guarded_clock).
+    timed = False
     state_names = ("_held",)
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
@@ -79,12 +82,11 @@ class GuardedDispatcher(Guarded):
             self.hold(client)
         super().put_state(state)
 
-    def order(self, count: int) -> NDArray[np.int64]:
-        """Return the clients of the first `count` iterations, where none is ever held."""
+    def order(self, count: int) -> Order:
+        """Return the first `count` arrivals, where no client is ever held."""
         if self._ours:
-            order: NDArray[np.int64] = self._inner.order(count)
-            return order
-        return np.array([self.choose(step) for step in range(count)], np.int64)
+            return Order(self._inner.order(count))
+        return Order(np.array([self.choose(step) for step in range(count)], np.int64))
 
 
 class GuardedGate(Guarded):

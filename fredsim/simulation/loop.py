@@ -23,6 +23,7 @@ from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Interval, Length
@@ -91,6 +92,18 @@ class Parts:
     probe: Probe | None = None
     test: bool = False  # whether rows have the loss and the error of the test rows, too
 
+    @property
+    def events(self) -> int | None:
+        """How many events there will be at most, where that is known, on a clock about so many."""
+        if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
+            return self.length.events
+        return self.dispatcher.about(self.length.until)
+
+    def most(self, works: int) -> int:
+        """Return how many works are begun, of so many that there may be at once."""
+        events = self.events
+        return works if events is None else min(works, events)
+
 
 class Simulation:
     """One pass over a run's events, from the initial parameters."""
@@ -107,13 +120,19 @@ class Simulation:
         self._recorder = parts.recorder
         self._interval = parts.interval
         self.iteration = 0
+        self.time = 0  # of the last event, in nanoseconds, where there is a clock
+        self._rows_on_clock = 0  # that are recorded
+        self._over = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = 0.0
 
     def run(self, length: Length) -> Outcome:
         """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
         begin, self._seconds_before = time.perf_counter(), self._engine.seconds
         status = self.go_on(length)
-        if self._recorder.rows[-1].iteration != self.iteration:
+        if self._over and length.until is not None:
+            self._rows_before(length.until + 1)
+            self.time = length.until
+        if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
         probe = self._parts.probe
         seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
@@ -137,12 +156,17 @@ class Simulation:
         """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
         if not self._recorder.rows:
             self._record()
-        while length.left(self.iteration, self._server.timestamp):
+        while not self._over and length.left(self.iteration, self._server.timestamp) != 0:
             if self._parts.stop():
                 return "interrupted"
             self._advance(length)
             self._parts.progress(self.iteration, self._server.timestamp)
         return "finished"
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a clock."""
+        return self._dispatcher.timed
 
     @property
     def says_its_state(self) -> bool:
@@ -153,11 +177,12 @@ class Simulation:
         """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""
         states = {owner: part.take_state() for owner, part in self._owners().items()}
         parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
-        return {"iteration": self.iteration} | parts
+        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | parts
 
     def put_state(self, state: State) -> None:
         """Go on from a state of a simulation of the same experiment, on the same path."""
-        self.iteration = int(state["iteration"])
+        self.iteration, self.time = int(state["iteration"]), int(state["time"])
+        self._rows_on_clock = int(state["rows_on_clock"])
         for name, part in self._owners().items():
             part.put_state(part_of(state, name))
 
@@ -183,6 +208,18 @@ class Simulation:
         """Let some events happen, none beyond the run's length."""
         raise NotImplementedError
 
+    @property
+    def _now(self) -> float:
+        """What rows have as their time: simulated seconds, or the iteration where there is no clock."""
+        return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
+
+    def _rows_before(self, time: int) -> None:
+        """Record the rows on the clock that are due before an event at this time, in nanoseconds."""
+        while (due := self._interval.next_time(self._rows_on_clock)) < time:
+            self.time = int(due)
+            self._record()
+            self._rows_on_clock += 1
+
     def _record(self) -> None:
         begin = time.perf_counter()
         kernels = self._engine.seconds
@@ -192,7 +229,7 @@ class Simulation:
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(np.asarray(self._server.params))
-        self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)
+        self._recorder.row(self.iteration, self._server.timestamp, self._now, validation, digest, test)
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:

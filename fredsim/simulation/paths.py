@@ -37,17 +37,20 @@ def choose_path(
     backend: Backend,
     contract: Contract,
     protocol: Protocol,
-    events: int,
+    events: int | None,
     *,
     probed: bool,
     native: bool,
+    reacts: bool = False,
 ) -> Choice:
-    """Return the path of a run of so many events at most.
+    """Return the path of a run of about so many events, or of nobody knows how many.
 
-    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module. Raises ConfigError where a path
-    is wanted that the run cannot take.
+    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module; `reacts`: what is computed has
+    a say in who arrives when. Raises ConfigError where a path is wanted that the run cannot take.
     """
     unfused = "a PyTorch module forms whole gradients" if native else _why_unfused(contract, protocol)
+    if reacts and not unfused:
+        unfused = "how long a fetch takes hangs on whether it passes"
     unknown = _why_unknown(protocol, events, probed)
     offered: dict[PathTaken, str] = {"snapshots": ""}
     if backend == "numba":
@@ -82,9 +85,9 @@ def _why_unfused(contract: Contract, protocol: Protocol) -> str:
     return contract.whole_gradients or ("the server notes what clients compute from" if contract.begins else "")
 
 
-def _why_unknown(protocol: Protocol, events: int, probed: bool) -> str:
+def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:
     """Return why the whole schedule is not known ahead, or cannot be used, or nothing."""
-    if events > LONGEST_SCHEDULE:
+    if events is not None and events > LONGEST_SCHEDULE:
         return f"the order of more than {LONGEST_SCHEDULE:,} iterations is not kept in memory"
     if probed:
         return "the probe asks for the parameters that clients hold"

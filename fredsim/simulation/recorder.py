@@ -132,17 +132,21 @@ class Recorder(Stateful):
         self,
         iteration: int,
         timestamp: int,
+        time: float,
         validation: tuple[float, float],
         digest: str,
         test: tuple[float, float] | None = None,
     ) -> None:
-        """Record a row; `validation`, and `test` where it is asked for, are the loss and the error rate."""
+        """Record a row; `time` is in seconds of the clock, or the iteration.
+
+        `validation`, and `test` where it is asked for, are the loss and the error rate.
+        """
         ordered = np.sort(np.array(self._staleness, np.int64))
         self.histogram.update(self._staleness)
         row = Row(
             iteration=iteration,
             timestamp=timestamp,
-            time=float(iteration),
+            time=time,
             train_loss=self._train_loss(),
             validation_loss=validation[0],
             validation_error=validation[1],
