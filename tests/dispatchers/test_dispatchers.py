@@ -50,6 +50,14 @@ def test_only_eligible_clients_are_chosen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MAKE)
+def test_an_order_drawn_at_once_is_what_is_chosen_one_by_one(name: str) -> None:
+    if name == "clock":
+        return  # it draws as it likes (tests/dispatchers/test_clock.py)
+    whole, single = started(MAKE[name](), 7, 3), started(MAKE[name](), 7, 3)
+    assert whole.order(5000).tolist() == [single.choose(step) for step in range(5000)]
+
+
+@pytest.mark.parametrize("name", MAKE)
 def test_nobody_to_choose_is_an_error_with_a_remedy(name: str) -> None:
     dispatcher = started(MAKE[name](), 4)
     for client in range(4):
