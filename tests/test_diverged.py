@@ -7,6 +7,7 @@ import pytest
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Simulation
 from tests.test_random_experiments import left_behind
+from tests.test_state import stop_and_go_on
 
 DIGITS = {"name": "digits"}
 
@@ -49,7 +50,7 @@ class Once:
 def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its attributes do not tell which of them are one object, how long a deque may be, or what a mapping does."""
+    """It may keep what no attribute tells; what its attributes do tell is enough to go on from."""
     (tmp_path / "own_diverging.py").write_text(DIVERGING, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     server = {"name": f"own_diverging:{kind}", "lr": 1e-3}
@@ -59,6 +60,9 @@ def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
     assert anew[1].startswith("diverged")
     monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
     assert left_behind(data, {}) == anew
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert stop_and_go_on(data | {"iterations": 12}, [3, 7]) == "snapshots"
 
 
 DIVERGING = """
