@@ -18,22 +18,9 @@ Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
 
 OWN = """
-import numpy as np
-
 from fredsim.errors import ConfigError
 from fredsim.servers import ASGD, Reply, Server
 from fredsim.servers.base import Rated
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = np.float32(lr)
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params -= self.lr * grad
 
 
 class HoldsLate(Plain):
@@ -105,8 +92,8 @@ class Whole:
 
 
 @pytest.fixture
-def own(small_yaml: Path) -> Path:
-    small_yaml.with_name("own_contract.py").write_text(OWN, encoding="utf-8")
+def own(small_yaml: Path, own_server: Callable[..., str]) -> Path:
+    small_yaml.with_name("own_contract.py").write_text(own_server() + OWN, encoding="utf-8")
     return small_yaml
 
 
