@@ -122,6 +122,20 @@ def test_random_experiments(number: int) -> None:
         assert stop_and_go_on(data | {"backend": "numpy"}, stops) == "snapshots"
 
 
+def test_what_clients_hold_of_several_timestamps() -> None:
+    """Where a fetch passes tensor by tensor, a client's timestamp is the oldest of its tensors'."""
+    gate = {"bandwidth_aware": {"c": 0.2, "per": "tensor"}}
+    data = {
+        "iterations": 60,
+        "data": DIGITS,
+        "model": {"hidden": [5]},
+        "clients": {"count": 4, "batch_size": 2},
+        "dispatcher": {"name": "uniform", "fetch": gate},
+        "server": {"name": "fasgd", "lr": 0.01},
+    }
+    assert stop_and_go_on(data, [11, 30]) == "fused"
+
+
 @pytest.mark.skipif(not all(map(find_spec, ("torch", "triton"))), reason="PyTorch or Triton is not installed")
 @pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
 @pytest.mark.parametrize("wait", [True, False])
