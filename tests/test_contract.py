@@ -76,6 +76,12 @@ class MakesItsOwnV(Plain):  # what is there only after init is no declaration
         self.timestamp += 1
 
 
+class CallsANumberRate(Plain):  # what is no method is none, whatever its name
+    def init(self, params, clients):
+        super().init(params, clients)
+        self.rate, self.proxies = 0.5, None
+
+
 class Speaks(ASGD):
     def init(self, params, clients, layout=None):
         print(f"started with {len(params)} parameters")
@@ -139,6 +145,7 @@ def test_what_init_makes_counts(own: Path, command: Command) -> None:
     assert command("show", *words)[0] == 0
     assert command("run", *words, "--quiet", "--out", "out") == (0, "", "")
     assert Path("out/params_raw.safetensors").exists()
+    assert command("run", own, "server.name=own_contract:CallsANumberRate", "--quiet", "--out", "other") == (0, "", "")
 
 
 def test_nothing_is_started_to_look_at_an_experiment(own: Path, command: Command) -> None:
