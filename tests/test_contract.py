@@ -148,6 +148,12 @@ def test_what_init_makes_counts(own: Path, command: Command) -> None:
     assert command("run", own, "server.name=own_contract:CallsANumberRate", "--quiet", "--out", "other") == (0, "", "")
 
 
+def test_what_init_does_not_make_is_missed_at_the_start(own: Path, command: Command, refused: Refused) -> None:
+    words = (own, "server.name=own_contract:Plain", "dispatcher.fetch={bandwidth_aware: {c: 1.0}}")
+    assert command("show", *words)[0] == 0
+    refused("run", *words, "--quiet", "--out", "out", says=("dispatcher.fetch asks for the gradients' deviation v",))
+
+
 def test_nothing_is_started_to_look_at_an_experiment(own: Path, command: Command) -> None:
     assert "started" not in command("show", own, "server.name=own_contract:Speaks")[1]
     assert "started with 1210 parameters" in command("run", own, "server.name=own_contract:Speaks", "--quiet")[1]

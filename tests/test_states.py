@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fredsim.errors import SimulationError
 from fredsim.plugins.states import put_state, says_its_state, take_state
+from fredsim.servers import ASGD
 
 
 class Plain:
@@ -119,7 +120,8 @@ def objects(draw: st.DrawFn) -> Plain:
                 pool.append(draw(st.sampled_from([base.T, base[draw(CUTS)], base.view("u1")])))
             except (IndexError, ValueError):  # no such cut of it
                 continue
-    pool = [value for value in pool if isinstance(value, np.ndarray)]
+    found = Plain()
+    found.arrays = draw(st.permutations(pool))  # type: ignore[attr-defined]
     pool.append(draw(st.builds(generator, st.sampled_from(["PCG64", "MT19937", "Philox"]))))
     pool.append(np.random.Generator(pool[-1].bit_generator))
     leaves = st.sampled_from(pool) | NUMBERS | SCALARS
@@ -143,8 +145,7 @@ def objects(draw: st.DrawFn) -> Plain:
             items.append(items)
         else:
             pool.append(made(items))
-    found = Plain()
-    for name in draw(st.lists(st.sampled_from("abcdef"), unique=True, min_size=1)):
+    for name in draw(st.lists(st.sampled_from(["a", "arrays", "b", "c", "d"]), unique=True, min_size=1)):
         setattr(found, name, draw(st.sampled_from(pool) | leaves))
     return found
 
@@ -168,6 +169,47 @@ def test_it_is_the_same_object_or_refused(found: Plain) -> None:
     assert {name: np.asarray(value).tobytes() for name, value in one.items()} == {
         name: np.asarray(value).tobytes() for name, value in two.items()
     }
+
+
+def test_views() -> None:
+    line, fixed = np.arange(6.0), np.arange(6.0)[:4]
+    fixed.flags.writeable = False
+    for parts in ([line[::-1], line], [line, line[2:2], line[3:]], [line, fixed, fixed.base]):
+        found = of(parts)
+        Same(found, again(found))
+
+
+class Twice:
+    """One array, one dict and one list under two names at the start."""
+
+    state_names = ("one", "two")
+
+    def __init__(self) -> None:
+        self.one: Any = [np.zeros(2), {1: 0}, [1]]
+        self.two: Any = list(self.one)
+
+
+def test_what_was_one_at_the_start_may_be_two() -> None:
+    found, fresh = Twice(), Twice()
+    found.two = [np.ones(2), {1: 5}, [2]]
+    put_state(fresh, take_state(found))
+    Same(found, fresh)
+
+
+class SetsItsLayout(ASGD):  # type: ignore[misc]
+    """One over a class of fredsim's that sets what this sets as well."""
+
+    def expect(self, clients: int) -> None:
+        super().expect(clients)
+        self.layout = {clients}
+
+
+def test_what_fredsims_classes_set_is_theirs_unless_a_users_sets_it_too() -> None:
+    server = SetsItsLayout(lr=0.1)
+    server.init(np.zeros(2, np.float32), 3)
+    server.layout = {3}
+    with pytest.raises(SimulationError, match=r"SetsItsLayout: self\.layout is a set"):
+        take_state(server)
 
 
 class Slots:

@@ -237,9 +237,11 @@ class Putting:
         for array in self._fixed:
             array.flags.writeable = False
 
-    def _free(self, there: Any, owner: Any) -> bool:
+    def _free(self, owner: Any) -> bool:
         """Return whether what is there has not got its content yet; it has now."""
-        return self._used.setdefault(id(owner), there) is there
+        free = id(owner) not in self._used
+        self._used[id(owner)] = owner
+        return free
 
     def _array(self, there: Any, at: str, columns: bool) -> Any:
         if at in self._made:  # met before, by a view of it
@@ -254,7 +256,7 @@ class Putting:
             while isinstance(owner, np.ndarray) and owner.base is not None:
                 owner = owner.base
             plain = type(there) is np.ndarray
-            if (not plain or (target.flags.c_contiguous and target.flags.writeable)) and self._free(there, owner):
+            if (not plain or (target.flags.c_contiguous and target.flags.writeable)) and self._free(owner):
                 target[...] = values
                 return there
         made = values.copy()
@@ -263,7 +265,7 @@ class Putting:
     def _mapping(self, there: Any, packed: Packed, kind: str, at: str) -> Any:
         known = there if isinstance(there, MAPPINGS[kind]) else {}
         inside = packed[kind]
-        made: Any = there if type(there) is MAPPINGS[kind] and self._free(there, there) else MAPPINGS[kind]()
+        made: Any = there if type(there) is MAPPINGS[kind] and self._free(there) else MAPPINGS[kind]()
         self._made[at] = made
         items = []
         for i, (packed_key, item) in enumerate(inside):
@@ -284,7 +286,7 @@ class Putting:
         makes: Any = SEQUENCES[kind]
         if kind in {"tuple", "frozenset"}:
             return makes(self._items(known, inside, at))
-        same = type(there) is makes and getattr(there, "maxlen", None) == limit and self._free(there, there)
+        same = type(there) is makes and getattr(there, "maxlen", None) == limit and self._free(there)
         made: Any = there if same else deque(maxlen=limit) if kind == "deque" else makes()
         self._made[at] = made
         items = self._items(known, inside, at)
