@@ -58,21 +58,21 @@ def test_what_nobody_holds_is_used_again(
     path: str, wait: bool, most: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies in use: one a client, two where clients do not wait, and one that is being made."""
-    there, used, take, give_back = 0, [0], Shelf.take, Shelf.give_back
+    there, used, take, give_back = 0, [0], Pool.take, Pool.give_back
 
-    def taken(shelf: Shelf) -> Any:
+    def taken(pool: Pool) -> Any:
         nonlocal there
         there += 1
         used.append(there)
-        return take(shelf)
+        return take(pool)
 
-    def given_back(shelf: Shelf, array: Any) -> None:
+    def given_back(pool: Pool, array: Any) -> None:
         nonlocal there
         there -= 1
-        give_back(shelf, array)
+        give_back(pool, array)
 
-    monkeypatch.setattr(Shelf, "take", taken)
-    monkeypatch.setattr(Shelf, "give_back", given_back)
+    monkeypatch.setattr(Pool, "take", taken)
+    monkeypatch.setattr(Pool, "give_back", given_back)
     gate = {"fetch": {"bandwidth_aware": {"c": 1e-3}}} if path == "fused" else {}
     simulate(
         {

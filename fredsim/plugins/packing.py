@@ -44,6 +44,7 @@ class Held:
     array: NDArray[Any]
     at: str
     note: dict[str, Any]
+    exact: bool
     begin: int = 0
     end: int = 0
 
@@ -74,8 +75,8 @@ class Packing:
     def pack(self, value: Any, at: str, *, exact: bool) -> Packed:
         """Return a value as JSON has it. Raises Refused for what cannot be.
 
-        Where it need not be `exact`, sets are taken, which may give their items in another order when they are made
-        again, arrays on a device, and objects that have a state themselves.
+        Where it need not be `exact`, sets are taken, which may give their items in another order later, views of arrays
+        that are not there, arrays on a device, and objects that have a state.
         """
         kind, name = type(value), type(value).__name__
         if kind in PLAIN:
@@ -132,9 +133,8 @@ class Packing:
             base = base.base
         if exact and base is not None:
             raise Refused(at, f"{_is_or_holds(at)} an array on the memory of a {type(base).__name__}; keep a copy")
-        note: dict[str, Any] = {"array": at}
-        self._arrays.append(Held(value, at, note))
-        return note
+        self._arrays.append(Held(value, at, {"array": at}, exact))
+        return self._arrays[-1].note
 
     def finish(self, packed: Mapping[str, Packed]) -> State:
         """Return the state of what is packed, by name, with the arrays. Raises Refused for those that overlap."""
@@ -151,17 +151,17 @@ class Packing:
             if held.array.size and whole is not None and held.begin < whole.end:
                 self._note_view(held, whole)
                 continue
-            if not held.dense:
+            if held.exact and not held.dense:
                 raise Refused(held.at, f"{_is_or_holds(held.at)} a view of an array that is not there; keep a copy")
             if held.array.size:
                 whole = held
             flags = held.array.flags
-            more = {"columns": not flags.c_contiguous, "fixed": not flags.writeable}
+            more = {"columns": held.dense and not flags.c_contiguous, "fixed": not flags.writeable}
             held.note |= {"array": f"{held.at}.array", **more} if any(more.values()) else {}
             self.state[held.note["array"]] = np.array(held.array.T if more["columns"] else held.array, order="C")
 
     def _note_view(self, held: Held, whole: Held) -> None:
-        if held.end > whole.end:
+        if held.end > whole.end or not whole.dense:
             other = whole.at.partition(".")[0]
             raise Refused(held.at, f"overlaps with self.{other}, and neither is a part of the other; keep a copy")
         array = held.array
@@ -174,8 +174,8 @@ class Packing:
 class Putting:
     """Makes values of a state again, in what is there already where that can be: others may refer to it."""
 
-    def __init__(self, state: State, there: Mapping[str, Any], put_into: Callable[[Any, State, str], None]) -> None:
-        """Take a state, and what is there by name; `put_into` puts a part of the state into an object there."""
+    def __init__(self, state: State, there: Mapping[str, Any], put_into: Callable[[Any, str], None]) -> None:
+        """Take a state, and what is there by name; `put_into` puts a part of the state into an object."""
         self._state = state
         self._there = there
         self._put_into = put_into
@@ -205,9 +205,7 @@ class Putting:
             case "scalar":
                 return self._state[inside][()]
             case "state":
-                start = f"{inside}."
-                part = {name[len(start) :]: value for name, value in self._state.items() if name.startswith(start)}
-                self._put_into(there, part, inside)
+                self._put_into(there, inside)
                 made = there
             case "array":
                 made = self._array(there, inside, packed.get("columns", False))
@@ -264,11 +262,10 @@ class Putting:
 
     def _mapping(self, there: Any, packed: Packed, kind: str, at: str) -> Any:
         known = there if isinstance(there, MAPPINGS[kind]) else {}
-        inside = packed[kind]
         made: Any = there if type(there) is MAPPINGS[kind] and self._free(there) else MAPPINGS[kind]()
         self._made[at] = made
         items = []
-        for i, (packed_key, item) in enumerate(inside):
+        for i, (packed_key, item) in enumerate(packed[kind]):
             key = self._value(None, packed_key, f"{at}.{i}:key")
             to = f"{at}.{key if isinstance(key, str) and key.isidentifier() else i}"
             items.append((key, self._value(known.get(key), item, to)))

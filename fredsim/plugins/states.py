@@ -29,9 +29,9 @@ IN_PYTHON = 1 << 9
 
 
 class Stateful:
-    """A class that names which of its attributes change from event to event: these are its state."""
+    """Base of classes that name which of their attributes change from event to event: these are the state."""
 
-    #: Those that the class adds to the ones of its bases.
+    #: The attributes that this class adds to those of its bases.
     state_names: ClassVar[tuple[str, ...]] = ()
 
     def take_state(self) -> State:
@@ -42,12 +42,12 @@ class Stateful:
         return _taken(self)
 
     def put_state(self, state: State) -> None:
-        """Go on from a state, just after the start with the same arguments; the bits after are the same."""
+        """Take over a state; the object was just started, with the same arguments as the one that it is of."""
         _put(self, state)
 
 
 def part_of(state: Mapping[str, Any], owner: str) -> State:
-    """Return the part of one owner, whose names stand behind its own and a dot."""
+    """Return the entries named `owner.…`, without that prefix."""
     start = f"{owner}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
@@ -166,7 +166,13 @@ def _put(found: Any, state: State) -> None:
     names = dict.fromkeys(named)
     if not says_its_state(found):
         names |= dict.fromkeys([*_unnamed(found), *(name.partition(".")[0] for name in state)])
-    putting = Putting(state, there, _put_into)
+
+    def put_into(part: Any, at: str) -> None:
+        if part is None:
+            raise SimulationError(f"{at} is there in the state, and not after the start; make it in init")
+        put_state(part, part_of(state, at))
+
+    putting = Putting(state, there, put_into)
     for name in names:
         if name in state:
             object.__setattr__(found, name, putting.attribute(name))
@@ -178,9 +184,3 @@ def _put(found: Any, state: State) -> None:
 def _state_of(value: Any) -> State | None:
     """Return the state of an object within another, None where it is no `Stateful`."""
     return take_state(value) if isinstance(value, Stateful) else None
-
-
-def _put_into(there: Any, state: State, at: str) -> None:
-    if there is None:
-        raise SimulationError(f"{at} is there in the state, and not after the start; make it in init")
-    put_state(there, state)
