@@ -186,7 +186,7 @@ def lognormal(at: Counter, sigma: float, shift: float) -> Floats:
 
 
 def pareto(at: Counter, scale: float, alpha: float) -> Floats:
-    """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1; words 0 and 1."""
+    """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1, less what lies beyond U: 4·10⁻⁶ at α = 1.5; words 0 and 1."""
     return scale * exp64(-log64(1.0 - at.fine()) / alpha)
 
 

@@ -290,8 +290,43 @@ def ternaries() -> Iterator[str]:
         yield record("clip", name, {"g": g, "tenths": 15}, {"y": contract.clipped(g, 1.5)})
 
 
+def distributions() -> Iterator[str]:
+    """Draws of stream 7. The places of seed 14 were found by search: what stands there is rare."""
+    most, few = 2**32 - 1, [(step, client) for step in (0, 1, 2**31, 2**32 - 1) for client in (0, 1, 2**32 - 1)]
+    ends = [(710_354_409, 0), (1_610_074_746, 0)]  # word 0 is 2³² − 1, and 0
+    assert [contract.philox((0, *place, 0), (14, 7))[0] for place in ends] == [most, 0]
+    word0, word1, *_ = contract.philox((0, 5, 6, 0), (14, 7))
+    fine = Fraction((word0 >> 5 << 26) + (word1 >> 6), 2**53)  # what the draw at step 5, client 6 is compared with
+    usual: list[tuple[str, Sequence[float], int, int, Sequence[tuple[int, int]]]] = [
+        (kind, parameters, seed, element, places)
+        for kind, parameters in (
+            ("uniform", (0.5, 1.5)), ("uniform", (-1e-3, 1e300)), ("exponential", ()), ("shifted_exponential", (0.3,)),
+            ("shifted_exponential", (1.0,)), ("normal", ()), ("half_normal", ()), ("lognormal", (0.5,)),
+            ("lognormal", (100.0,)), ("pareto", (1.01,)), ("pareto", (2.5,)), ("bernoulli", (0.5, 10.0)),
+            ("bernoulli", (0.25, INF)), ("gamma", (1e6, 1e-6)), ("gamma", (100.0, 0.01)), ("gamma", (0.36, 1 / 0.36)),
+            ("gamma", (0.01, 100.0)),
+        )
+        for seed, element, places in ((14, 0, ends), (most, 8, few))
+    ]  # fmt: skip
+    rare = [
+        *(("bernoulli", (float(p), INF), 14, 0, [(5, 6)]) for p in (fine, fine + Fraction(1, 2**53))),
+        # Three and four rejections, of v below 0, by the logarithm, and what is accepted by it alone.
+        *(("gamma", (k, 1.0), 14, 8, [(step, 3) for step in (5853, 199_259, 210, 96, 13)]) for k in (1.0, 100.0)),
+        # Word 1 >> 8 is 0, then word 4 >> 8, and then this is 2²⁴ − 1.
+        ("gamma", (0.5, 2.0), 14, 0, [(1_440_578, 1), (19_950_190, 1), (480_425, 1)]),
+        ("gamma", (0.1, 1.0), 14, 0, [(480_425, 1), (33_178_630, 1)]),
+    ]  # fmt: skip
+    for kind, parameters, seed, element, places in [*usual, *rare]:
+        steps, clients = zip(*places, strict=True)
+        found = [contract.draw(kind, parameters, seed, element, *place) for place in places]
+        given = {"kind": kind, "seed": seed, "element": element, "steps": ("u32", steps), "clients": ("u32", clients)}
+        given |= {"parameters": [number(FLOAT64, value) for value in parameters]} if parameters else {}
+        name = "-".join([*(f"{value:g}" for value in parameters), "of", str(seed), str(element), str(steps[0])])
+        yield record("draw", f"{kind}-{name}", given, {"draws": found})
+
+
 def answers() -> str:
-    records = (elementary, updates, means, networks, evaluations, draws, ternaries)
+    records = (elementary, updates, means, networks, evaluations, draws, ternaries, distributions)
     return "\n".join([HEADER, *(text for part in records for text in part())])
 
 
