@@ -302,7 +302,7 @@ def distributions() -> Iterator[str]:
         for kind, parameters in (
             ("uniform", (0.5, 1.5)), ("uniform", (-1e-3, 1e300)), ("exponential", ()), ("shifted_exponential", (0.3,)),
             ("shifted_exponential", (1.0,)), ("normal", ()), ("half_normal", ()), ("lognormal", (0.5,)),
-            ("lognormal", (100.0,)), ("pareto", (1.01,)), ("pareto", (2.5,)), ("bernoulli", (0.5, 10.0)),
+            ("lognormal", (100.0,)), ("pareto", (1.1,)), ("pareto", (2.5,)), ("bernoulli", (0.5, 10.0)),
             ("bernoulli", (0.25, INF)), ("gamma", (1e6, 1e-6)), ("gamma", (100.0, 0.01)), ("gamma", (0.36, 1 / 0.36)),
             ("gamma", (0.01, 100.0)),
         )
@@ -315,6 +315,9 @@ def distributions() -> Iterator[str]:
         # Word 1 >> 8 is 0, then word 4 >> 8, and then this is 2²⁴ − 1.
         ("gamma", (0.5, 2.0), 14, 0, [(1_440_578, 1), (19_950_190, 1), (480_425, 1)]),
         ("gamma", (0.1, 1.0), 14, 0, [(480_425, 1), (33_178_630, 1)]),
+        # u is 0 and x near it: rounding alone says whether it is accepted, so that no order but one gives these.
+        *(("gamma", (k, 1.0), 14, 0, [(682_214_572, 0), (1_522_506_468, 0), (1_845_981_743, 0), (3_671_914_894, 0),
+                                      (410_653_606, 1), (223_347_356, 1)]) for k in (1e5, 1e6)),
     ]  # fmt: skip
     for kind, parameters, seed, element, places in [*usual, *rare]:
         steps, clients = zip(*places, strict=True)
