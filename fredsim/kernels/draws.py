@@ -13,7 +13,7 @@ from fredsim.jit.pointers import doubles, int64s, item, put
 from fredsim.jit.team import Team, address
 from fredsim.kernels.elementary import exp64, log64
 from fredsim.kernels.streams import normal_quantile, philox
-from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, first_block
+from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, block_of
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["NumbaDraws"]
@@ -63,7 +63,7 @@ def gamma(constants, block, step, client, k0, k1):
     d, c, boosted = item(constants, 0), item(constants, 1), item(constants, 3)
     attempt = 0
     while True:
-        w0, w1, _, _ = philox(block, step, client, attempt, k0, k1)
+        w0, w1, w2, _ = philox(block, step, client, attempt, k0, k1)
         attempt += 1
         x, u = normal_quantile(w0), unit(w1)
         v = 1.0 + c * x
@@ -74,8 +74,7 @@ def gamma(constants, block, step, client, k0, k1):
                 break
     result = d * v
     if boosted > 0.0:
-        w4, _, _, _ = philox(block + 1, step, client, 0, k0, k1)
-        result = result * exp64(log64(1.0 - unit(w4)) / boosted)
+        result = result * exp64(log64(1.0 - unit(w2)) / boosted)
     return item(constants, 2) * result
 
 
@@ -115,7 +114,7 @@ class NumbaDraws:
         if distribution is not self._distribution:
             a.kind, a.constants = NUMBERS[distribution.kind], address(distribution.constants)
             self._distribution = distribution
-        a.seed, a.stream, a.block = streams.seed, stream, first_block(element)
+        a.seed, a.stream, a.block = streams.seed, stream, block_of(element)
         if type(steps) is int and type(clients) is int:
             out = np.empty(1)
             a.count, a.many, a.steps, a.clients, a.out = 1, 0, steps, clients, address(out)

@@ -254,10 +254,10 @@ def unit(word: int) -> Number:
 def draw(kind: str, parameters: Sequence[float], seed: int, element: int, step: int, client: int) -> Number:
     """A draw of a distribution from stream 7."""
 
-    def block(number: int = 0, attempt: int = 0) -> list[int]:
-        return philox((element // 4 + number, step, client, attempt), (seed, 7))
+    def block(attempt: int) -> list[int]:
+        return philox((element // 4, step, client, attempt), (seed, 7))
 
-    words = block()
+    words = block(0)
     u, fine = unit(words[0]), number(FLOAT64, Fraction((words[0] >> 5 << 26) + (words[1] >> 6), 2**53))
     given = [number(FLOAT64, value) for value in parameters]
     match kind, given:
@@ -278,24 +278,24 @@ def draw(kind: str, parameters: Sequence[float], seed: int, element: int, step: 
         case "bernoulli", [p, factor]:
             return factor if fine < p else number(FLOAT64, 1)
         case "gamma", [shape, scale]:
-            result = gamma(shape if shape >= 1 else shape + 1.0, block)
+            result, taken = gamma(shape if shape >= 1 else shape + 1.0, block)
             if shape < 1:
-                result = result * exp64(log64(1.0 - unit(block(1)[0])) / shape)
+                result = result * exp64(log64(1.0 - unit(block(taken)[2])) / shape)
             return scale * result
     raise ValueError(kind)
 
 
-def gamma(shape: Number, block: Callable[[int, int], list[int]]) -> Number:
-    """Marsaglia and Tsang 2000, for a shape of at least 1."""
+def gamma(shape: Number, block: Callable[[int], list[int]]) -> tuple[Number, int]:
+    """Marsaglia and Tsang 2000, for a shape of at least 1; and the attempt that is taken."""
     d = shape - 1.0 / 3.0
     c = 1.0 / sqrt(9.0 * d)
     for attempt in count():
-        first, second, *_ = block(0, attempt)
+        first, second, *_ = block(attempt)
         x, u = normal(first), unit(second)
         root = 1.0 + c * x
         v = root * root * root
         if v > 0 and (0.0331 * (x * x) * (x * x) < u or log64(1.0 - u) < 0.5 * (x * x) + d - d * v + d * log64(v)):
-            return d * v
+            return d * v, attempt
     raise AssertionError
 
 

@@ -312,9 +312,9 @@ def distributions() -> Iterator[str]:
         *(("bernoulli", (float(p), INF), 14, 0, [(5, 6)]) for p in (fine, fine + Fraction(1, 2**53))),
         # Three and four rejections, of v below 0, by the logarithm, and what is accepted by it alone.
         *(("gamma", (k, 1.0), 14, 8, [(step, 3) for step in (5853, 199_259, 210, 96, 13)]) for k in (1.0, 100.0)),
-        # Word 1 >> 8 is 0, then word 4 >> 8, and then this is 2²⁴ − 1.
-        ("gamma", (0.5, 2.0), 14, 0, [(1_440_578, 1), (19_950_190, 1), (480_425, 1)]),
-        ("gamma", (0.1, 1.0), 14, 0, [(480_425, 1), (33_178_630, 1)]),
+        # No rejection, one and two; word 1 >> 8 is 0, then word 2 >> 8, and then this is 2²⁴ − 1.
+        *(("gamma", (k, 2.0), 14, 8, [(step, 3) for step in (0, 60, 1659)]) for k in (0.1, 0.5)),
+        *(("gamma", (k, 2.0), 14, 0, [(1_440_578, 1), (15_615_239, 0), (6_818_868, 0)]) for k in (0.1, 0.5)),
         # u is 0 and x near it: rounding alone says whether it is accepted, so that no order but one gives these.
         *(("gamma", (k, 1.0), 14, 0, [(682_214_572, 0), (1_522_506_468, 0), (1_845_981_743, 0), (3_671_914_894, 0),
                                       (410_653_606, 1), (223_347_356, 1)]) for k in (1e5, 1e6)),
