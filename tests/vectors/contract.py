@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 from tests.vectors.ieee import FLOAT32, FLOAT64, Format, Number, number, sqrt
@@ -14,11 +14,13 @@ __all__ = [
     "clipped",
     "codes",
     "decoded",
-    "draw",
     "evaluated",
     "exp32",
+    "exp64",
     "gradients",
+    "horner",
     "log32",
+    "log64",
     "mean",
     "philox",
     "rule_names",
@@ -31,15 +33,6 @@ P = (1.66666666666666019037e-01, -2.77777777770155933842e-03, 6.6137563214379343
      4.13813679705723846039e-08)  # fmt: skip
 L = (6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01,
      1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01)  # fmt: skip
-A = (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
-     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3)  # fmt: skip
-B = (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3, 2.1213794301586595867e4,
-     3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3)  # fmt: skip
-C = (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
-     1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2,
-     7.74545014278341407640e-4)  # fmt: skip
-D = (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
-     1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9)  # fmt: skip
 FLUSH = Fraction(1, 2**62)
 ZERO, ONE, NAN = number(FLOAT32, 0), number(FLOAT32, 1), number(FLOAT32, math.nan)
 
@@ -232,71 +225,6 @@ def codes(g: Numbers, s: Number, seed: int, begin: int, step: int, client: int) 
 
 def decoded(packed: Sequence[int], count: int, s: Number) -> Numbers:
     return [s * ((packed[i // 4] >> 2 * (i % 4) & 3) - 1) for i in range(count)]
-
-
-def normal(word: int) -> Number:
-    """AS 241 (Wichura 1988), PPND16, of (word + ½)·2⁻³²."""
-    p = number(FLOAT64, Fraction(2 * word + 1, 2**33))
-    q = p - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        return q * (horner(A, r) / horner(B, r))
-    tail = p if q < 0 else 1.0 - p
-    r = sqrt(-log64(tail)) - 1.6
-    outer = horner(C, r) / horner(D, r)
-    return -outer if q < 0 else outer
-
-
-def unit(word: int) -> Number:
-    return number(FLOAT64, Fraction(word >> 8, 2**24))
-
-
-def draw(kind: str, parameters: Sequence[float], seed: int, element: int, step: int, client: int) -> Number:
-    """A draw of a distribution from stream 7."""
-
-    def block(attempt: int) -> list[int]:
-        return philox((element // 4, step, client, attempt), (seed, 7))
-
-    words = block(0)
-    u, fine = unit(words[0]), number(FLOAT64, Fraction((words[0] >> 5 << 26) + (words[1] >> 6), 2**53))
-    given = [number(FLOAT64, value) for value in parameters]
-    match kind, given:
-        case "uniform", [low, high]:
-            return low + (high - low) * u
-        case "exponential", []:
-            return 0.0 + -log64(1.0 - u)
-        case "shifted_exponential", [shift]:
-            return shift + (1.0 - shift) * -log64(1.0 - u)
-        case "normal", []:
-            return normal(words[0])
-        case "half_normal", []:
-            return abs(normal(words[0]))
-        case "lognormal", [sigma]:
-            return exp64(sigma * normal(words[0]) - 0.5 * sigma * sigma)
-        case "pareto", [alpha]:
-            return (alpha - 1.0) / alpha * exp64(-log64(1.0 - fine) / alpha)
-        case "bernoulli", [p, factor]:
-            return factor if fine < p else number(FLOAT64, 1)
-        case "gamma", [shape, scale]:
-            result, taken = gamma(shape if shape >= 1 else shape + 1.0, block)
-            if shape < 1:
-                result = result * exp64(log64(1.0 - unit(block(taken)[2])) / shape)
-            return scale * result
-    raise ValueError(kind)
-
-
-def gamma(shape: Number, block: Callable[[int], list[int]]) -> tuple[Number, int]:
-    """Marsaglia and Tsang 2000, for a shape of at least 1; and the attempt that is taken."""
-    d = shape - 1.0 / 3.0
-    c = 1.0 / sqrt(9.0 * d)
-    for attempt in count():
-        first, second, *_ = block(attempt)
-        x, u = normal(first), unit(second)
-        root = 1.0 + c * x
-        v = root * root * root
-        if v > 0 and (0.0331 * (x * x) * (x * x) < u or log64(1.0 - u) < 0.5 * (x * x) + d - d * v + d * log64(v)):
-            return d * v, attempt
-    raise AssertionError
 
 
 def rule_names() -> dict[str, Any]:

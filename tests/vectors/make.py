@@ -15,7 +15,9 @@ from typing import Any
 
 from tests.vectors import contract
 from tests.vectors.contract import Numbers
-from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number, of_bits
+from tests.vectors.distributions import distributions
+from tests.vectors.ieee import FLOAT32, FLOAT64, number, of_bits
+from tests.vectors.records import record
 from tests.vectors.rules import RULES
 
 FILE = Path(__file__).with_name("answers.txt")
@@ -29,8 +31,6 @@ HEADER = """\
 """
 Ints = Sequence[int]
 
-COLUMNS = {"f32": 12, "f64": 6, "u32": 12, "u8": 36, "ints": 30, "int": 1, "word": 1}
-
 EPS = Fraction(1, 2**23)  # between 1 and the next number
 TINY = Fraction(1, 2**149)  # the least subnormal
 LARGEST = (2 - EPS) * 2**127
@@ -43,34 +43,6 @@ def f32(*values: Any) -> Numbers:
 
 def flat(lists: Iterable[Numbers]) -> Numbers:
     return list(chain.from_iterable(lists))
-
-
-def record(kernel: str, name: str, given: dict[str, Any], answers: dict[str, Any]) -> str:
-    lines = [f"{kernel} {name}"]
-    for mark, arrays in (("", given), ("= ", answers)):
-        for key, value in arrays.items():
-            kind, words = encoded(value)
-            count = COLUMNS[kind]
-            rows = (words[begin : begin + count] for begin in range(0, len(words), count))
-            lines += [f"{mark}{key} {kind} {' '.join(row)}" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def encoded(value: Any) -> tuple[str, list[str]]:
-    """Return an array's type and words: of numbers, of integers, of a kind and encodings, or a word."""
-    match value:
-        case str():
-            return "word", [value]
-        case int():
-            return "int", [str(value)]
-        case Number():
-            return encoded([value])
-        case [Number() as first, *_]:
-            bits = first.kind.bits
-            return f"f{bits}", [f"{x.bits():0{bits // 4}x}" for x in value]
-        case ("u32" | "u8" as kind, integers):
-            return kind, [f"{integer:0{8 if kind == 'u32' else 2}x}" for integer in integers]
-    return "ints", [str(integer) for integer in value]
 
 
 def words(count: int, purpose: int) -> list[int]:
@@ -288,44 +260,6 @@ def ternaries() -> Iterator[str]:
         ("zero", f32(0, -0.0)),
     ):
         yield record("clip", name, {"g": g, "tenths": 15}, {"y": contract.clipped(g, 1.5)})
-
-
-def distributions() -> Iterator[str]:
-    """Draws of stream 7. The places of seed 14 were found by search: what stands there is rare."""
-    most, few = 2**32 - 1, [(step, client) for step in (0, 1, 2**31, 2**32 - 1) for client in (0, 1, 2**32 - 1)]
-    ends = [(710_354_409, 0), (1_610_074_746, 0)]  # word 0 is 2³² − 1, and 0
-    assert [contract.philox((0, *place, 0), (14, 7))[0] for place in ends] == [most, 0]
-    word0, word1, *_ = contract.philox((0, 5, 6, 0), (14, 7))
-    fine = Fraction((word0 >> 5 << 26) + (word1 >> 6), 2**53)  # what the draw at step 5, client 6 is compared with
-    usual: list[tuple[str, Sequence[float], int, int, Sequence[tuple[int, int]]]] = [
-        (kind, parameters, seed, element, places)
-        for kind, parameters in (
-            ("uniform", (0.5, 1.5)), ("uniform", (-1e-3, 1e300)), ("exponential", ()), ("shifted_exponential", (0.3,)),
-            ("shifted_exponential", (1.0,)), ("normal", ()), ("half_normal", ()), ("lognormal", (0.5,)),
-            ("lognormal", (100.0,)), ("pareto", (1.1,)), ("pareto", (2.5,)), ("bernoulli", (0.5, 10.0)),
-            ("bernoulli", (0.25, INF)), ("gamma", (1e6, 1e-6)), ("gamma", (100.0, 0.01)), ("gamma", (0.36, 1 / 0.36)),
-            ("gamma", (0.01, 100.0)),
-        )
-        for seed, element, places in ((14, 0, ends), (most, 8, few))
-    ]  # fmt: skip
-    rare = [
-        *(("bernoulli", (float(p), INF), 14, 0, [(5, 6)]) for p in (fine, fine + Fraction(1, 2**53))),
-        # Three and four rejections, of v below 0, by the logarithm, and what is accepted by it alone.
-        *(("gamma", (k, 1.0), 14, 8, [(step, 3) for step in (5853, 199_259, 210, 96, 13)]) for k in (1.0, 100.0)),
-        # No rejection, one and two; word 1 >> 8 is 0, then word 2 >> 8, and then this is 2²⁴ − 1.
-        *(("gamma", (k, 2.0), 14, 8, [(step, 3) for step in (0, 60, 1659)]) for k in (0.1, 0.5)),
-        *(("gamma", (k, 2.0), 14, 0, [(1_440_578, 1), (15_615_239, 0), (6_818_868, 0)]) for k in (0.1, 0.5)),
-        # u is 0 and x near it: rounding alone says whether it is accepted, so that no order but one gives these.
-        *(("gamma", (k, 1.0), 14, 0, [(682_214_572, 0), (1_522_506_468, 0), (1_845_981_743, 0), (3_671_914_894, 0),
-                                      (410_653_606, 1), (223_347_356, 1)]) for k in (1e5, 1e6)),
-    ]  # fmt: skip
-    for kind, parameters, seed, element, places in [*usual, *rare]:
-        steps, clients = zip(*places, strict=True)
-        found = [contract.draw(kind, parameters, seed, element, *place) for place in places]
-        given = {"kind": kind, "seed": seed, "element": element, "steps": ("u32", steps), "clients": ("u32", clients)}
-        given |= {"parameters": [number(FLOAT64, value) for value in parameters]} if parameters else {}
-        name = "-".join([*(f"{value:g}" for value in parameters), "of", str(seed), str(element), str(steps[0])])
-        yield record("draw", f"{kind}-{name}", given, {"draws": found})
 
 
 def answers() -> str:
