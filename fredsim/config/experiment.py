@@ -12,6 +12,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag,
 
 from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
+from fredsim.config.partition import Iid, PartitionChoice
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = ["DRAWN", "Affects", "Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice", "without"]
@@ -89,12 +90,13 @@ ModelChoice = Annotated[
 
 
 class Clients(HyperParameters):
-    """λ clients, minibatches of µ samples."""
+    """λ clients, minibatches of µ samples; `partition`: who has which training rows (fredsim.config.partition)."""
 
     count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
+    partition: PartitionChoice = Iid()
 
 
 class DispatcherChoice(Plugin):
@@ -117,12 +119,13 @@ class DispatcherChoice(Plugin):
 class Evaluation(HyperParameters):
     """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
 
-    `test`: rows have the loss and the error of the test rows, too.
+    `test`: rows have the loss and the error of the test rows, too. `per_client`: clients.csv is written at the end.
     """
 
     every: PositiveInt = 1000
     unit: Unit = "iterations"
     test: bool = False
+    per_client: bool = False
 
 
 class Series(HyperParameters):
@@ -193,8 +196,12 @@ class Experiment(HyperParameters):
         for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
             if data[key] is None:
                 del data[key]
-        if not self.evaluation.test:  # configurations and digests from before there was such a key stay the same
-            del data["evaluation"]["test"]
+        # Configurations and digests from before there were such keys stay the same.
+        for key in ("test", "per_client"):
+            if not data["evaluation"][key]:
+                del data["evaluation"][key]
+        if self.clients.partition == Iid():
+            del data["clients"]["partition"]
         return data
 
     @property

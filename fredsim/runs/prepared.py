@@ -6,8 +6,10 @@ import os
 from dataclasses import dataclass
 
 from fredsim.config.experiment import Experiment, TorchChoice
+from fredsim.config.partition import make_shards
 from fredsim.config.resolution import check_batch
 from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.shards import Shards
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
@@ -20,13 +22,17 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one run needs: its resolved experiment, data, model and length, and when its rows are due."""
+    """What one run needs: its resolved experiment, data, model and length, and when its rows are due.
+
+    `shards` says which training rows each client has; None: all clients share all.
+    """
 
     experiment: Experiment
     dataset: Dataset
     model: Mlp | TorchModel
     length: Length
     interval: Interval
+    shards: Shards | None = None
 
 
 @short_of_memory()
@@ -48,7 +54,9 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     evaluation = experiment.evaluation
     every = evaluation.every * (batches if evaluation.unit == "epochs" else 1)
     interval = Interval(every, in_updates=evaluation.unit == "updates")
-    return Prepared(experiment, dataset, model, length, interval)
+    clients = experiment.clients
+    shards = make_shards(clients.partition, dataset.train.y, clients.count, experiment.seed)
+    return Prepared(experiment, dataset, model, length, interval, shards)
 
 
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:

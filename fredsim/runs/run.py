@@ -154,7 +154,9 @@ class Run:
             server=server,
             dispatcher=dispatcher,
             protocol=protocol,
-            sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+            sampler=make_sampler(
+                experiment.clients.sampling, len(prepared.dataset.train), size, streams, prepared.shards
+            ),
             streams=streams,
             clients=experiment.clients.count,
             length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
