@@ -145,7 +145,7 @@ def _spelled_out(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    name = value.get("name") if isinstance(value, dict) else value.name
+    name = value["name"] if isinstance(value, dict) else value.name
     return PARTITIONS[name].__name__
 
 

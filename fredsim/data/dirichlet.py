@@ -135,7 +135,8 @@ class EqualShards(Shards):
         drawn = (words.astype(np.float64) + 0.5) * 2.0**-32 * mixes[:, -1]
         label = (mixes <= drawn[:, None]).sum(axis=1)
         within = self._streams.below(self._counts[label], Stream.PARTITION, ROW, places, clients)
-        return self._by_label[self._begins[label] + within]
+        rows: Integers = self._by_label[self._begins[label] + within]
+        return rows
 
     def _mixes(self, clients: Integers) -> Floats:
         """Return the cumulated label mixes (n, classes) of different clients."""

@@ -67,7 +67,8 @@ class ShardTable(Shards):
 
     def sizes(self, clients: Integers) -> Integers:
         """Return the distances of offsets."""
-        return self._offsets[clients + 1] - self._offsets[clients]
+        sizes: Integers = self._offsets[clients + 1] - self._offsets[clients]
+        return sizes
 
     def rows(self, clients: Integers, places: Integers) -> Integers:
         """Look the rows up."""

@@ -21,6 +21,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, kept, put, writing
 from fredsim.runs.observer import Observer
+from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
 from fredsim.runs.run import Run
@@ -71,7 +72,12 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         with writing(folder):
-            for name in ("summary.json", "metrics.csv", "probe.csv"):  # what there is from now on is of this run
+            for name in (
+                "summary.json",
+                "metrics.csv",
+                "probe.csv",
+                "clients.csv",
+            ):  # what there is from now on is of this run
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()
@@ -87,13 +93,13 @@ def execute(
             **_circumstances(backend, engine, outcome),
         }
         with writing(folder):
-            _write(folder, prepared, outcome, recorder)
+            _write(folder, prepared, engine, outcome, recorder)
             summary["files"] = file_digests(folder)
             put(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     observer.end(label or experiment.name, summary)
 
 
-def _write(folder: Path, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> None:
+def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
     """Write what a run leaves behind, but for summary.json. Raises OSError."""
     split = prepared.model.layout.split
     put(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
@@ -101,6 +107,10 @@ def _write(folder: Path, prepared: Prepared, outcome: Outcome, recorder: Recorde
     if outcome.raw_params is not None:
         put(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
     put(folder / "staleness.csv", histogram_text(recorder.histogram))
+    if recorder.by_client is not None:
+        rows = len(prepared.dataset.train)
+        text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
+        put(folder / "clients.csv", text)
 
 
 def _results(outcome: Outcome, last: Row, test_error: float) -> dict[str, Any]:

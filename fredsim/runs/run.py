@@ -146,7 +146,8 @@ class Run:
             writer.writerow(row.values())
             self._observer.row(row)
 
-        recorder = Recorder(on_row, test=experiment.evaluation.test)
+        evaluation, clients = experiment.evaluation, experiment.clients.count
+        recorder = Recorder(on_row, test=evaluation.test, clients=clients if evaluation.per_client else 0)
         parts = Parts(
             model=prepared.model,
             params=params,

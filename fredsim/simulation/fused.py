@@ -79,7 +79,7 @@ class Fused(Snapshots):
         coefficients = server.coefficients(iterations, staleness)
         n, size = len(coefficients), server.params.nbytes
         self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
-        self._recorder.arrivals(staleness[:n], losses[:n], size)
+        self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
         bounds = self._bounds[window][:n]
         rooms = [  # for what clients may fetch
             (self._rooms.pop() if self._rooms else self._shelf.take()) if may_pass else server.params
@@ -99,7 +99,7 @@ class Fused(Snapshots):
                 if verdict == PASSED:
                     arrivals.fetched(client, self.iteration)
                     holdings.adopt(client, room, server.timestamp)
-                    self._recorder.fetch(size)
+                    self._recorder.fetch(size, client)
                 elif verdict == UNDECIDED:
                     self._fetch(client)
                 else:

@@ -78,7 +78,7 @@ class Scheduled(Simulation):
         losses, happened = self._process(begin, begin + n, coefficients)
         if happened < n:
             raise Diverged(begin + happened)
-        self._recorder.events(staleness[:n], losses, server.params.nbytes)
+        self._recorder.events(staleness[:n], losses, server.params.nbytes, schedule.client[begin : begin + n])
         self.iteration = server.elementwise.timestamp = server.timestamp = begin + n
         took = time.perf_counter() - began
         if took < SLICE / 2:

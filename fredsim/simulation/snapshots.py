@@ -136,8 +136,8 @@ class Snapshots(Simulation):
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
-            self._recorder.apply(before - message.timestamp)
-        self._recorder.push(0 if message is None else message.size, losses)
+            self._recorder.apply(before - message.timestamp, client)
+        self._recorder.push(0 if message is None else message.size, losses, client)
         waits = self._protocol.wait
         if not waits:
             self._begin(client)
@@ -200,10 +200,10 @@ class Snapshots(Simulation):
             if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
                 raise server.moved(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
-            self._recorder.fetch(server.bytes_of("fetched", given.nbytes))
+            self._recorder.fetch(server.bytes_of("fetched", given.nbytes), client)
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
-            self._recorder.fetch(4 * sum(compress(self._layout.sizes, parts)))
+            self._recorder.fetch(4 * sum(compress(self._layout.sizes, parts)), client)
         return True
 
     def _refuse(self, client: int) -> None:
@@ -211,4 +211,4 @@ class Snapshots(Simulation):
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
             self._holdings.restamp(client, self._server.timestamp)
-        self._recorder.fetch(0)
+        self._recorder.fetch(0, client)
