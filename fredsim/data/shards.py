@@ -72,4 +72,5 @@ class ShardTable(Shards):
 
     def rows(self, clients: Integers, places: Integers) -> Integers:
         """Look the rows up."""
-        return self._rows[self._offsets[clients] + places].astype(np.int64)
+        rows: Integers = self._rows[self._offsets[clients] + places].astype(np.int64)
+        return rows

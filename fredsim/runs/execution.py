@@ -72,12 +72,8 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         with writing(folder):
-            for name in (
-                "summary.json",
-                "metrics.csv",
-                "probe.csv",
-                "clients.csv",
-            ):  # what there is from now on is of this run
+            # What there is from now on is of this run.
+            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv"):
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()

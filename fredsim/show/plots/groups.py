@@ -20,6 +20,8 @@ DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 CELL = ("clients.count", "clients.batch_size")
+#: What stands in no file.
+ALL_SHARE = {"clients.partition.name": "iid", "clients.partition.shards": False}
 
 Flat = Mapping[str, Any]
 
@@ -60,15 +62,20 @@ def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
 
 
 def group(
-    results: Sequence[Result], by: Sequence[str] | None, panel: Sequence[str] | None, along: str | None = None
+    results: Sequence[Result],
+    by: Sequence[str] | None,
+    panel: Sequence[str] | None,
+    along: str | None = None,
+    panels: Sequence[str] = CELL,
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
         by: the dotted keys whose values make a line; None: all in which the runs differ, but the seed.
-        panel: those that make a panel; None: λ and µ, where they differ.
+        panel: those that make a panel; None: `panels`, where they differ.
         along: the key whose values the x axis shows, which makes neither line nor panel.
+        panels: keys, or the parts of an experiment that hold them; λ and µ.
 
     Raises ConfigError for a key that no run has.
 
@@ -78,7 +85,12 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        panel = [key for key in CELL if differing & (set(CELL) - {along}) and key not in (*(by or ()), along)]
+        usual = [key for key in _keys(flat) if any(f"{key}.".startswith(f"{one}.") for one in panels) and key != along]
+        if panels == CELL:
+            usual = usual if differing & {*usual} else []
+        else:
+            usual = [key for key in usual if key in _differing(flat, present=True)]
+        panel = [key for key in usual if key not in (by or ())]
     if by is None:
         said = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
         rest = [{key: value for key, value in config.items() if key not in said} for config in flat]
@@ -97,7 +109,8 @@ def group(
 
 def flat_config(result: Result) -> Flat:
     """Return a run's values under dotted keys, but those that change no curve."""
-    return flatten({key: value for key, value in result.config.items() if key not in without(Affects.BITS)})
+    flat = flatten({key: value for key, value in result.config.items() if key not in without(Affects.BITS)})
+    return flat if "clients.partition.name" in flat else flat | ALL_SHARE
 
 
 def _keys(flat: Sequence[Flat]) -> list[str]:
