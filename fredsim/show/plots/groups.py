@@ -66,16 +66,16 @@ def group(
     by: Sequence[str] | None,
     panel: Sequence[str] | None,
     along: str | None = None,
-    panels: Sequence[str] = CELL,
+    usual: Sequence[str] = CELL,
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
         by: the dotted keys whose values make a line; None: all in which the runs differ, but the seed.
-        panel: those that make a panel; None: `panels`, where they differ.
+        panel: those that make a panel; None: the `usual` ones, where they differ.
         along: the key whose values the x axis shows, which makes neither line nor panel.
-        panels: keys, or the parts of an experiment that hold them; λ and µ.
+        usual: keys, or the parts of an experiment that hold them; λ and µ.
 
     Raises ConfigError for a key that no run has.
 
@@ -85,12 +85,10 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        usual = [key for key in _keys(flat) if any(f"{key}.".startswith(f"{one}.") for one in panels) and key != along]
-        if panels == CELL:
-            usual = usual if differing & {*usual} else []
-        else:
-            usual = [key for key in usual if key in _differing(flat, present=True)]
-        panel = [key for key in usual if key not in (by or ())]
+        found = [key for key in _keys(flat) if any(f"{key}.".startswith(f"{one}.") for one in usual) and key != along]
+        if usual != CELL:
+            found = [key for key in found if key in _differing(flat, present=True)]
+        panel = [key for key in found if differing & {*found} and key not in (by or ())]
     if by is None:
         said = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
         rest = [{key: value for key, value in config.items() if key not in said} for config in flat]
