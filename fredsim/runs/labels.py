@@ -44,8 +44,8 @@ def holdings(result: Result, root: str | os.PathLike[str] | None = None) -> Hold
     if shards is None:
         return Holdings(clients, labels, np.tile(np.bincount(which), (few, 1)), count)
     counts = np.empty((few, len(labels)), np.int64)
-    for place, client in enumerate(clients):
-        size = shards.sizes(clients[place : place + 1])
-        rows = shards.rows(client, np.arange(size[0]))
+    for place in range(few):
+        client = clients[place : place + 1]
+        rows = shards.rows(client, np.arange(int(shards.sizes(client)[0])))
         counts[place] = np.bincount(which[rows], minlength=len(labels))
     return Holdings(clients, labels, counts, count)
