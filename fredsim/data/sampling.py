@@ -121,7 +121,7 @@ class ShuffledWithin(Within):
 
     def _draw(self, codes: Integers, sizes: Integers) -> None:
         """Draw the orders of passes that are not kept, some at a time: stable ascending sorts of 64-bit keys."""
-        new = np.array([code not in self._orders for code in codes.tolist()])
+        new = np.array([code not in self._orders for code in codes.tolist()], bool)
         codes, sizes = codes[new], sizes[new]
         blocks = -(-sizes // 2)  # of the stream: two keys each
         begin = 0
