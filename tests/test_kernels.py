@@ -57,6 +57,10 @@ def test_gradients_and_evaluation(
         np.testing.assert_array_equal(losses.view(np.uint32), expected_losses.view(np.uint32))
         assert kernels.evaluate(params[0], "validation") == oracle.evaluate(params[0], "validation")
         assert kernels.evaluate(params[0], "test") == oracle.evaluate(params[0], "test")
+        for found, expected in zip(
+            kernels.outcomes(params[0], "train"), oracle.outcomes(params[0], "train"), strict=True
+        ):
+            assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())
     finally:
         kernels.close()
 

@@ -23,6 +23,7 @@ class Partition(HyperParameters):
 
     #: Whether it goes by the rows' classes.
     by_class: ClassVar[bool] = True
+    citation: ClassVar[str] = ""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
         """Return the shards of rows with these labels, int64 (n,); None where all clients share all rows.
@@ -48,6 +49,7 @@ class Iid(Partition):
 class Dirichlet(Partition):
     """Of each class, proportions over the clients from Dirichlet(alpha); or of each client, over the classes."""
 
+    citation = "Yurochkin et al. 2019, arXiv:1905.12022"
     name: Literal["dirichlet"]
     alpha: Positive
     """The concentration: small, and a client has few classes; large, and all have the same mix."""
@@ -83,6 +85,7 @@ class Dirichlet(Partition):
 class Pathological(Partition):
     """So many classes a client; the rows of a class are divided evenly among the clients that have it."""
 
+    citation = "McMahan et al. 2017, arXiv:1602.05629; Li et al. 2022, arXiv:2102.02079"
     name: Literal["pathological"]
     classes: PositiveInt
     """The classes of each client."""
@@ -97,6 +100,7 @@ class Pathological(Partition):
 class SortedShards(Partition):
     """The rows sorted by label, cut, and dealt."""
 
+    citation = "McMahan et al. 2017, arXiv:1602.05629"
     name: Literal["shards"]
     per_client: PositiveInt
     """The pieces of the sorted rows that each client is dealt."""

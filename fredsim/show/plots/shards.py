@@ -23,11 +23,12 @@ SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", COLOURS[0], "#0
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw the first run of each panel."""
-    rows, said, several = [], [], False
+    rows, said, several, some = [], [], False, False
     for axes, panel in zip(grid, panels, strict=True):
         runs = [run for line in panel.lines for run in line.runs]
         several |= len(runs) > 1
         held = holdings(runs[0], options.data_root)
+        some |= len(held.clients) < held.of
         axes.grid(visible=False)
         said.append((_bubbles if max(held.counts.shape) <= FEW else _heat)(axes, held))
         axes.set_xlim(-0.5, len(held.clients) - 0.5)
@@ -37,6 +38,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         rows.append(panel.row(summary_row(held)))
     caption = ["Which labels the clients' training samples have.", *dict.fromkeys(said)]
+    if some:
+        caption.append("Of very many clients some are shown.")
     if several:
         caption.append("Of the runs of a panel, such as seeds, it is the first.")
     return Drawing(" ".join(caption), [Table(rows)])
@@ -63,8 +66,7 @@ def _heat(axes: Axes, held: Holdings) -> str:
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
     axes.imshow(shares[order].T, aspect="auto", origin="lower", cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
     axes.set_xlabel("clients, by their most frequent label")
-    text = "A column is a client, its colour the share of a label: white none, black all of its samples."
-    return text if len(held.clients) == held.of else f"{text} Of very many clients some are shown."
+    return "A column is a client, its colour the share of a label: white none, black all of its samples."
 
 
 def summary_row(held: Holdings) -> dict[str, Any]:
