@@ -31,6 +31,9 @@ WRONG: dict[str, tuple[str, ...]] = {
         "lower clients",
     ),
     "{name: dirichlet, alpha: 1, equal_sizes: true, min_size: 151}": ("clients.partition.min_size is 151; the 1,200",),
+    "{name: dirichlet, alpha: 0.05, min_size: 90}": (
+        "with fewer than min_size, 90: so ended the last of 11 attempts;",
+    ),
     "{name: pathological, classes: 11}": ("clients.partition.classes is 11; the training rows have 10 classes",),
     "{name: pathological, classes: 2, assignment: even}": ("assignment: is 'even'; it must be 'random', 'first-",),
     "{name: shards, per_client: 151}": ("clients.partition.per_client is 151; 8 clients need 1208 pieces",),

@@ -3,6 +3,7 @@
 import math
 from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ SEED = 11
 LABELS = load_dataset("digits", 313, None, data_root()).train.y
 
 
-def shards_of(name: str, clients: int, labels: NDArray[np.int64] = LABELS, seed: int = SEED, **keys: object) -> Shards:
-    found = make_shards(PARTITIONS[name].model_validate({"name": name, **keys}), labels, clients, seed)  # type: ignore[arg-type]
+def shards_of(name: str, clients: int, labels: NDArray[np.int64] = LABELS, seed: int = SEED, **keys: Any) -> Shards:
+    choice: Any = PARTITIONS[name].model_validate({"name": name, **keys})
+    found = make_shards(choice, labels, clients, seed)
     assert found is not None
     return found
 
@@ -170,10 +172,10 @@ def test_dirichlet_of_equal_sizes(monkeypatch: pytest.MonkeyPatch, together: int
     ],
     ids=str,
 )
-def test_a_row_has_one_client(keys: dict[str, object]) -> None:
-    found = lists_of(shards_of(str(keys["name"]), 12, **{key: keys[key] for key in keys if key != "name"}))
+def test_a_row_has_one_client(keys: dict[str, Any]) -> None:
+    found = lists_of(shards_of(clients=12, **keys))
     assert sorted(row for rows in found for row in rows) == list(range(313))
-    other = lists_of(shards_of(str(keys["name"]), 12, seed=1, **{key: keys[key] for key in keys if key != "name"}))
+    other = lists_of(shards_of(clients=12, seed=1, **keys))
     assert (found == other) == (keys.get("assignment") == "deterministic")
 
 
@@ -235,9 +237,9 @@ def test_an_extreme_concentration_is_no_overflow() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_had(clients: int, keys: dict[str, object], says: str) -> None:
+def test_what_cannot_be_had(clients: int, keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=r"^clients\.partition") as raised:
-        shards_of(str(keys["name"]), clients, **{key: keys[key] for key in keys if key != "name"})
+        shards_of(clients=clients, **keys)
     assert says in str(raised.value)
 
 
@@ -257,8 +259,9 @@ def test_clients_without_data_are_counted() -> None:
 
 
 def test_labels_that_are_no_classes() -> None:
+    keys: Any
     for keys in ({"name": "dirichlet", "alpha": 1.0}, {"name": "shards", "per_client": 1}):
-        choice = PARTITIONS[str(keys["name"])].model_validate(keys)
+        choice: Any = PARTITIONS[keys["name"]].model_validate(keys)
         with pytest.raises(ConfigError, match="labels are float32, not classes"):
-            make_shards(choice, LABELS.astype(np.float32), 3, 0)  # type: ignore[arg-type]
+            make_shards(choice, LABELS.astype(np.float32), 3, 0)
     assert lists_of(shards_of("iid", 3, LABELS.astype(np.float32), shards=True))  # type: ignore[arg-type]

@@ -82,6 +82,7 @@ def test_loss_and_error_of_a_shard(simulate: Simulate, partition: Any, average: 
     """Those of the parameters that are evaluated, bit for bit, by a tree of the sum in float64."""
     clients = {"count": 8, "batch_size": 3} | ({"partition": partition} if partition else {})
     data = {"clients": clients, "evaluation": {"per_client": True}, "server": {"name": "asgd", "lr": 0.5}}
+    data["model"] = {"hidden": [16], "init": {"name": "normal", "std": 1.0}}  # losses that no sum keeps all bits of
     result = simulate(data | ({"average": {"name": "window", "min_window": 5, "max_window": 20}} if average else {}))
     train = load_dataset("digits", None, None, data_root()).train
     weights = [(result.params[f"W{i}"], result.params[f"b{i}"]) for i in (1, 2)]

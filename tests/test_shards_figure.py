@@ -53,7 +53,8 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     expected = [counts[int(x), int(y)] / counts.max() * areas.max() for x, y in offsets]
     np.testing.assert_allclose(areas, expected)
     table = pd.read_csv("shards-table.csv").set_index("panel")
-    row, sizes = table.loc["dirichlet, alpha 0.3"], counts.sum(axis=1)
+    row: Any = table.loc["dirichlet, alpha 0.3"]
+    sizes = counts.sum(axis=1)
     mixes = counts / sizes[:, None]
     assert row[["clients", "smallest", "median size", "largest"]].tolist() == [
         8, sizes.min(), np.median(sizes), sizes.max(),
@@ -62,7 +63,8 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     assert row["share of its first label"] == pytest.approx(mixes.max(axis=1).mean())
     distance = np.mean([abs(mix - counts.sum(axis=0) / 1200).sum() / 2 for mix in mixes])
     assert row["distance"] == pytest.approx(distance)
-    assert table.loc["iid, shards False", ["smallest", "largest", "distance"]].tolist() == [1200, 1200, 0]
+    shared: Any = table.loc["iid, shards False"]
+    assert shared[["smallest", "largest", "distance"]].tolist() == [1200, 1200, 0]
     assert "such as seeds, it is the first" in Path("shards-table.md").read_text(encoding="utf-8")
     assert "shards.png" in output
 
@@ -99,6 +101,5 @@ def test_what_does_not_go_with_it(small_yaml: Path, command: Command, refused: R
     ):
         refused("plot", "out", "--kind", "shards", *words, says=(says,))
     drawn.clear()
-    words = ("run", small_yaml, "figures=[{name: who, kind: shards}]", "iterations=2", "--out", "two")
-    assert command(*words)[0] == 0
+    assert command("run", small_yaml, "figures=[{name: who, kind: shards}]", "iterations=2", "--out", "two")[0] == 0
     assert Path("two/who.png").is_file()

@@ -122,6 +122,15 @@ def test_random_experiments(number: int) -> None:
         assert stop_and_go_on(data | {"backend": "numpy"}, stops) == "snapshots"
 
 
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+def test_what_each_client_did_is_state(path: str) -> None:
+    clients = {"count": 3, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}
+    data = {"iterations": 20, "data": DIGITS, "model": {"hidden": [5]}, "clients": clients, "path": path}
+    data |= {"server": {"name": "asgd", "lr": 0.1}, "evaluation": {"per_client": True}}
+    assert stop_and_go_on(data, [7, 12]) == path
+    assert run_to(data, 20, run_to(data, 7)).state["recorder.by_client.pushes"].sum() == 20
+
+
 @pytest.mark.skipif(not all(map(find_spec, ("torch", "triton"))), reason="PyTorch or Triton is not installed")
 @pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
 @pytest.mark.parametrize("wait", [True, False])
