@@ -264,4 +264,4 @@ def test_labels_that_are_no_classes() -> None:
         choice: Any = PARTITIONS[keys["name"]].model_validate(keys)
         with pytest.raises(ConfigError, match="labels are float32, not classes"):
             make_shards(choice, LABELS.astype(np.float32), 3, 0)
-    assert lists_of(shards_of("iid", 3, LABELS.astype(np.float32), shards=True))  # type: ignore[arg-type]
+    assert lists_of(shards_of("iid", 3, LABELS.astype(np.float32), shards=True))
