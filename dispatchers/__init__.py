@@ -1,6 +1,6 @@
 """Who finishes next: one file a policy. `DISPATCHERS` maps the names used in YAML, those of the files, to classes.
 
-A file is taken up when its class says what its `idea` is. The classes are attributes of this package, too.
+A file is listed when its class has an `idea`. The classes are attributes of this package, too.
 """
 
 if __name__ != "fredsim.dispatchers":

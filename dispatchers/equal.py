@@ -1,4 +1,4 @@
-"""The base of policies that know no weights: a client is eligible, or held."""
+"""The base of dispatchers to which all clients are equal, but for those that are held."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Equal"]
 
 
 class Equal(Dispatcher):
-    """Keeps who is eligible; `_eligible` is None, and everybody is, until somebody is first held."""
+    """Keeps who is eligible, by weights 1 and 0; `_eligible` is None until somebody is first held."""
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over."""

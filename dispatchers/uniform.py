@@ -38,7 +38,7 @@ class Uniform(Equal):
         if count == 0:
             raise everybody_held(step)
         product = self._words[step - self._begin] * count
-        if product & 0xFFFF_FFFF < 2**32 % count:  # a biased word: leave the redraw to the general form
+        if product & 0xFFFF_FFFF < 2**32 % count:  # a biased word: `below` redraws it
             k = int(self._streams.below(count, Stream.DISPATCH, 0, step))
         else:
             k = product >> 32

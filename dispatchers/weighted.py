@@ -20,7 +20,7 @@ from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Weighted"]
 
-SCALE = 2**20
+SCALE = 2**20  # the integer that the largest weight becomes
 
 
 class OnChosen(HyperParameters):
@@ -66,7 +66,7 @@ class Weighted(Dispatcher):
         self._eligible = Fenwick(self._base)
         self._held: set[int] = set()
         self._recovering: deque[tuple[int, int]] = deque()  # (step of the first arrival at the base weight, client)
-        self._recovers = [0] * clients
+        self._recovers = [0] * clients  # at which step each does
         self._streams = streams
 
     def choose(self, step: int) -> int:

@@ -4,7 +4,7 @@
 >>> result = fredsim.run("quickstart", out="results/mine")      # doctest: +SKIP
 >>> result.runs                                                 # doctest: +SKIP
 
-Importing the package loads nothing heavy; what it offers is imported when first used.
+Each name is imported when first used, so that importing the package loads nothing heavy.
 """
 
 from __future__ import annotations

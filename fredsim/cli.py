@@ -1,4 +1,4 @@
-"""The `fredsim` command: it parses and hands over, no more."""
+"""The `fredsim` command: it parses words and hands over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from fredsim.errors import FredsimError
-from fredsim.show.command_words import By, Count, File, InPanel, Number, Out, Overrides, Root, given_words, typed
+from fredsim.show.command_options import By, Count, File, InPanel, Number, Out, Overrides, Root, as_typed, given_options
 
 app = typer.Typer(
     name="fredsim",
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
@@ -33,10 +33,10 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def _fredsim(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version, and end.")
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    """Take what stands before the command."""
+    """Take the options before the command."""
     del version
 
 
@@ -56,19 +56,19 @@ def run(
     """Run an experiment or a sweep."""
     from fredsim.runs.opening import open_expansion
     from fredsim.runs.runner import run_expansion
-    from fredsim.show.printing import exit_code, report
-    from fredsim.show.progress import make_show
+    from fredsim.show.printing import print_ending, print_results
+    from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    show = None if quiet else make_show(Console(stderr=True))
+    monitor = None if quiet else make_monitor(Console(stderr=True))
     try:
-        loaded = run_expansion(expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, show=show)
+        loaded = run_expansion(expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, monitor=monitor)
         if not quiet:
-            report(expansion, loaded)
+            print_results(expansion, loaded)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command with --resume goes on", err=True)
         raise
-    raise typer.Exit(exit_code(expansion, loaded))
+    raise typer.Exit(print_ending(expansion, loaded))
 
 
 @app.command()
@@ -76,13 +76,13 @@ def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.config.document import dump_yaml
     from fredsim.runs.opening import open_expansion
-    from fredsim.show.described import with_meanings
+    from fredsim.show.descriptions import explain_nulls
 
     expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
             typer.echo(f"{'---' if number else ''}\n# {run.label}".lstrip())
-        typer.echo(with_meanings(dump_yaml(run.experiment.plain()), run.experiment), nl=False)
+        typer.echo(explain_nulls(dump_yaml(run.experiment.plain()), run.experiment), nl=False)
 
 
 @app.command()
@@ -95,8 +95,8 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
 
 
-def _say_bits(whose: str, difference: str | None) -> bool:
-    """Say whether there is a difference, and return it."""
+def _print_comparison(whose: str, difference: str | None) -> bool:
+    """Print the difference, or that there is none; return whether there is one."""
     typer.echo(f"{whose}: {'same bits' if difference is None else f'different: {difference}'}")
     return difference is not None
 
@@ -110,16 +110,16 @@ def verify(
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
     from fredsim.runs.verify import changes, check, results_of
     from fredsim.runs.verify import verify as run_again
-    from fredsim.show.progress import make_show
+    from fredsim.show.progress import make_monitor
 
     results, different = results_of(folder), False
-    check(*results)  # damage of the last is said before the first is run
+    check(*results)  # damage of the last one is found before the first is run
     for result in results:
         for change in changes(result):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-        with make_show(Console(stderr=True)) as show:
-            found = run_again(result, root=data_root, backend=backend, observer=show.run())
-        different |= _say_bits(str(result.folder), found)
+        with make_monitor(Console(stderr=True)) as monitor:
+            found = run_again(result, root=data_root, backend=backend, observer=monitor.observer())
+        different |= _print_comparison(str(result.folder), found)
     raise typer.Exit(int(different))
 
 
@@ -135,7 +135,7 @@ def compare(one: Path, other: Path) -> None:
         raise typer.Exit(1)
     different = False
     for a, b in zip(left, right, strict=True):
-        if _say_bits(f"{a.folder} and {b.folder}", compared(a, b)):
+        if _print_comparison(f"{a.folder} and {b.folder}", compared(a, b)):
             different = True
             typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
     raise typer.Exit(int(different))
@@ -172,17 +172,17 @@ def plot(
     from fredsim.config.figures import recorded_figures
     from fredsim.runs.verify import results_of
     from fredsim.show import plots
-    from fredsim.show.printing import print_table, say_error, show_figures
+    from fredsim.show.printing import draw_figures, print_error, print_table
     from fredsim.show.tables import write_files
 
     results = [result for folder in folders for result in results_of(folder)]
-    given = given_words(context) | {"folders": folders}
+    given = given_options(context) | {"folders": folders}
     if given == {"folders": folders[:1]}:
-        tables, left_out = show_figures(results, folders[0], recorded_figures(folders[0]))
+        tables, left_out = draw_figures(results, folders[0], recorded_figures(folders[0]))
         for table in tables:
             print_table(table.printed())
         for why in dict.fromkeys(str(error) for _, error in left_out):
-            say_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
+            print_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
         raise typer.Exit(2 if left_out else 0)
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     options = plots.Options(
@@ -194,13 +194,14 @@ def plot(
         log=log,
         title=title,
         caption=caption,
-        command=typed(context, {**given, "output": None, "data_root": None}),  # the same runs, the same figure
+        # The same runs give the same figure in any file, wherever their data are.
+        command=as_typed(context, {**given, "output": None, "data_root": None}),
         data_root=data_root,
     )
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
         print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, typed(context, given))):
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, as_typed(context, given))):
         typer.echo(path)
 
 
@@ -244,7 +245,7 @@ def list_(
     ] = None,
 ) -> None:
     """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
-    from fredsim.show.described import describe
+    from fredsim.show.descriptions import describe
     from fredsim.show.listing import LISTINGS
 
     if what is not None and what not in LISTINGS:
@@ -259,15 +260,15 @@ def list_(
 
 
 def main() -> None:
-    """Run the command; an error on purpose is one message and exit code 2, an interrupt 130."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script's shell has what it starts beside itself
+    """Run the command; a FredsimError is one message and exit code 2, an interrupt is exit code 130."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script's shell sets it for background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except FredsimError as error:
-        from fredsim.show.printing import say_error
+        from fredsim.show.printing import print_error
 
-        say_error(str(error))
+        print_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

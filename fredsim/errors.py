@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The errors that fredsim raises on purpose, as one tree.
 
 FredsimError            base: the command line prints the message alone and exits with code 2
 ├── ConfigError         an experiment, an override or a hyper-parameter is not valid
@@ -51,13 +51,13 @@ class ClusterError(FredsimError):
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it: as Python writes it, on one line, and no longer than that line bears."""
+    """Return a value as messages show it: its repr, cut in the middle to some 120 characters where over 160."""
     text = repr(value)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or nothing where none is near."""
+    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or an empty text where none is near."""
     known = {choice.lower(): choice for choice in choices}
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=0.5)
     return f"; did you mean '{known[found[0]]}'?" if found else ""

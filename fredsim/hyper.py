@@ -1,4 +1,4 @@
-"""Hyper-parameters: a frozen pydantic model a class, with ranges, and errors that name the nearest known key."""
+"""Hyper-parameters: one frozen pydantic model per class, with ranges; errors name the nearest known key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
-PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # what is counted is a word of a random draw's counter
+PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws
 
 
 def _check_printable(text: str) -> str:
@@ -57,16 +57,16 @@ class HyperParameters(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     def meant(self, clients: int) -> dict[str, Any]:
-        """Return what each null stands for, a value or words, by name; for so many clients."""
+        """Return what each null stands for with so many clients, a value or words, by name."""
         return {}
 
 
 class Configurable(Stateful):
-    """A class whose keyword arguments are the fields of its nested `Hyper`; the values stand in `self.hyper`."""
+    """Base of classes whose keyword arguments are the fields of their nested `Hyper`, kept in `self.hyper`."""
 
     Hyper: ClassVar[type[HyperParameters]] = HyperParameters
 
-    #: What computes (fredsim.numerics.operations).
+    #: The operations of the backend (fredsim.numerics.operations).
     operations: Any = None
     _given_streams: Any = None
 
@@ -81,7 +81,7 @@ class Configurable(Stateful):
 
     @property
     def streams(self) -> Any:
-        """Where random draws come from (fredsim.numerics.streams). Raises SimulationError where it was given none."""
+        """The random streams (fredsim.numerics.streams). Raises SimulationError where it was given none."""
         if self._given_streams is None:
             raise SimulationError(f"{type(self).__name__}: draws, but was given no streams; set `streams` first")
         return self._given_streams
@@ -91,19 +91,19 @@ class Configurable(Stateful):
         self._given_streams = streams
 
     def equip(self, streams: Any, operations: Any) -> None:
-        """Take, before `init`, where random draws come from, and what computes."""
+        """Take the random streams and the backend's operations, before `init`."""
         self._given_streams, self.operations = streams, operations
 
 
 Location = tuple[int | str, ...]
-MANY = 100  # problems; of more nobody reads which keys were meant
+MANY = 100  # problems; from there on no nearest key is looked for: that takes long
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
-    """Return (where, what is wrong and what would be right) for each problem that pydantic found."""
+    """Return (location, what is wrong and what would be right) for each problem that pydantic found."""
     problems: list[tuple[Location, str]] = []
     for item in error.errors():
-        location, unknown = item["loc"], item["type"] == "extra_forbidden"  # whose last part is a key in any case
+        location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
         at += tuple(part for part in location[-1:] if unknown or not _is_union_branch(part))
         value = item.get("input")
@@ -129,14 +129,14 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
                 text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
         problems.append((at, text))
-    # A union reports every branch: keep the first word on a place, and none where a place inside it has its own.
+    # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
     first = dict(reversed(problems))
     inner = {at[:length] for at in first for length in range(1, len(at))}
     return [(at, text) for at, text in reversed(first.items()) if at not in inner]
 
 
 def _is_union_branch(part: int | str) -> bool:
-    """Pydantic names a union's branch in the location, by its type: 'int', 'Normal', 'literal[...]', 'function-…'."""
+    """Return whether it is a union's branch: pydantic names it by type, 'int', 'Normal', 'literal[…]', 'function-…'."""
     return isinstance(part, str) and (
         part in {"int", "float", "str", "bool"}
         or part[:1].isupper()

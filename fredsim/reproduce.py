@@ -1,4 +1,4 @@
-"""A paper's experiments, one after another: how long they will take, their runs, figures and published points."""
+"""`fredsim reproduce`: a paper's experiments one after another, their figures, and published points beside them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
-from fredsim.runs.resuming import to_do
+from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.runner import run_expansion
 from fredsim.runs.sweep import run_name
-from fredsim.show.printing import INTERRUPTED, duration, exit_code, print_table, report
-from fredsim.show.progress import make_show
+from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results, print_table
+from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
 from fredsim.system.processors import default_threads
 
@@ -30,16 +30,16 @@ __all__ = ["reproduce"]
 
 
 def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root: Path | None) -> int:
-    """Run what is left of a paper's experiments, print and draw what came out; return the exit code.
+    """Do the runs of a paper's experiments that are left, print and draw what came out; return the exit code.
 
     Args:
         paper: a folder of experiments that comes with fredsim, or one of YAML files.
         only: the names of some of them; empty: all.
         jobs: how many runs are done side by side.
-        out: the folder of results, with one below it for each experiment; results/PAPER where None.
+        out: the folder of results, with a folder for each experiment; results/PAPER where None.
         root: where data files are kept; see fredsim.data.datasets.data_root.
 
-    Raises ConfigError where there is no such paper or experiment; what `fredsim.run` raises.
+    Raises ConfigError where there is no such paper or experiment; and as `fredsim.run` does.
 
     """
     items = _items(paper, only, out)
@@ -60,15 +60,15 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         typer.echo(f"\n{paper}/{item.name}")
         began = time.perf_counter()
         if item.expansion.is_sweep or item.left():
-            show = make_show(console)
-            loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, show=show)
+            monitor = make_monitor(console)
+            loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
         else:
             loaded = Result(item.folder)
-        code = max(code, exit_code(item.expansion, loaded, "the same command"))
+        code = max(code, print_ending(item.expansion, loaded, "the same command"))
         if code == INTERRUPTED:
             break
-        compared = [table for table in report(item.expansion, loaded) if table.title == PUBLISHED]
-        for table in compared[:1]:  # other figures of the same points say the same
+        compared = [table for table in print_results(item.expansion, loaded) if table.title == PUBLISHED]
+        for table in compared[:1]:  # other figures have the same points
             print_table(table.printed())
         took.append(f"{item.name} {duration(time.perf_counter() - began)}")
     typer.echo(f"\ntook: {', '.join(took)}")
@@ -84,14 +84,15 @@ class Item:
     folder: Path
 
     def left(self) -> list[ResolvedRun]:
-        """Return the runs that have not ended."""
+        """Return the runs that are left to do."""
         runs = self.expansion.runs
         folders = [self.folder / run_name(run) if self.expansion.is_sweep else self.folder for run in runs]
-        return [run for run, folder in zip(runs, folders, strict=True) if to_do(folder, run.experiment) is not None]
+        reasons = [reason_to_run(folder, run.experiment) for run, folder in zip(runs, folders, strict=True)]
+        return [run for run, reason in zip(runs, reasons, strict=True) if reason is not None]
 
 
 def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
-    """Return the experiments of a paper, a folder of those that come with fredsim or of one's own.
+    """Return the experiments of a paper: in a folder of this path, or one that comes with fredsim.
 
     Raises ConfigError where there is no such paper, or none of its experiments has a name in `only`.
     """
@@ -116,15 +117,15 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 def _estimates(
     items: Sequence[Item], root: str | os.PathLike[str] | None, jobs: int
 ) -> Iterator[tuple[Item, int, float]]:
-    """Yield how many runs of each experiment are left, and how many seconds they will take, `jobs` side by side.
+    """Yield each experiment, how many of its runs are left, and how many seconds these will take, `jobs` side by side.
 
-    A stretch of each kind of run is measured on the threads that it will have.
+    Each kind of run is measured on as many threads as it will have.
     """
     measured: dict[str, dict[str, Any]] = {}
     processors = default_threads()
     for item in items:
         left = item.left()
         together = min(jobs, processors, max(1, len(left)))
-        share = max(1, processors // jobs) if together > 1 else None
-        seconds = [run.seconds for run in estimate(left, root, share=share, measured=measured)]
+        threads = max(1, processors // jobs) if together > 1 else None
+        seconds = [run.seconds for run in estimate(left, root, threads=threads, measured=measured)]
         yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))

@@ -41,7 +41,8 @@ def resnet(classes: int, shape: tuple[int, ...], depth: int = 8, width: int = 16
     """Return a residual network for small images (He et al. 2016, section 4.2), with GroupNorm for BatchNorm.
 
     `depth` is 6n + 2, with n blocks of two convolutions 3×3 at each of the widths `width`, 2·`width`, 4·`width`;
-    `width` is a multiple of 8. Wu and He 2018 is the source of GroupNorm, here in groups of 8 channels.
+    `width` is a multiple of 8. GroupNorm is of Wu and He 2018, here in groups of 8 channels. Raises ValueError for
+    another depth or width.
     """
     blocks, rest = divmod(depth - 2, 6)
     if blocks < 1 or rest:

@@ -36,7 +36,7 @@ from fredsim.servers.schedules import Rate, rate_at
 __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"]
 
 Array = NDArray[np.float32]
-Steps = Any  # int, or int64 (n,)
+Steps = Any  # a timestamp or a staleness: int, or int64 (n,)
 Coefficients = tuple[Any, ...]  # np.float32, or float32 (n,), each
 
 
@@ -88,7 +88,7 @@ class Server(Configurable):
     operations: Operations = NumpyOperations()
 
     def expect(self, clients: int) -> None:
-        """Take note of how many clients there will be, before all else: what hangs on it is declared here.
+        """Take note of how many clients there will be, before all else; what depends on it is declared here.
 
         Raises ConfigError where the hyper-parameters do not go with so many.
         """
@@ -137,13 +137,13 @@ class Server(Configurable):
         """
         return rate_at(self.hyper.lr, self.timestamp if t is None else t)
 
-    def hand_on(self, other: Server) -> None:
-        """Give a server that this one starts the same streams and operations."""
+    def equip_like_this(self, other: Server) -> None:
+        """Give another server the streams and operations of this one."""
         other.equip(self._given_streams, self.operations)
 
 
 class Rated(HyperParameters):
-    """Hyper-parameters of a server that steps: `lr`, a number or a schedule; `weight_decay`, decoupled."""
+    """Hyper-parameters of a server with a learning rate: `lr`, a number or a schedule; `weight_decay`, decoupled."""
 
     lr: Rate
     """The learning rate α: a number, or a schedule of the timestamp."""

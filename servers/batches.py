@@ -16,12 +16,12 @@ __all__ = ["CollectingServer", "TreeSum"]
 
 
 class TreeSum(Stateful):
-    """The contract's balanced binary tree over the order of arrival, with log₂ n open nodes instead of n leaves."""
+    """A sum by a balanced tree over the order of arrival, of which log₂ n nodes are kept instead of n leaves."""
 
     state_names = ("_nodes", "count")
 
     def __init__(self) -> None:
-        self._nodes: list[tuple[int, Array]] = []  # (height, sum) of the open nodes, heights falling
+        self._nodes: list[tuple[int, Array]] = []  # (height, sum) of the subtrees so far, heights falling
         self.count = 0
 
     def add(self, leaf: Array) -> None:
@@ -70,7 +70,7 @@ class CollectingServer(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(self.needed)
 
     def collect(self, leaf: Array, client_id: int) -> Reply:
-        """Add what was pushed, which is kept; step when the batch is full."""
+        """Add an array (P,), which is kept and may be changed; step when the batch is full."""
         self._sum.add(leaf)
         self._waiting.append(client_id)
         if self._sum.count == self.needed:
@@ -81,9 +81,9 @@ class CollectingServer(ElementwiseServer):
         return Reply(released)
 
     def step(self, total: Array, client_id: int) -> None:
-        """Step by the sum of a full batch, whose last push was this client's."""
+        """Step by the sum (P,) of a full batch, whose last push was this client's."""
         self._apply(total, client_id, *self.coefficients(self.timestamp, 0))
 
     def pushes_until_release(self) -> int:
-        """Return what the batch lacks."""
+        """Return how many pushes the batch lacks."""
         return self.needed - self._sum.count

@@ -1,13 +1,13 @@
-"""What lets a run leave the path `snapshots`, and how each of it is made sure of.
+"""The conditions on which a run may leave the path `snapshots`, and how each is ensured.
 
 The faster paths apply a server's rule without calling `apply_update`, with coefficients that are formed ahead. That
 gives the same bits where
 
 - a push does what `ElementwiseServer` does, and no more (`why_whole_gradients`: any other class takes `snapshots`);
-- the coefficients follow from timestamp and staleness alone (`without_pushes`: those of a user's class are formed by a
-  second object of it, which no push ever reaches and which has neither parameters nor state; push by push, in order);
-- a gradient of +0 keeps the parameters where the rule says so (of a user's class only θ − α·g is believed, which keeps
-  them for every finite α: `believed_rule`).
+- the coefficients follow from timestamp and staleness alone (`make_twin`: those of a user's class are formed, push by
+  push, by a twin: a second object of the class, which no push ever reaches and which has neither parameters nor state);
+- a gradient of +0 keeps the parameters where the rule says so (of a user's rules only our θ − α·g is trusted, which
+  keeps them for every finite α: `trusted_rule`).
 
 The servers that come with fredsim are held to these by the tests.
 """
@@ -27,12 +27,12 @@ from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
 
 __all__ = [
-    "believed_rule",
     "comes_with_fredsim",
     "form_coefficients",
+    "make_twin",
     "no_attribute",
+    "trusted_rule",
     "why_whole_gradients",
-    "without_pushes",
 ]
 
 #: What a class may define without doing more with a push than to apply its rule.
@@ -44,10 +44,10 @@ FREE = {
 }  # fmt: skip
 #: What an instance has, and a class must not define: a property would stand between the loop and the arrays.
 DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
-#: Where the names of what is hidden from a user's `coefficients` stand.
+#: The attribute of a twin that has the names of what is hidden from its `coefficients`:
 HIDDEN = "_hidden_from_coefficients"
-#: They must not see these, nor any view of the arrays.
-UNSEEN = ("params", "arrays", "own")
+#: these, and any view of the arrays.
+ALWAYS_HIDDEN = ("params", "arrays", "own")
 
 
 def comes_with_fredsim(server: object) -> bool:
@@ -80,35 +80,35 @@ def why_whole_gradients(server: Any, base: type) -> str:
     return "" if server.pushes == "gradient" else f"clients push {server.pushes}"
 
 
-def believed_rule(server: Any) -> Rule:
-    """Return a server's rule, of a user's class without what it declares, unless that holds whatever it is given."""
+def trusted_rule(server: Any) -> Rule:
+    """Return a server's rule; of a user's class without `zero_keeps`, unless the rule is one of ours without state."""
     rule: Rule = server.rule
     ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
     return rule if ours else replace(rule, zero_keeps=False)
 
 
-def without_pushes(server: Any, base: type, start: Any, clients: int) -> Any:
-    """Return who forms a server's coefficients: itself, or, of a user's class that is a rule and no more, another one.
+def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
+    """Return who forms a server's coefficients: a twin, or itself where it is ours, or does more than apply its rule.
 
-    `start` are the parameters that both began with.
+    `start` (P,) are the initial parameters.
     """
     if comes_with_fredsim(server) or what_it_adds(server, base):
         return server
     arguments, keywords = server.made_with
-    other = type(server)(*arguments, **keywords)
-    server.hand_on(other)
-    other.init(start, clients, server.layout)
-    attributes = vars(other)
-    arrays = [other.params, *other.arrays.values()]
-    hidden = [name for name, value in attributes.items() if name in UNSEEN or _views(value, arrays)]
+    twin = type(server)(*arguments, **keywords)
+    server.equip_like_this(twin)
+    twin.init(start, clients, server.layout)
+    attributes = vars(twin)
+    arrays = [twin.params, *twin.arrays.values()]
+    hidden = [name for name, value in attributes.items() if name in ALWAYS_HIDDEN or _shares_memory(value, arrays)]
     for name in hidden:
         del attributes[name]
     attributes[HIDDEN] = hidden
-    return other
+    return twin
 
 
-class _Forming(Guarded):
-    """Who forms coefficients, of an update."""
+class _GuardedTwin(Guarded):
+    """A twin whose `coefficients` may fail; the event that errors name is an update."""
 
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
 
@@ -119,12 +119,12 @@ class _Forming(Guarded):
 def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     """Return the coefficients of the push that makes update t + 1, rounded once.
 
-    Raises SimulationError where there are not so many as the rule takes, or one is no number; where one of a server of
-    a user's own is not finite, too: of ours it ends the run as any divergence does.
+    Raises SimulationError where they are not as many as the rule takes, or one is no number or, of a user's class, not
+    finite: one of ours ends the run as any divergence does.
     """
     names, stage = server.rule.coefficients, "coefficients"
     twin, ours = server.twin, comes_with_fredsim(server)
-    guarded = _Forming(twin)
+    guarded = _GuardedTwin(twin)
     guarded.at(None, t)
     if not ours:
         twin.timestamp = t
@@ -149,12 +149,12 @@ def _rounded(given: Any) -> np.float32 | None:
         return np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
 
 
-def _views(value: Any, arrays: list[Any]) -> bool:
+def _shares_memory(value: Any, arrays: list[Any]) -> bool:
     """Return whether a value is one of the arrays or a view of one, or holds one."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return any(_views(item, arrays) for item in value)
+        return any(_shares_memory(item, arrays) for item in value)
     return any(
         value is array or (isinstance(value, np.ndarray) and np.may_share_memory(value, array)) for array in arrays
     )

@@ -111,7 +111,7 @@ class DCASGD(ElementwiseServer):
         return (np.float32(self.rate(t)), *self._fixed)
 
     def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
-        """Apply the rule, to given rows only where the gradient is sparse. Raises ValueError for an unknown client."""
+        """Apply the rule, to given rows only where the gradient is sparse. Raises ConfigError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
         if isinstance(grad, SparseRows):

@@ -23,7 +23,7 @@ __all__ = ["DelayAdaptive"]
 class DelayAdaptive(ASGD):
     """Asynchronous SGD whose step shrinks with delays above n."""
 
-    idea = "multiply the step by n / np.maximum(n, staleness)"
+    idea = "multiply the step by n / max(n, staleness)"
     citation = "Mishchenko et al. 2022, arXiv:2206.07638; Koloskova et al. 2022, arXiv:2206.08307"
 
     class Hyper(Rated):

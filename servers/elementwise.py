@@ -1,4 +1,4 @@
-"""The base of every server whose rule is elementwise; the state that such a rule may keep for each client."""
+"""The base of servers that apply an elementwise rule; the arrays that such a rule may keep for each client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
-from fredsim.numerics.operations import Kernel
+from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import State, Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import comes_with_fredsim, form_coefficients, no_attribute, without_pushes
+from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -28,7 +28,7 @@ DECAY = Rule(decay)
 
 
 class PerClient(dict[int, Array], Stateful):
-    """One array a client, made when the client is first met: clients that never push cost nothing."""
+    """An array for each client, made when it is first asked for: clients that never push cost nothing."""
 
     def __init__(self, start: Array) -> None:
         self._start = start
@@ -77,7 +77,7 @@ class ElementwiseServer(Server):
         raise NotImplementedError
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Keep what the server is made with: another one may be needed to form its coefficients."""
+        """Keep what the server is made with, for its twin."""
         server = super().__new__(cls)
         server.made_with = arguments, keywords
         return server
@@ -118,21 +118,21 @@ class ElementwiseServer(Server):
         self._decay = self._compile(DECAY)
         self._ours = comes_with_fredsim(self)
         begin = None if self._ours else np.array(params)
-        self._find_twin = cache(partial(without_pushes, self, ElementwiseServer, begin, clients))
+        self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
 
     @property
     def twin(self) -> ElementwiseServer:
-        """Who forms the coefficients: the server, or a second one that no push reaches (fredsim.servers.checks)."""
-        twin: ElementwiseServer = self._find_twin()  # it is first asked for when `init` of the class itself has ended
+        """The server that forms the coefficients: this one, or one that no push reaches (fredsim.servers.checks)."""
+        twin: ElementwiseServer = self._find_twin()  # first called when `init` of the class itself has ended
         return twin
 
-    def formed(self, t: int, staleness: int) -> Sequence[np.float32]:
-        """Return the coefficients of a push, which makes update t + 1. Raises SimulationError."""
+    def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
+        """Return the coefficients of the push that makes update t + 1. Raises SimulationError where a user's fail."""
         formed: Sequence[np.float32]
         formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
         return formed
 
-    def _compile(self, rule: Rule) -> Kernel:
+    def _compile(self, rule: Rule) -> Update:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
         update = self.operations.compile_rule(rule)
         nothing = [self.params[:0]] * (2 + len(rule.state))
@@ -141,7 +141,7 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the pushing client is released."""
-        self._apply(grad, client_id, *self.formed(self.timestamp, self.timestamp - timestamp))
+        self._apply(grad, client_id, *self.checked_coefficients(self.timestamp, self.timestamp - timestamp))
         return None
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:

@@ -1,6 +1,6 @@
 """FedAsync: clients train for a while on their own, and the server mixes their parameters into its own.
 
-    θ ← (1 − a) θ + a θ_client,   a = mixing · s(τ)
+    θ ← (1 − ρ) θ + ρ θ_client,   ρ = mixing · s(τ)
     s: constant 1; polynomial (τ+1)^−a; hinge 1 up to τ = b, then 1/(a (τ − b) + 1)
 
 Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
@@ -26,7 +26,7 @@ __all__ = ["FedAsync"]
 
 
 def mix(theta: Any, x: Any, kept: Any, mixed: Any) -> Any:
-    """(1−a)·θ + a·x."""
+    """(1−ρ)·θ + ρ·x."""
     return kept * theta + mixed * x
 
 
@@ -38,7 +38,7 @@ class FedAsync(ElementwiseServer):
     pushes = "params"
 
     class Hyper(Rated):
-        """Hyper-parameters of FedAsync; `a` and `b` are the rule's."""
+        """Hyper-parameters of FedAsync; `rule` is s, `a` and `b` are its."""
 
         mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
         """The share of a client's parameters in the mix where its staleness is 0."""
@@ -52,7 +52,7 @@ class FedAsync(ElementwiseServer):
     rule = Rule(mix)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
-        """Return (1−a, a)."""
+        """Return (1−ρ, ρ)."""
         h = self.hyper
         share: Any = 1.0
         if h.rule == "polynomial":

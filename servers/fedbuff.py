@@ -1,4 +1,4 @@
-"""FedBuff: the server steps once its buffer has K clients' updates, each weighed down by its staleness.
+"""FedBuff: the server steps once its buffer has K clients' updates, the staler the lighter.
 
     Δ = −Σ α g over the client's local steps,   θ ← θ + η_g (Σ_K Δ/√(1+τ)) / K
 

@@ -28,14 +28,14 @@ __all__ = ["GapAware"]
 def penalised(
     theta: Any, s: Any, held: Any, g: Any, alpha: Any, rho: Any, fresh: Any, correction: Any, alpha_max: Any
 ) -> Any:
-    """C from the moving mean square."""
+    """θ − α·g/(1 + |θ − θ_client|/C), C from the moving mean square."""
     s = rho * s + fresh * (g * g)
     c = alpha_max * sqrt(s / correction) + 1e-8
     return theta - alpha * (g / (1.0 + absolute(theta - held) / c)), flush(s), held
 
 
 def penalised_by(theta: Any, held: Any, g: Any, alpha: Any, c: Any) -> Any:
-    """C given."""
+    """θ − α·g/(1 + |θ − θ_client|/C), C given."""
     return theta - alpha * (g / (1.0 + absolute(theta - held) / c)), held
 
 
@@ -68,7 +68,7 @@ class GapAware(ElementwiseServer):
         self._largest = 0.0
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return what each client holds at the start."""
+        """Return what each client computes from at the start."""
         self._largest = 0.0
         return {"held": self.params.copy()}
 

@@ -47,7 +47,7 @@ class Momentum(ElementwiseServer):
         momentum: Fraction = 0.9
         """γ, the decay rate of the velocity."""
         nesterov: bool = False
-        """Whether a step looks ahead along the velocity."""
+        """Whether a step is Nesterov's, θ − α (g + γ v), or heavy-ball."""
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)

@@ -38,7 +38,7 @@ class Slot:
 
 
 class ParameterStore:
-    """Values by key and client. Errors: KeyError for an unknown key, ValueError for a value that does not fit it."""
+    """Values by key and client. Raises KeyError for an unknown key, ValueError for a value that does not fit it."""
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
@@ -75,9 +75,9 @@ class ParameterStore:
     ) -> NDArray[Any]:
         """Return the reduction of what the clients pushed.
 
-        `max`, `sum` and `average` are elementwise, sums by the contract's tree in the order of the first pushes.
+        `max`, `sum` and `average` are elementwise, sums by a balanced tree in the order of the first pushes.
         `decode_average` unpacks two-bit codes, adds them as integers k and forms (scaler·k)/N in float32; `count` is
-        how many values the bytes hold, all their slots where it is None, and the scaler 1 where it is None.
+        how many values the bytes hold, by default four each; the scaler is 1 by default.
         """
         slot = self._slot(key)
         values = list(slot.values.values())

@@ -102,15 +102,15 @@ class InversePower(HyperParameters):
         return self.base * pow64(1.0 + self.lambd * self.base * t, -self.power)
 
 
-class Own(BaseModel):
-    """A user's function."""
+class OwnSchedule(BaseModel):
+    """A user's function of t, by its name."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: str
 
     @model_validator(mode="after")
-    def check(self) -> Own:
+    def check(self) -> OwnSchedule:
         """Call the function once, so that a mistake shows before the run."""
         try:
             self(0)
@@ -119,7 +119,7 @@ class Own(BaseModel):
         return self
 
     def __call__(self, t: int) -> float:
-        """Return α. Raises SimulationError where the function cannot be had, fails, or gives no number ≥ 0."""
+        """Return α. Raises SimulationError where the function is not found, fails, or gives no number ≥ 0."""
         others = self.model_extra or {}
         function = self._function()
         try:
@@ -171,7 +171,7 @@ def _kind(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(name, str):
         return "unknown"
-    return "Own" if ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else "unknown"
+    return "OwnSchedule" if ":" in name else SCHEDULES[name].__name__ if name in SCHEDULES else "unknown"
 
 
 #: A learning rate: a positive number, or a schedule.
@@ -182,7 +182,7 @@ Rate = Annotated[
     | Annotated[Exponential, Tag("Exponential")]
     | Annotated[Cosine, Tag("Cosine")]
     | Annotated[InversePower, Tag("InversePower")]
-    | Annotated[Own, Tag("Own")],
+    | Annotated[OwnSchedule, Tag("OwnSchedule")],
     Discriminator(
         _kind,
         custom_error_type="schedule",
@@ -197,4 +197,4 @@ def rate_at(rate: Any, t: Any) -> Any:
         return float(rate(t)) if callable(rate) else float(rate)
     if not callable(rate):
         return np.full(np.shape(t), rate, np.float64)
-    return np.array([rate(int(one)) for one in t], np.float64) if isinstance(rate, Own) else rate(t)
+    return np.array([rate(int(one)) for one in t], np.float64) if isinstance(rate, OwnSchedule) else rate(t)

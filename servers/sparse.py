@@ -1,4 +1,4 @@
-"""Gradients that name rows of a tensor, as those of an embedding do: only these rows are updated."""
+"""Sparse gradients, of some rows of a tensor such as an embedding: only these rows are updated."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ class SparseRows:
     """A gradient of some rows.
 
     Attributes:
-        rows: the rows' numbers, (k,); the values of one that comes several times are summed first, by the contract's
-            tree.
+        rows: the rows' numbers, (k,); the values of one that comes several times are summed first, by a balanced tree.
         values: float32 (k, width), or (k,) for elements of a vector.
         tensor: the tensor's name in the server's layout; None: the flat vector, whose rows are its elements.
 
@@ -41,7 +40,7 @@ class SparseRows:
         return rows, np.stack(sums) if sums else values
 
     def elements(self, server: ElementwiseServer) -> tuple[NDArray[np.int64], Array]:
-        """Return the flat indices of the rows' elements, and their gradient. Raises ConfigError."""
+        """Return the flat indices of the rows' elements, and their gradient. Raises ConfigError if they do not fit."""
         rows, sums = self.summed()
         begin = 0
         shape: tuple[int, ...] = (server.params.size, 1)

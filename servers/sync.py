@@ -77,12 +77,12 @@ class Sync(CollectingServer):
         """Take a copy of the initial parameters, and start the inner server as this one was."""
         super().init(params, clients, layout)
         if self._inner:
-            self.hand_on(self._inner)
+            self.equip_like_this(self._inner)
             self._inner.init(params, 1, layout)
             self.params = self._inner.params
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the gradient, or drop one that comes after its round has closed."""
+        """Collect the gradient, or drop one that comes after its round has closed, and release its client."""
         if timestamp < self.timestamp and self.needed < self.clients:
             return Reply((client_id,))
         return self.collect(grad.copy(), client_id)
@@ -119,11 +119,11 @@ class Sync(CollectingServer):
         return super().pushes_until_release() if self.needed == self.clients else 1
 
 
-def inner_server(choice: dict[str, Any]) -> Server:
-    """Return the server of {name: …, hyper-parameters}. Raises ConfigError where there is none of this name."""
+def inner_server(given: dict[str, Any]) -> Server:
+    """Return the server of {name: …, hyper-parameters}. Raises ConfigError where it is unknown or cannot be inner."""
     from fredsim.servers import SERVERS  # at import this module is part of that mapping
 
-    hyper = dict(choice)
+    hyper = dict(given)
     name = hyper.pop("name", None)
     if name not in SERVERS:
         raise ConfigError(f"inner.name is {name!r}{nearest(str(name), SERVERS)} (known: {', '.join(SERVERS)})")

@@ -92,7 +92,7 @@ class TernarySync(ElementwiseServer):
             tensors[client] = part
             store.client(client).push_parameter(scalers, compute.scaler(part))
         shared = np.float32(store.client(0).pull_parameter(scalers, "max")[0])
-        if not np.isfinite(shared):  # the codes have no way to say so
+        if not np.isfinite(shared):  # no code stands for ∞ or NaN
             return np.full(at.stop - at.start, np.nan, np.float32)
         decoded = []
         for client, part in tensors.items():

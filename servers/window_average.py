@@ -85,14 +85,14 @@ class WindowAverage(Configurable):
             self.server.init(params, clients, layout)
         else:
             self.server.init(params.copy(), clients)
-        beside = isinstance(self.server, Server) and self.hyper.device is None  # where its parameters are
-        operations = self.server.operations if beside else NumpyOperations()
+        on_backend = isinstance(self.server, Server) and self.hyper.device is None
+        operations = self.server.operations if on_backend else NumpyOperations()
         self._sums = [operations.zeros(len(params)) for _ in range(3)]
         self._updates = self._accumulated = self._old = 0
         self._seen = getattr(self.server, "timestamp", 0)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Let the server take the push; add its new parameters where it stepped."""
+        """Pass the push to the server; add its new parameters where it stepped."""
         reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
         now = getattr(self.server, "timestamp", self._seen + 1)
         if now != self._seen:

@@ -61,6 +61,8 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
         "evaluation": {"every": rng.randint(1, 30), "unit": rng.choice(["iterations", "iterations", "updates"])},
         "iterations": rng.randint(20, 80),
     }
+    if data["dispatcher"]["name"] == "clock" and rng.random() < 0.5:
+        data["evaluation"] = {"every": rng.choice([1, 0.5, 2.75, 9.0]), "unit": "seconds"}
     if rng.random() < 0.2:
         data["compress"] = _plugin(rng, "compressor")
     if rng.random() < 0.15:
@@ -108,6 +110,8 @@ def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
         hyper["on_chosen"] = rng.choice([None, {"factor": rng.choice([0.0, 0.5, 4.0]), "recover_after": 3}])
     elif name == "scripted":
         hyper["order"] = [*range(clients), *(rng.randrange(clients) for _ in range(rng.randint(0, 9)))]
+    elif name == "clock":
+        hyper = clock(rng, clients)
     chosen: dict[str, Any] = {"name": name, **hyper, "wait": rng.random() < 0.8}
     for key in ("push", "fetch"):
         if rng.random() < 0.3:
@@ -116,6 +120,35 @@ def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
         chosen["dropped_push"] = rng.choice(["reapply", "skip", "accumulate", "average"])
     if "fetch" in chosen:
         chosen["replica"], chosen["fred_timestamps"] = rng.random() < 0.3, rng.random() < 0.2
+    return chosen
+
+
+def clock(rng: random.Random, clients: int) -> dict[str, Any]:
+    """Return the keys of a clock; in a third of them copies take time, in a fifth clients have outages."""
+    lists = [[rng.choice([0.5, 1.0, 1.0, 2.0]) for _ in range(clients)], 1.0, 0.25]
+    machines = [*lists, {"name": "power", "exponent": rng.choice([0.5, 1.0, -0.3])}]
+    machines += [
+        {"name": "two_class", "share": 0.4, "factor": 3.0},
+        {"name": "gamma", "cv": rng.choice([0.1, 0.6, 3.0])},
+    ]
+    noises: list[dict[str, Any]] = [{"name": "exponential"}, {"name": "lognormal", "sigma": 0.5}]
+    noises += [{"name": "gamma", "cv": 1.5}, {"name": "pareto", "alpha": 1.5}, {"name": "uniform", "spread": 1.0}]
+    noises += [{"name": "half_normal", "sd": "sqrt"}, {"name": "shifted_exponential", "shift": 0.3}]
+    noises += [{"name": "bernoulli", "p": 0.2, "factor": 7.0}]
+    choices: list[Any] = ["none", "none", {**rng.choice(noises), "add": rng.random() < 0.3}]
+    chosen: dict[str, Any] = {"compute": {"seconds": rng.choice(machines), "noise": rng.choice(choices)}}
+    if rng.random() < 0.35:
+        rates = [None, 1e3, 2e4, [rng.choice([500.0, 1e4]) for _ in range(clients)]]
+        latency = rng.choice([0.0, 0.5, [rng.choice([0.0, 0.25]) for _ in range(clients)]])
+        chosen["link"] = {"latency": latency, "up": rng.choice(rates), "down": rng.choice(rates)}
+        chosen["server"] = {
+            "seconds": rng.choice([0.0, 0.25]),
+            "up": rng.choice(rates[:3]),
+            "down": rng.choice(rates[:3]),
+        }
+    if rng.random() < 0.2:
+        times = [6.0, {"name": "exponential", "mean": 5.0}]
+        chosen["outages"] = {"up": rng.choice(times), "down": rng.choice(times), "task": rng.choice(["lost", "paused"])}
     return chosen
 
 

@@ -37,7 +37,7 @@ FILES = {
     "a key that is a number": ("1: 2\n", ("bad.yaml:1: key 1 must be a string; quote it",)),
     "no length": (
         BASE.replace("iterations: 50\n", ""),
-        ("bad.yaml: iterations: is missing; give one of iterations, updates and epochs",),
+        ("bad.yaml: iterations: is missing; give one of iterations, updates, epochs and seconds",),
     ),
     "two lengths": (
         BASE + "epochs: 2\n",
@@ -118,7 +118,7 @@ OVERRIDES = {
     "server={name: soft_sync, lr: 0.1, n: 9}": ("server.n is 9", "must not exceed clients.count, 8"),
     "server={name: soft_sync, lr: 0.1}": ("server.n: is required",),
     "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
-    "dispatcher.name=unifrom": ("unknown dispatcher 'unifrom'", "did you mean 'uniform'?", "known: round_robin"),
+    "dispatcher.name=unifrom": ("unknown dispatcher 'unifrom'", "did you mean 'uniform'?", "known: clock, round_robin"),
     "dispatcher.foo=1": ("dispatcher.foo: unknown key", "known: none"),
     "dispatcher.wait=perhaps": ("dispatcher.wait: is 'perhaps'", "valid boolean"),
     "dispatcher={name: scripted, order: [0, 8]}": ("dispatcher.order names client 8", "ids lie in 0 … 7"),
@@ -135,7 +135,7 @@ OVERRIDES = {
     "model.init=hee": ("model.init: is 'hee'", "'he', 'glorot', 'zeros' or 'normal'"),
     "model.init={name: normal, std: -1}": ("model.init.std: is -1", "greater than or equal to 0"),
     "evaluation.every=0": ("evaluation.every: is 0", "greater than 0"),
-    "evaluation.unit=day": ("evaluation.unit: is 'day'", "'iterations', 'updates' or 'epochs'"),
+    "evaluation.unit=day": ("evaluation.unit: is 'day'", "'iterations', 'updates', 'epochs' or 'seconds'"),
     "iterations.x=3": ("iterations.x: iterations is 50; it must be a mapping",),
     "seed": ("must have the form KEY=VALUE, such as server.lr=0.01",),
     "=3": ("must have the form KEY=VALUE",),

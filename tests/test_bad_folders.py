@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
-from fredsim.runs.folders import kept
+from fredsim.runs.folders import locked
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -97,7 +97,7 @@ def test_what_failed_gives_way_to_what_is_corrected(
     begun = snapshot(Path("out"))
     assert any(name.endswith("metrics.csv") for name in begun)
     run = next(Path("out").rglob("metrics.csv")).parent
-    with kept(run):
+    with locked(run):
         refused(*words, says=(f"{run}: another process writes into it",))
     Path("out/notes.txt").write_text("dear to somebody", encoding="utf-8")
     refused(*words, says=("out holds another experiment (server.name: ",))

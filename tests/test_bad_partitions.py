@@ -21,6 +21,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "{name: dirichlet, alfa: 1}": ("unknown key; did you mean 'alpha'? (known: name, alpha, min_size,",),
     "{name: dirichlet, alpha: 0}": ("clients.partition.alpha: is 0; it should be greater than 0",),
     "{name: dirichlet, alpha: -1.5}": ("clients.partition.alpha: is -1.5; it should be greater than 0",),
+    "{name: dirichlet, alpha: 2e5}": ("clients.partition.alpha: is 200000.0; it should be less than or equal to 1000",),
     "{name: dirichlet, alpha: .nan}": ("clients.partition.alpha: is nan; it should be a finite number",),
     "{name: dirichlet, alpha: .inf}": ("clients.partition.alpha: is inf; it should be a finite number",),
     "{name: dirichlet, alpha: 1, size: 4}": ("clients.partition: size is 4; it goes with equal_sizes: true",),

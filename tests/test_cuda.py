@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.dispatchers.base import Order
 from fredsim.runs.results import Result
 from fredsim.simulation.schedule import next_works, places_of, whole_schedule, windows_of
 
@@ -169,7 +170,7 @@ def test_places_for_what_clients_hold() -> None:
     """No place is given out again before its client has arrived, and there are no more than are live at once."""
     rng = np.random.default_rng(0)
     for wait in (True, False):
-        schedule = whole_schedule(rng.integers(0, 7, 300), wait=wait)
+        schedule = whole_schedule(Order(rng.integers(0, 7, 300)), wait=wait)
         held, kept, places = places_of(schedule)
         inside: dict[int, int] = {}  # what is in each place: after which event
         live = most = 0

@@ -18,7 +18,7 @@ import fredsim
 from fredsim.config.expansion import expand, open_source
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.cluster import Assignments, write_run
-from fredsim.runs.observer import Show
+from fredsim.runs.observer import Monitor
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import Task
 
@@ -197,18 +197,18 @@ def tasks(path: Path, count: int) -> list[Task]:
 def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
     """Not the last: what it waits for is not the whole sweep."""
     client = FakeClient()
-    assignments = Assignments(client, tasks(small_yaml, 4), Show(), lambda task, failure: None)
+    assignments = Assignments(client, tasks(small_yaml, 4), Monitor(), lambda task, failure: None)
     for workers in (["a", "b"], ["b"], ["b", "c"], ["b", "c", "d"]):
-        assignments.turn(workers)
+        assignments.update(workers)
     assert client.given == [("seed=0", "a"), ("seed=1", "b"), ("seed=0", "c"), ("seed=2", "d")]
 
 
 def test_a_worker_that_fails_by_itself_is_not_the_last_to_try(small_yaml: Path) -> None:
     """What a run does wrong comes as an answer; anything else is the machine's."""
     client, ended = FakeClient(OSError("no room")), list[str]()
-    assignments = Assignments(client, tasks(small_yaml, 1), Show(), lambda task, failure: ended.append(str(failure)))
+    assignments = Assignments(client, tasks(small_yaml, 1), Monitor(), lambda task, failure: ended.append(str(failure)))
     for _ in range(4):
-        assignments.turn(["a"])
+        assignments.update(["a"])
     assert client.given == [("seed=0", "a")] * 3
     assert ended == ["3 workers tried this run; the last, a, failed (OSError: no room)"]
     assert not assignments.busy

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.config.experiment import Experiment, Plugin
+from fredsim.config.experiment import Experiment, PluginChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.runs.results import Result, Results
 
@@ -52,24 +52,24 @@ def test_a_server_in_twenty_lines(tmp_path: Path) -> None:
     assert "same bits" in run(tmp_path, "compare", "one", "other")
 
 
-@pytest.mark.parametrize("what", ["dispatcher", "gate", "compressor", "schedule"])
+@pytest.mark.parametrize("what", ["dispatcher", "clock", "gate", "compressor", "schedule"])
 def test_one_of_ones_own(what: str, small_yaml: Path) -> None:
     (code,), (experiment,) = (blocks(f"docs/own_{what}.md", language) for language in ("python", "yaml"))
     Path(f"my_{what}s.py").write_text(code, encoding="utf-8")
     small_yaml.write_text(experiment, encoding="utf-8")
-    one, other = (
-        fredsim.run(small_yaml, ["iterations=200", f"backend={backend}"], out=backend) for backend in ("numba", "numpy")
-    )
+    ends = ["iterations=200", "seconds=null"]
+    one, other = (fredsim.run(small_yaml, [*ends, f"backend={backend}"], out=backend) for backend in ("numba", "numpy"))
     assert isinstance(one, Result)
     assert isinstance(other, Result)
     assert one.summary["digest"] == other.summary["digest"]
     usual = {
         "dispatcher": "dispatcher={name: uniform}",
+        "clock": "dispatcher={name: clock}",
         "gate": "dispatcher.fetch=always",
         "compressor": "compress=null",
         "schedule": "server.lr=0.05",
     }
-    plain = fredsim.run(small_yaml, ["iterations=200", usual[what]], out="plain")
+    plain = fredsim.run(small_yaml, [*ends, usual[what]], out="plain")
     assert isinstance(plain, Result)
     assert plain.summary["digest"] != one.summary["digest"]
     if what == "dispatcher":  # nobody comes again within eight arrivals
@@ -166,7 +166,7 @@ def test_every_key_is_explained() -> None:
         for name, field in model.model_fields.items():
             inner = field.annotation
             explained = f"`{prefix}{name}`" in text
-            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not Plugin and not explained:
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not PluginChoice and not explained:
                 yield from keys(inner, f"{prefix}{name}.")
             else:
                 yield prefix + name

@@ -63,15 +63,15 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     snapshots = ("path=snapshots", "iterations=100000")
     few, many = (of(small_yaml, *snapshots, f"clients.count={count}")[0] for count in (8, 1008))
     assert many.memory - few.memory == 1000 * 4 * P
-    assert (few.holdings, many.holdings) == (9, 1009)
-    assert of(small_yaml, *snapshots, "clients.count=1008", "iterations=50")[0].holdings == 51
+    assert (few.live, many.live) == (9, 1009)
+    assert of(small_yaml, *snapshots, "clients.count=1008", "iterations=50")[0].live == 51
     (waiting,) = of(small_yaml, *snapshots, "dispatcher.wait=false")
-    assert waiting.holdings == 17
+    assert waiting.live == 17
     (rounds,) = of(small_yaml, "server={name: sync, lr: 0.1}")
-    assert rounds.holdings == 2
+    assert rounds.live == 2
     for n, live in ((1, 2), (4, 9)):  # of four batches, each is released by itself
-        assert of(small_yaml, f"server={{name: soft_sync, lr: 0.1, n: {n}}}")[0].holdings == live
-    assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].holdings == 9
+        assert of(small_yaml, f"server={{name: soft_sync, lr: 0.1, n: {n}}}")[0].live == live
+    assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].live == 9
     (cached,) = of(small_yaml, *snapshots, "dispatcher.push={every: 2}")
     assert cached.memory - few.memory == 8 * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
@@ -89,7 +89,7 @@ def test_a_server_of_ones_own_is_started_by_the_run_alone(small_yaml: Path) -> N
         encoding="utf-8",
     )
     (run,) = of(small_yaml, "server.name=own_layout:Own", "path=snapshots")
-    assert run.holdings == 9
+    assert run.live == 9
 
 
 def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:

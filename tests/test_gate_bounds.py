@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
 from fredsim.kernels.engine import NumbaEngine
@@ -243,7 +243,7 @@ def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, .
     part, none = Split(x, rng.integers(0, 10, 50)), Split(x[:0], np.empty(0, np.int64))
     engine, size = NumbaEngine(model, Dataset(part, none, none, 10), 2, threads), model.layout.size
     try:
-        theta, v, room = (engine.shelf(size, Limits()).take() for _ in range(3))
+        theta, v, room = (engine.pool(size, Limits()).take() for _ in range(3))
         theta[:] = 0.1 * rng.standard_normal(size)
         applier = engine.applier(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v")
         for number, state in enumerate(STATES):

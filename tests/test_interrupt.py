@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.show.progress import LineRun
+from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
@@ -37,7 +37,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def arm(run: int = 1, times: int = 1) -> None:
         seen = 0
 
-        def row(self: LineRun, row: Row) -> None:
+        def row(self: LineObserver, row: Row) -> None:
             nonlocal seen
             del self
             seen += row.iteration == 20
@@ -45,7 +45,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 for _ in range(times):
                     signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(LineRun, "row", row)
+        monkeypatch.setattr(LineObserver, "row", row)
 
     return arm
 
@@ -83,13 +83,13 @@ def test_an_interrupt_after_the_last_event(
 ) -> None:
     """What has ended stays as it is; no figure is drawn."""
 
-    def end(self: LineRun, label: str, summary: Mapping[str, Any]) -> None:
+    def end(self: LineObserver, label: str, summary: Mapping[str, Any]) -> None:
         del self, label, summary
         signal.raise_signal(signal.SIGINT)
 
     words = ("run", small_yaml, *SHORT, *sweep, "--out", "out")
     with monkeypatch.context() as late:
-        late.setattr(LineRun, "end", end)
+        late.setattr(LineObserver, "end", end)
         code, output, messages = command(*words)
     assert (code, output) == (130, "")
     assert messages.endswith("interrupted; the same command with --resume goes on\n")
@@ -103,7 +103,7 @@ def test_an_interrupt_while_figures_are_drawn(
     small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a shell has begun the command with interrupts ignored, as it does with what runs beside it."""
-    monkeypatch.setattr("fredsim.show.printing.show_figures", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("fredsim.show.printing.draw_figures", lambda *_: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code, _, messages = command("run", small_yaml, *SHORT, "--out", "out")
@@ -127,7 +127,7 @@ def test_a_second_interrupt_ends_processes_at_once(
 ) -> None:
     """They are killed, which is no failure of their runs."""
 
-    def row(self: LineRun, row: Row) -> None:
+    def row(self: LineObserver, row: Row) -> None:
         del self
         if row.iteration == 20:
             signal.raise_signal(signal.SIGINT)
@@ -135,7 +135,7 @@ def test_a_second_interrupt_ends_processes_at_once(
                 time.sleep(0.001)  # the main thread takes it up
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(LineRun, "row", row)
+    monkeypatch.setattr(LineObserver, "row", row)
     words = ("iterations=100000000", "evaluation.every=20", "--jobs", 2, "--out", "swept")
     assert command("run", sweep_yaml, *words)[0] == 130
     assert statuses(Path("swept")) == []

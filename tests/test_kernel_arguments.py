@@ -34,7 +34,7 @@ def test_names_say_what_is_what() -> None:
         arguments = module.scale.pack(out=out, source=module.SOURCE.pack(values=values, count=5), factor=3)
         team.run(module.scale, arguments)
         assert out.tolist() == [0, 3, 6, 9, 12]
-        arguments.give(factor=-1, source=module.SOURCE.pack(count=2, values=values + 1))
+        arguments.set(factor=-1, source=module.SOURCE.pack(count=2, values=values + 1))
         team.run(module.scale, arguments)
         assert out.tolist() == [-1, -2, 6, 9, 12]
         arguments.factor = 2
@@ -65,12 +65,12 @@ def width(): return WIDTH + OTHER
 WRITE = """
 from GENERAL import width
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import integers, put
+from fredsim.jit.pointers import int64s, put
 
 WIDTH = 3
 
 
-@kernel(out=integers)
+@kernel(out=int64s)
 def write(rank, size, barrier, a):
     put(a.out, 0, width())
     put(a.out, 1, WIDTH)

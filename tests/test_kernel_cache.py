@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fredsim.jit.cache import generated
-from fredsim.show.progress import LineRun
+from fredsim.show.progress import LineObserver
 
 PROGRAM = """
 import sys
@@ -30,10 +30,10 @@ with Team(2) as team:
 """
 NUMBER = """
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import integers, put
+from fredsim.jit.pointers import int64s, put
 
 
-@kernel(out=integers)
+@kernel(out=int64s)
 def number(rank, size, barrier, a):
     put(a.out, rank, 41)
 """
@@ -78,12 +78,12 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And of nothing that is compiled after it."""
-    heard: list[LineRun] = []
+    heard: list[LineObserver] = []
     Path("own_still.py").write_text(own_server(), encoding="utf-8")
     assert (
         command("run", small_yaml, "server.name=own_still:Plain", "--out", "before")[0] == 0
     )  # all other kernels are there now
-    monkeypatch.setattr(LineRun, "compiling", lambda self: heard.append(self))
+    monkeypatch.setattr(LineObserver, "compiling", lambda self: heard.append(self))
     monkeypatch.setenv("FREDSIM_CACHE", str(small_yaml.parent / "cache"))
     lines = (
         "from pathlib import Path\n"

@@ -17,7 +17,7 @@ from fredsim.dispatchers.weighted import OnChosen
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.servers.window_average import WindowAverage
-from fredsim.show.described import meanings
+from fredsim.show.descriptions import meanings
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.compute.shelf import Limits, Shelf
+from fredsim.compute.storage import Limits, Pool
 from fredsim.runs.results import Result
 
 Simulate = Callable[..., Result]
@@ -70,12 +70,12 @@ def test_refused_fetches_take_no_room(simulate: Simulate, files: list[Noted]) ->
 
 def test_memory_is_used_before_a_file() -> None:
     """What lies in the file stays there when it is given back, and is taken last."""
-    shelf = Shelf(1000, 16, Limits(memory=1 << 20))
+    pool = Pool(1000, 16, Limits(memory=1 << 20))
     room = (1 << 20) // mmap.ALLOCATIONGRANULARITY
-    taken = [shelf.take() for _ in range(room + 1)]
+    taken = [pool.take() for _ in range(room + 1)]
     first, last = taken[0].ctypes.data, taken[-1].ctypes.data
     for _ in range(3):
-        shelf.give_back(taken[0])
-        shelf.give_back(taken[-1])
-        taken[0], taken[-1] = shelf.take(), shelf.take()
+        pool.give_back(taken[0])
+        pool.give_back(taken[-1])
+        taken[0], taken[-1] = pool.take(), pool.take()
         assert (taken[0].ctypes.data, taken[-1].ctypes.data) == (first, last)

@@ -10,7 +10,7 @@ import pytest
 
 import fredsim
 from fredsim.config.expansion import ResolvedRun, expand, open_source
-from fredsim.show.progress import LineRun
+from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
@@ -182,14 +182,14 @@ def test_the_estimate_is_of_runs_side_by_side(
 
 
 def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = LineRun.row
+    row = LineObserver.row
 
-    def interrupting(self: LineRun, given: Row) -> None:
+    def interrupting(self: LineObserver, given: Row) -> None:
         if given.iteration == 20 and Path("out/one/runs.csv").read_text(encoding="utf-8").count("\n") == 2:
             signal.raise_signal(signal.SIGINT)  # in the second run
         row(self, given)
 
-    monkeypatch.setattr(LineRun, "row", interrupting)
+    monkeypatch.setattr(LineObserver, "row", interrupting)
     words = ("reproduce", paper, "--only", "one", "--out", "out")
     code, output, messages = command(*words)
     assert code == 130

@@ -7,7 +7,7 @@ import pytest
 
 from fredsim.jit.team import Team
 from fredsim.kernels.update import TeamRule
-from fredsim.numerics.operations import Kernel, NumpyOperations
+from fredsim.numerics.operations import NumpyOperations, Update
 from fredsim.numerics.rules import Rule, flush, positive_part, sqrt
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.batches import CollectingServer
@@ -119,7 +119,7 @@ OWN = {
 @pytest.mark.parametrize("device", [False, True], ids=["numba", "cuda"])
 def test_a_rule_of_ones_own(rule: Rule, device: bool) -> None:
     plain = NumpyOperations().compile_rule(rule)
-    fused: Kernel = TeamRule(TEAM, rule)
+    fused: Update = TeamRule(TEAM, rule)
     if device:
         for name in ("torch", "triton"):
             pytest.importorskip(name, reason=f"{name} is not installed")

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredsim.dispatchers import DISPATCHERS
+from fredsim.dispatchers.base import Order
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.length import Length
 from fredsim.simulation.schedule import Arrivals, Schedule, next_works, slots_of, whole_schedule
 
 
@@ -46,7 +48,7 @@ ORDERS = st.lists(st.integers(0, 9), max_size=80) | st.lists(st.sampled_from([3,
 
 @given(order=ORDERS, wait=st.booleans())
 def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait: bool) -> None:
-    schedule, arrived = whole_schedule(np.array(order, np.int64), wait=wait), by_hand(order, wait)
+    schedule, arrived = whole_schedule(Order(np.array(order, np.int64)), wait=wait), by_hand(order, wait)
     assert len(schedule) == len(order)
     assert schedule.client.tolist() == order
     assert rows(schedule) == arrived
@@ -65,7 +67,7 @@ def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait:
 @given(order=ORDERS, wait=st.booleans())
 def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
     """The works begun at the start have slots of their own; what is begun after an event takes the place free by it."""
-    schedule = whole_schedule(np.array(order, np.int64), wait=wait)
+    schedule = whole_schedule(Order(np.array(order, np.int64)), wait=wait)
     (slot, slots), following = slots_of(schedule, wait=wait), next_works(schedule)
     room: list[int | None] = [None] * slots  # the event at which what a slot holds will arrive
     for event in np.flatnonzero(schedule.begun < 0).tolist():
@@ -81,14 +83,14 @@ def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_no_events_and_one(wait: bool) -> None:
-    assert len(whole_schedule(np.empty(0, np.int64), wait=wait)) == 0
-    assert rows(whole_schedule(np.array([7]), wait=wait)) == [Work(-1, 0)]
+    assert len(whole_schedule(Order(np.empty(0, np.int64)), wait=wait)) == 0
+    assert rows(whole_schedule(Order(np.array([7])), wait=wait)) == [Work(-1, 0)]
 
 
 def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | None) -> Arrivals:
     dispatcher = GuardedDispatcher(DISPATCHERS[name](**hyper), 7)
     dispatcher.call("init", 7, Streams(3))
-    return Arrivals(dispatcher, [], 7, wait=wait, iterations=iterations)
+    return Arrivals(dispatcher, [], 7, wait=wait, length=Length(iterations))
 
 
 @pytest.mark.parametrize("iterations", [300, None])
@@ -114,8 +116,8 @@ def test_a_schedule_that_is_made_as_the_run_goes(
             assert len(set(window.client.tolist())) == len(window)
             if len(found) < 295:
                 same = min(5, kept)
-                assert coming[0][:same] == window.client[:same].tolist()
-                assert coming[1][:same].tolist() == window.number[:same].tolist()
+                assert coming.client[:same].tolist() == window.client[:same].tolist()
+                assert coming.columns["number"][:same].tolist() == window.number[:same].tolist()
             for client, work in zip(window.client[:kept].tolist(), rows(window)[:kept], strict=True):
                 if not wait:
                     made.began(client)
@@ -125,4 +127,4 @@ def test_a_schedule_that_is_made_as_the_run_goes(
         order = [client for client, _ in found]
         assert [work for _, work in found] == by_hand(order, wait, some)
         if not some:
-            assert rows(whole_schedule(np.array(order), wait=wait)) == [work for _, work in found]
+            assert rows(whole_schedule(Order(np.array(order)), wait=wait)) == [work for _, work in found]

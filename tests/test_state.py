@@ -92,7 +92,7 @@ def same(one: State, two: State) -> None:
 
 def no_choices(state: State) -> State:
     """Leave out what tells how far choices are drawn ahead."""
-    ahead = ("arrivals._ahead", "arrivals._numbers", "arrivals._drawn", "arrivals._works", "dispatcher.own.")
+    ahead = ("dispatcher.own.", *(f"arrivals.{name}" for name in ("_ahead", "_columns", "_drawn", "_works", "_ended")))
     return {name: value for name, value in state.items() if not name.startswith(ahead)}
 
 

@@ -13,13 +13,13 @@ from fredsim.jit.team import Team
 LANES = """
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, integers, item, put
-from fredsim.jit.vector import all_equal_itself, load, load_part, store, store_part
+from fredsim.jit.pointers import floats, int64s, item, put
+from fredsim.jit.vector import no_nan, load, load_part, store, store_part
 from fredsim.jit.vector import zeros
 from fredsim.numerics.rules import absolute, sqrt, where
 
 
-@kernel(x=floats, y=floats, out=floats, at=int, flags=integers)
+@kernel(x=floats, y=floats, out=floats, at=int, flags=int64s)
 def calculate(rank, size, barrier, a):
     x, y, out, at = a.x, a.y, a.out, a.at
     one, two = load(zeros(LANES), x, at), load(zeros(LANES), y, at)
@@ -40,8 +40,8 @@ def calculate(rank, size, barrier, a):
     store(out, 14 * LANES, where(one == two, one, 1.0))
     store(out, 15 * LANES, where(one != two, one, 1.0))
     store(out, 16 * LANES, one * two + one)
-    put(a.flags, 0, all_equal_itself(one))
-    put(a.flags, 1, all_equal_itself(one * 0.0))
+    put(a.flags, 0, no_nan(one))
+    put(a.flags, 1, no_nan(one * 0.0))
 
 
 @kernel(x=floats, out=floats, at=int, count=int)

@@ -14,7 +14,7 @@ import pytest
 
 import fredsim
 from fredsim import cli
-from fredsim.show.progress import LineRun
+from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
@@ -129,12 +129,12 @@ def test_a_summary_is_written_last_and_goes_first(small_yaml: Path, killed: Call
 def test_rows_can_be_read_while_a_run_goes_on(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def row(self: LineRun, given: Row) -> None:
+    def row(self: LineObserver, given: Row) -> None:
         del self
         read = fredsim.load("out").metrics  # type: ignore[union-attr]
         seen.append((given.iteration, len(read), read["digest"].iloc[-1] == given.digest))
 
-    monkeypatch.setattr(LineRun, "row", row)
+    monkeypatch.setattr(LineObserver, "row", row)
     monkeypatch.setattr(sys, "argv", ["fredsim", "run", str(small_yaml), "evaluation.every=20", "--out", "out"])
     with pytest.raises(SystemExit):
         cli.main()
@@ -164,7 +164,7 @@ def test_a_second_process_is_kept_out(
                 assert time.monotonic() < limit
                 time.sleep(0.02)
             with monkeypatch.context() as patched:
-                patched.setattr("fredsim.runs.folders.PATIENCE_SECONDS", 0.0)
+                patched.setattr("fredsim.runs.folders.LOCK_TIMEOUT_SECONDS", 0.0)
                 says = ("out: another process writes into it", "let it end, or choose another folder by --out")
                 refused(*words, says=says)
                 refused("run", found[0].parent, "--out", found[0].parent, says=(f"{found[0].parent}: another process",))

@@ -1,7 +1,7 @@
-"""Gates: whether one copy, pushed or fetched, passes; one file a gate. The initial hand-out of parameters passes none.
+"""Gates: whether one copy, pushed or fetched, passes; one file a gate. The initial parameters pass none.
 
-`GATES` maps the names used in YAML, those of the files, to classes. A file is taken up when its class says what its
-`idea` is. The classes are attributes of this package, too.
+`GATES` maps the names used in YAML, those of the files, to classes. A file is listed when its class has an `idea`. The
+classes are attributes of this package, too.
 """
 
 from typing import Any

@@ -41,14 +41,14 @@ class BandwidthAware(Gate):
         return [self._passes(number, step, client, v) for number, v in enumerate(statistics.means())]
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64] | None:
-        """Return bounds a millionth around where r = 1/(1 + c/(v̄ + ε)); where they do not hold, none."""
+        """Return bounds a millionth below and above the v̄ at which r = 1/(1 + c/(v̄ + ε)), ±∞ where one is not sure."""
         if self.hyper.per == "tensor":
             return None
         r = np.array([self.uniform(0, begin + i, client) for i, client in enumerate(clients)])
         with np.errstate(all="ignore"):
             middle = self.hyper.c * r / (1.0 - r)
             low, high = (middle * factor - self.hyper.eps for factor in (1 - 1e-6, 1 + 1e-6))
-            # What passes grows with v̄ step by step, rounding included: what holds at a bound holds beyond it.
+            # 1/(1 + c/(v̄ + ε)) never falls as v̄ grows, rounding included: what holds at a bound holds beyond it.
             low[(low < 0) | self._below(r, np.maximum(low, 0))] = -np.inf
             high = np.maximum(high, 0)
             high[~self._below(r, high)] = np.inf

@@ -58,7 +58,7 @@ class Gate(Configurable):
         self._ahead.update(zip(zip(steps.tolist(), clients, strict=True), draws, strict=True))
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64] | None:
-        """Return bounds (n, 2) of v̄ ≥ 0 for the copies of iterations `begin` on, which have been looked ahead at.
+        """Return bounds (n, 2) of v̄ ≥ 0 for the copies of iterations `begin` on, after `look_ahead` to them.
 
         Below the first a copy is sure to be refused, above the second it passes; −∞ and ∞ where nothing is known. None
         where more than v̄ decides.

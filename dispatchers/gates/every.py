@@ -19,7 +19,7 @@ class Every(Gate):
     state_names = ("_counts",)
 
     class Hyper(HyperParameters):
-        """`k`."""
+        """Hyper-parameters of Every."""
 
         k: PositiveInt
         """Of a client's copies every k-th passes."""

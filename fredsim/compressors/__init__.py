@@ -2,7 +2,7 @@
 
 `COMPRESSORS` maps the names used in YAML, those of the files, to classes.
 
-A file is taken up when its class says what its `idea` is. The classes are attributes of this package, too.
+A file is listed when its class has an `idea`. The classes are attributes of this package, too.
 """
 
 from typing import Any

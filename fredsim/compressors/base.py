@@ -1,4 +1,4 @@
-"""The contract of a compressor, and the frame of those that work tensor by tensor."""
+"""The contract of a compressor, and the base of those that compress each tensor by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Compressor(Configurable):
     operations: Operations = NumpyOperations()
 
     def init(self, layout: Layout, streams: Streams) -> None:
-        """Start over."""
+        """Start with an empty memory; `layout` names the tensors of a push."""
         self._layout = layout
         self._streams = streams
 
@@ -46,7 +46,7 @@ class PerTensor(Compressor):
     draws = False
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Compress the tensors one after the other."""
+        """Compress a push (P,), tensor after tensor; return it as decoded, and its bytes."""
         out = np.empty_like(push)
         words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
         size = 0
@@ -57,7 +57,7 @@ class PerTensor(Compressor):
         return out, size
 
     def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Return one flat tensor as it is decoded, and its bytes."""
+        """Return a flat tensor (n,) as decoded, and its bytes; `words` (n,) are random where `draws`, else none."""
         raise NotImplementedError
 
 

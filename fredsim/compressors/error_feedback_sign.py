@@ -22,7 +22,7 @@ __all__ = ["ErrorFeedbackSign"]
 
 
 class ErrorFeedbackSign(PerTensor):
-    """Scaled signs, and a memory of what they left out."""
+    """Signs times a tensor's mean magnitude, and each client's memory of what they left out."""
 
     idea = "signs times the tensor's mean magnitude; what they leave out goes into the next push"
     citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"

@@ -1,6 +1,6 @@
 """QSGD: each value becomes one of 2s + 1 levels between ±‖g‖, at random so that the mean is right.
 
-    g̃ = ‖g‖ sign(g) ξ/s,   ξ = ⌊s|g|/‖g‖⌋, plus 1 with the probability of what was cut off;   |g̃ − g| ≤ ‖g‖/s
+    g̃ = ‖g‖ sign(g) ξ/s,   ξ = ⌊s|g|/‖g‖⌋, plus 1 with the fraction cut off as probability;   |g̃ − g| ≤ ‖g‖/s
 
 Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", arXiv:1610.02132. A
 tensor takes four bytes for its norm and ⌈log₂(2s + 1)⌉ bits a value: plain codes, not the paper's Elias code.
@@ -21,7 +21,7 @@ __all__ = ["QSGD"]
 
 
 class QSGD(PerTensor):
-    """Levels of the tensor's norm."""
+    """Rounds each value at random to a level of its tensor's norm."""
 
     idea = "levels of the tensor's norm, rounded at random, unbiased"
     citation = "Alistarh et al. 2017, QSGD, arXiv:1610.02132"

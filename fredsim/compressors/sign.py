@@ -17,7 +17,7 @@ __all__ = ["Sign"]
 
 
 class Sign(PerTensor):
-    """Signs."""
+    """Signs, unscaled."""
 
     idea = "signs alone"
     citation = "Bernstein et al. 2018, signSGD, arXiv:1802.04434"

@@ -19,7 +19,7 @@ __all__ = ["Ternary"]
 
 
 class Ternary(Compressor):
-    """Three values a tensor."""
+    """Rounds each value at random to −s, 0 or s, s of its tensor."""
 
     idea = "three values a tensor, two bits each, unbiased"
     citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878"
@@ -45,7 +45,7 @@ class Ternary(Compressor):
             if np.isfinite(s):
                 packed = compute.encode(g, s, Draws(self._streams, Stream.COMPRESSION, at.start, step, client))
                 out[at] = compute.decode(packed, g.size, s)
-            else:  # the codes have no way to say so
+            else:  # no code stands for ∞ or NaN
                 out[at] = np.nan
             size += 4 + packed_size(g.size)
         return out, size

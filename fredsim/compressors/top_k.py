@@ -28,7 +28,7 @@ class TopK(Compressor):
     idea = "the k largest values; the rest goes into the next push"
     citation = "Stich et al. 2018, Sparsified SGD with memory, arXiv:1809.07599"
     keeps_residual = True
-    state_names = ("_left",)
+    state_names = ("_residuals",)
 
     class Hyper(HyperParameters):
         """`k`: how many values, or which fraction of them, as a number below 1."""
@@ -43,13 +43,13 @@ class TopK(Compressor):
         self._k = k if isinstance(k, int) else max(1, int(k * layout.size))
         if self._k > layout.size:
             raise ConfigError(f"compress.k is {k}; there are only {layout.size} parameters")
-        self._left: dict[int, Array] = {}
+        self._residuals: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest of the push and what was left out before."""
-        if client in self._left:
+        if client in self._residuals:
             with np.errstate(all="ignore"):
-                push = push + self._left[client]
+                push = push + self._residuals[client]
         magnitude = np.where(np.isnan(push), np.inf, np.abs(push))  # a NaN must not stay hidden at the client
         chosen = np.argsort(-magnitude, kind="stable")[: self._k]
         out = np.zeros_like(push)
@@ -57,5 +57,5 @@ class TopK(Compressor):
         left = push.copy()
         left[chosen] = 0
         if self._k < push.size:
-            self._left[client] = left
+            self._residuals[client] = left
         return out, 8 * self._k

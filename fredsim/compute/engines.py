@@ -1,6 +1,6 @@
-"""What an engine is, whatever computes: a backend's machinery for one model on one data set. All give the same bits.
+"""What an engine is: one backend's gradients, evaluation and operations, for one model on one data set.
 
-An engine knows neither clients nor servers.
+These are the interfaces. An engine knows neither clients nor servers; all give the same bits (but see NativeEngine).
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits, Shelf
+from fredsim.compute.storage import Limits, Pool
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.rules import Rule
 
 __all__ = [
     "Applier",
+    "BackendOperations",
     "Engine",
     "FusedEngine",
-    "Machine",
+    "HandMachine",
     "NativeEngine",
     "Part",
     "QueueMachine",
     "QueueingEngine",
-    "RoomyOperations",
 ]
 
 Array = NDArray[np.float32]
 Part = Literal["train", "validation", "test"]
 
 
-class RoomyOperations(Operations, Protocol):
-    """The operations of servers on one backend, and room for what clients hold."""
+class BackendOperations(Operations, Protocol):
+    """What a backend computes whatever the model is, and storage for what clients hold."""
 
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for arrays (size,) of what clients hold. Raises ConfigError for limits that it cannot keep to."""
+    def pool(self, size: int, limits: Limits) -> Pool:
+        """Return a pool of float32 arrays (size,) for clients. Raises ConfigError for limits that it cannot keep to."""
         ...
 
     def close(self) -> None:
@@ -43,11 +43,11 @@ class RoomyOperations(Operations, Protocol):
         ...
 
 
-class Engine(RoomyOperations, Protocol):
-    """Gradients, evaluation and the operations of servers on one backend."""
+class Engine(BackendOperations, Protocol):
+    """Gradients and evaluation of one model, and the backend's operations."""
 
     threads: int
-    #: The name of the device that kernels run on, None for this machine's processors.
+    #: The name of the device that kernels run on, None for processors.
     device_name: str | None
 
     @property
@@ -56,10 +56,10 @@ class Engine(RoomyOperations, Protocol):
         ...
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return the mean gradients (B, P) and the samples' losses (B, µ) of the minibatches `rows` (B, µ).
+        """Return the mean gradients (B, P) and the samples' losses (B, µ), float32, of B minibatches of the same size.
 
-        `held[b]`, float32 (P,), are the parameters of minibatch b, with MARGIN readable floats behind them. The arrays
-        returned are overwritten by the next call.
+        `rows` (B, µ) are their samples' indices in the training data; `held[b]`, float32 (P,), are the parameters that
+        client b holds, with MARGIN readable floats behind them. The next call overwrites what is returned.
         """
         ...
 
@@ -72,15 +72,18 @@ class Engine(RoomyOperations, Protocol):
         ...
 
 
-class Machine(Protocol):
-    """Events whose clients hold the work they have in hand (fredsim.kernels.inhand)."""
+class HandMachine(Protocol):
+    """Processes whole windows of events of the path `hand`: clients hold a work in hand each (fredsim.kernels.hand).
+
+    It has its own copy of parameters and state.
+    """
 
     #: The bytes that one work in hand takes.
     each: int
 
     @property
     def work(self) -> Mapping[str, NDArray[Any]]:
-        """The work in hand, by what it is: arrays of a row a slot, to be read and written."""
+        """The works in hand: arrays of a row a slot, by name, to be read and written."""
         ...
 
     def advance(
@@ -91,15 +94,20 @@ class Machine(Protocol):
         rows: NDArray[np.int32],
         coefficients: Array,
     ) -> tuple[Array, int]:
-        """Process n events; return the losses (n, µ) and the first event that is not finite, else n."""
+        """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
+
+        Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these), whose
+        gradient the rule applies with coefficients[i]; then the work of the samples rows[i] is begun in slot target[i].
+        Either slot may be −1: nothing arrives, or nothing is begun.
+        """
         ...
 
-    def give(self, params: Array, arrays: Sequence[Array]) -> None:
+    def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""
         ...
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of its time by what it did."""
+        """Return which share of its time it spent on what, by name."""
         ...
 
 
@@ -111,54 +119,59 @@ class FusedEngine(Engine, Protocol):
         ...
 
     def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> Applier:
-        """Return what applies a rule in place on θ and state; `watched` names an array of the state, or nothing."""
+        """Return what applies a rule in place to θ and state, `arrays`, (P,) each.
+
+        `watched` names the array of the state whose mean decides on fetches, or is empty.
+        """
         ...
 
-    def work_in_hand(self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits) -> Machine:
-        """Return a machine for events whose minibatches are known when clients fetch."""
+    def hand_machine(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> HandMachine:
+        """Return a machine with so many slots, and copies of the parameters and the rule's state, (P,) each."""
         ...
 
 
 class Applier(Protocol):
-    """A rule applied to the gradients of the last passes, and what their clients fetch then."""
+    """Applies a rule to the gradients of an engine's last `passes`, and lets their clients fetch."""
 
     def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
-        """Take what belongs to the minibatches of the last passes: `coefficients` (B, C) and what their clients fetch.
+        """Take what belongs to the minibatches of the last passes: the rule's `coefficients` (B, C), bounds and copies.
 
-        That is refused where the mean of the watched array is below bounds[b, 0]; above bounds[b, 1] θ is copied to
-        copies[b].
+        A client's fetch is refused where the mean of the watched array is below bounds[b, 0]; where it is above
+        bounds[b, 1], θ is copied to copies[b].
         """
         ...
 
     def __call__(self, b: int) -> list[int]:
         """Apply the rule to the gradients of minibatches b on, to the end or the first UNDECIDED or DIVERGED.
 
-        Return the verdict (fredsim.numerics.verdicts) on each client's fetch.
+        Returns the verdict (fredsim.numerics.verdicts) on each client's fetch.
         """
         ...
 
 
 class QueueingEngine(Engine, Protocol):
-    """An engine whose device works through what is queued."""
+    """An engine on a device to which whole windows of events can be queued."""
 
-    def machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
-        """Return a machine for a rule in place on parameters and state, with so many places for what clients hold."""
+    def queue_machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
+        """Return a machine that applies a rule in place to parameters and state; `places` are for what clients hold."""
         ...
 
 
 class QueueMachine(Protocol):
-    """Events that are queued on a device (fredsim.cuda.engine)."""
+    """Processes events of the path `queued`: clients hold parameters in its places, which are on a device."""
 
     def warm(self) -> None:
         """Compile before any clock runs."""
         ...
 
     def take_places(self) -> Array:
-        """Return what clients hold, a copy (places, P)."""
+        """Return what clients hold, a copy (places, P), float32."""
         ...
 
     def put_places(self, values: Array) -> None:
-        """Let clients hold this, (places, P)."""
+        """Overwrite what clients hold, (places, P)."""
         ...
 
     def advance(
@@ -169,9 +182,10 @@ class QueueMachine(Protocol):
         rows: NDArray[np.int32],
         coefficients: Array,
     ) -> tuple[Array, int]:
-        """Process n events, window by window; return the losses (n, µ) and the first event not finite, else n.
+        """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
-        Each event's gradient is of the parameters in place held[i]; after it θ is put in place kept[i], unless −1.
+        The gradients of a window, begin and end of its events, are computed together. Event i's is of the parameters in
+        place held[i] and the samples rows[i]; after the event θ is copied to place kept[i], unless that is −1.
         """
         ...
 
@@ -181,9 +195,9 @@ class NativeEngine(Engine, Protocol):
     """An engine whose bits hold on one machine, for one number of threads and of minibatches computed at once."""
 
     def settle(self, window: int | None, clients: int) -> int:
-        """Settle how many minibatches are computed at once, `window` or the usual number; return it."""
+        """Fix how many minibatches are computed at once, `window` or the usual number; return it."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what a summary says of its numerics."""
+        """Return what summary.json says of its numerics."""
         ...

@@ -1,4 +1,4 @@
-"""The NumPy engine: the slow oracle, whose bits are those of every portable backend."""
+"""The NumPy engine: slow, the definition of the bits of every backend."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
-from fredsim.compute.shelf import Limits, Shelf
+from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
 
-__all__ = ["NumpyEngine", "RoomyNumpyOperations"]
+__all__ = ["NumpyBackendOperations", "NumpyEngine"]
 
 Array = NDArray[np.float32]
 
 
-class RoomyNumpyOperations(NumpyOperations):
-    """The oracle's operations, and room for what clients hold."""
+class NumpyBackendOperations(NumpyOperations):
+    """NumPy's operations, and storage for what clients hold."""
 
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for what clients hold."""
-        return Shelf(size, MARGIN, limits)
+    def pool(self, size: int, limits: Limits) -> Pool:
+        """Return a pool for what clients hold."""
+        return Pool(size, MARGIN, limits)
 
     def close(self) -> None:
         """Do nothing: there are no threads."""
 
 
-class NumpyEngine(RoomyNumpyOperations):
-    """The oracle."""
+class NumpyEngine(NumpyBackendOperations):
+    """Gradients and evaluation by fredsim.numerics.oracle."""
 
     threads = 1
     device_name: str | None = None

@@ -1,4 +1,4 @@
-"""Reading and writing YAML: plain data, and for every key the file and line it came from."""
+"""Experiments as plain data with the file and line of every key; reading, overriding and writing them as YAML."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ __all__ = [
     "read_document",
 ]
 
-FEW = 4  # differing keys that a message names
+FEW = 4  # keys that a message about a difference names
 WIDE = 60  # characters of a value there
 
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data, where its parts stand (the place, such as `file.yaml:12`, of each key), and the comment above it.
+    """An experiment as plain data.
 
-    `folder` is the folder of results that it was opened as.
+    `places` has the place of each key, such as `file.yaml:12`; `heading` is the comment above the experiment, `folder`
+    the folder of results that it was read from, if any.
     """
 
     data: dict[str, Any]
@@ -44,7 +45,7 @@ class Document:
     folder: Path | None = None
 
     def place(self, key: Key) -> str:
-        """Return where a key stands, or its first part that an override gives, or the nearest part around it."""
+        """Return the place of a key, else of the first key within it, else of the nearest one around it."""
         if key and key not in self.places:
             for inner, place in self.places.items():
                 if inner[: len(key)] == key:
@@ -56,7 +57,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Return a YAML file's content. Raises ConfigError with line and column where it does not parse."""
+    """Return a YAML file's content. Raises ConfigError, with line and column where it does not parse."""
     remedy = "name a YAML file, or a run's folder"
     if found := irregular(path):
         raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
@@ -86,7 +87,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def name_of_override(text: str) -> str:
-    """Return an override as messages name it."""
+    """Return how messages name an override."""
     return f"override '{text}'" if len(text) <= 160 and text.isprintable() else f"override {shown(text)}"
 
 
@@ -102,9 +103,9 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 def assign(data: dict[str, Any], key: str, value: Any, place: str = "experiment") -> None:
-    """Set a dotted key, which is given at a place, in nested mappings.
+    """Set a dotted key in nested mappings.
 
-    Raises ConfigError where a part on the way is not a mapping.
+    Raises ConfigError, naming the key's `place`, where a value on the way is not a mapping.
     """
     *parents, last = key.split(".")
     at: Any = data
@@ -127,16 +128,16 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:
-    """Return the first few dotted keys whose values differ, by `form`: of the key, its value in one, that in other."""
+    """Say which dotted keys differ, the first few, each as `form.format(key, its value in one, its value in other)`."""
     left, right = flatten(one), flatten(other)
     keys = [key for key in left | right if key not in left or key not in right or left[key] != right[key]]
-    said = ([_said(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:FEW])
-    found = [form.format(key, *values) for key, values in zip(keys, said, strict=False)]
+    texts = ([_as_yaml(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:FEW])
+    found = [form.format(key, *values) for key, values in zip(keys, texts, strict=False)]
     return "; ".join([*found, *([f"and {len(keys) - FEW} more"] if len(keys) > FEW else [])])
 
 
-def _said(value: Any) -> str:
-    """Return a value as a line has room for it, much as YAML has it."""
+def _as_yaml(value: Any) -> str:
+    """Return a value much as YAML has it, cut to WIDE characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = value if isinstance(value, str) and value.isprintable() else shown(value)

@@ -1,4 +1,4 @@
-"""From a document to the runs it describes: `cases` × `sweep`, overrides, labels, and where each value came from."""
+"""From a document to the runs it describes: overrides, `cases` × `sweep`, labels, and the place of each value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figures import FigureChoice, choose_figures
+from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.resolution import PlaceOf, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
@@ -33,7 +33,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """Return the files of the experiments that come with fredsim, by the names that `fredsim run` takes."""
+    """Return the files of the experiments that come with fredsim, by name, such as `fasgd/fig1`."""
     folder = Path(str(resources.files("fredsim") / "experiments"))
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
@@ -41,8 +41,8 @@ def shipped() -> dict[str, Path]:
 def open_source(source: Source) -> Document:
     """Return the document of a YAML file, a folder of results, an experiment that comes with fredsim, or a dict.
 
-    A user's modules are looked up beside the file, too (fredsim.plugins.modules). Raises ConfigError where there is
-    no such file.
+    From now on a user's modules are looked up beside the file, too (fredsim.plugins.modules). Raises ConfigError where
+    there is no such file.
     """
     if isinstance(source, Mapping):
         look_in()
@@ -54,7 +54,7 @@ def open_source(source: Source) -> Document:
     if recorded:
         look_above(path)
         path = path / recorded
-    if not os.path.exists(path):  # False, too, of a name that no file can have
+    if not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
             near = nearest(name, sorted(known))
@@ -70,7 +70,7 @@ def open_source(source: Source) -> Document:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """One run, the values of the axes that tell it from the others, and where its keys stand."""
+    """One run, its values of the axes (the keys that a sweep varies), and a function that gives the place of a key."""
 
     experiment: Experiment
     axes: dict[str, Any]
@@ -78,7 +78,7 @@ class ResolvedRun:
 
     @property
     def label(self) -> str:
-        """A readable name, made of the axes' values; empty for a single run."""
+        """A readable name made of the axes' values; empty for a single run."""
         return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.axes.items())
 
 
@@ -86,8 +86,7 @@ class ResolvedRun:
 class Expansion:
     """The runs of a document: one, or those of its sweep.
 
-    `source` is the document's data with its overrides, `heading` the comment above it, `folder` the folder of results
-    that it is the record of.
+    `source` is the document's data with its overrides; `heading` and `folder` are the document's.
     """
 
     runs: list[ResolvedRun]
@@ -104,12 +103,12 @@ class Expansion:
 
     @property
     def is_sweep(self) -> bool:
-        """Whether the document has cases or a sweep, be it of one run."""
+        """Whether the document has cases or a sweep, even of a single run."""
         return "cases" in self.source or "sweep" in self.source
 
     @property
     def axes(self) -> list[str]:
-        """The keys in which the runs differ, those of mappings dotted, in the order written."""
+        """The dotted keys that `cases` and `sweep` vary, in the order written."""
         return list(dict.fromkeys(key for run in self.runs for key in flatten(run.axes)))
 
     @property
@@ -130,7 +129,7 @@ def _short(value: Any) -> str:
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
-    """Return every experiment of a document, `cases` outside, the axes of `sweep` inside, the last axis fastest.
+    """Return the runs of a document: for each of `cases` the grid of `sweep`, whose last axis varies fastest.
 
     Raises ConfigError, naming file, line and key, for the first run that is not valid.
     """
@@ -138,35 +137,35 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
         what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
         raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
     document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
-    last, overridden = _override(document, overrides)
+    per_run, overridden = _override(document, overrides)
     sweep, cases = grid(document)
     refuse_clashes(document, sweep, cases)
     refuse_too_many(document, sweep, cases)
-    figures, problems = choose_figures(document.data)
+    figures, problems = read_figures(document.data)
     if problems:
         raise problems_at(problems, document.place)
-    beside = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # of all runs, not of each
-    base = {key: value for key, value in document.data.items() if key not in beside}
+    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # runs together, not of each
+    base = {key: value for key, value in document.data.items() if key not in of_all}
     runs = []
     for number, case in enumerate(cases or [{}]):
         for values in product(*sweep.values()):
             chosen = {**case, **dict(zip(sweep, values, strict=True))}
             data = copy.deepcopy(base)
-            roots: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
+            written: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
             for key, value in zip(sweep, values, strict=True):
-                roots[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
-            place = partial(_place, document, roots, overridden)
-            for key, value in (*chosen.items(), *last):
+                written[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+            place = partial(_place, document, written, overridden)
+            for key, value in (*chosen.items(), *per_run):
                 assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
             runs.append(ResolvedRun(resolve(data, place), chosen, place))
-    # An override may have taken away what published points are of, or figures show; not what it itself asks for.
+    # An override may rightly leave published points and figures without their key, unless it gives the figures itself.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
         _check_keys(document, runs, figures, published=as_written)
     source = dict(document.data)
-    if last:
-        rest = [key for key, _ in last]
-        source["overrides"] = {key: value for n, (key, value) in enumerate(last) if key not in rest[n + 1 :]}
+    if per_run:
+        keys = [key for key, _ in per_run]  # of a key given twice the last one counts
+        source["overrides"] = {key: value for n, (key, value) in enumerate(per_run) if key not in keys[n + 1 :]}
     selection = _validated(document, "select", Selection)
     expansion = Expansion(runs, source, selection, figures, document.heading, document.folder)
     if selection is not None:
@@ -178,17 +177,17 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
 
 
 def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:
-    """Lay overrides over a document's data and places, which they change.
+    """Apply overrides to a document's data and places.
 
-    Return those of a sweep that are laid over each run instead, its own recorded ones first, and the keys of all.
+    Return those to apply to each run of a sweep instead (recorded ones first), and the keys of all overrides.
     Raises ConfigError.
     """
     data, places = document.data, document.places
-    last: list[tuple[str, Any]] = []
+    per_run: list[tuple[str, Any]] = []
     sweep, cases = grid(document)
     if (sweep or cases) and "overrides" in data:
-        last = _recorded_overrides(document)
-    overridden: set[Key] = {tuple(key.split(".")) for key, _ in last}
+        per_run = _recorded_overrides(document)
+    overridden: set[Key] = {tuple(key.split(".")) for key, _ in per_run}
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -203,16 +202,13 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
         elif key in {"sweep", "cases"} or at[0] in {"select", "figures"} or not (sweep or cases):
             assign(data, key, value, places[at])
         else:
-            last.append((key, value))
+            per_run.append((key, value))
         sweep, cases = grid(document)
-    return last, overridden
+    return per_run, overridden
 
 
 def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
-    """Take the `overrides` of a recorded sweep, which are laid over each run, out of it, and say where they stand.
-
-    Raises ConfigError.
-    """
+    """Move `overrides` out of a recorded sweep's data, and their places to those of their keys. Raises ConfigError."""
     found = document.data.pop("overrides")
     if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
         place = document.place(("overrides",))
@@ -224,7 +220,7 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
 def _check_keys(
     document: Document, runs: Sequence[ResolvedRun], figures: Sequence[FigureChoice], *, published: bool
 ) -> None:
-    """Raise ConfigError for `published` points, or a figure, by a key that no run has, or of a probe that none has."""
+    """Raise ConfigError where a figure, or with `published` a point, names a key or a probe that no run has."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
     named: list[tuple[Key, str]] = []
     drawn = _validated(document, "published", Published) if published else None
@@ -245,7 +241,7 @@ def _check_keys(
 
 
 def _validated(document: Document, key: str, model: type[Model]) -> Model | None:
-    """Return what the document itself says under a key that is of all runs, None where nothing. Raises ConfigError."""
+    """Return the validated value of a key that concerns all runs, None where it is not given. Raises ConfigError."""
     given = document.data.get(key)
     if given is None:
         return None
@@ -255,11 +251,11 @@ def _validated(document: Document, key: str, model: type[Model]) -> Model | None
         raise problems_at([((key, *at), text) for at, text in explain(error, model)], document.place) from None
 
 
-def _place(document: Document, roots: Mapping[Key, Key], overridden: Set[Key], key: Key) -> str:
-    """Return where a key of one run stands, whose values at `roots` are those that stand elsewhere in the document."""
+def _place(document: Document, written: Mapping[Key, Key], overridden: Set[Key], key: Key) -> str:
+    """Return the place of a key of one run; `written`: under which key of the document its cases and axes stand."""
     for length in range(len(key), 0, -1):
         if key[:length] in overridden:  # an override has the last word
             break
-        if key[:length] in roots:
-            return document.place((*roots[key[:length]], *key[length:]))
+        if key[:length] in written:
+            return document.place((*written[key[:length]], *key[length:]))
     return document.place(key)

@@ -1,4 +1,4 @@
-"""An experiment: everything that determines a run's bits, frozen. fredsim.config.resolution makes one of plain data."""
+"""An experiment: every key, its default and what it affects. fredsim.config.resolution makes one of plain data."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from enum import Flag, auto
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
 from fredsim.config.partition import Iid, PartitionChoice
-from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, PositiveInt, Printable
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 
-__all__ = ["DRAWN", "Affects", "Data", "Experiment", "Plugin", "Published", "Series", "TorchChoice", "without"]
+__all__ = [
+    "FIGURE_KEYS", "Affects", "Data", "Experiment", "PluginChoice", "Published", "Series", "TorchChoice",
+    "irrelevant_to",
+]  # fmt: skip
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 Memory = Annotated[ByteSize, Field(gt=0)]
 
 
 class Data(HyperParameters):
-    """`name` with the first `train` and last `validation` rows of the training part; null: the usual number."""
+    """A data set, and how its training part is divided."""
 
     name: Printable
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -59,8 +62,8 @@ class MlpChoice(HyperParameters):
         return name
 
 
-class Plugin(BaseModel):
-    """A named class and its hyper-parameters."""
+class PluginChoice(BaseModel):
+    """A class by its name (fredsim.config.registry), and its hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", use_attribute_docstrings=True)
 
@@ -72,7 +75,7 @@ class Plugin(BaseModel):
         return dict(self.model_extra or {})
 
 
-class TorchChoice(Plugin):
+class TorchChoice(PluginChoice):
     """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -92,14 +95,14 @@ ModelChoice = Annotated[
 class Clients(HyperParameters):
     """λ clients, minibatches of µ samples; `partition`: who has which training rows (fredsim.config.partition)."""
 
-    count: Annotated[int, Field(gt=0, le=10_000_000)]  # beyond, lists of them alone take gigabytes
+    count: Annotated[int, Field(gt=0, le=10_000_000)]  # more take gigabytes for lists of them alone
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
     partition: PartitionChoice = Iid()
 
 
-class DispatcherChoice(Plugin):
+class DispatcherChoice(PluginChoice):
     """Who finishes next, and how copies are exchanged.
 
     `wait`: after a push a client waits for the reply; false: it computes on with what it holds. `push` and `fetch` are
@@ -117,15 +120,22 @@ class DispatcherChoice(Plugin):
 
 
 class Evaluation(HyperParameters):
-    """A row every so many iterations, updates or epochs; rows at 0 and at the end always.
+    """A row every so many iterations, updates, epochs or simulated seconds; rows at 0 and at the end always.
 
     `test`: rows have the loss and the error of the test rows, too. `per_client`: clients.csv is written at the end.
     """
 
-    every: PositiveInt = 1000
+    every: PositiveInt | Positive = 1000
     unit: Unit = "iterations"
     test: bool = False
     per_client: bool = False
+
+    @model_validator(mode="after")
+    def check(self) -> Evaluation:
+        """Refuse a fraction of what is counted."""
+        if isinstance(self.every, float) and self.unit != "seconds":
+            raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
+        return self
 
 
 class Series(HyperParameters):
@@ -151,35 +161,36 @@ class ProbeChoice(HyperParameters):
 
 
 class Affects(Flag):
-    """What a key of an experiment has a say in. Where a key is not marked, that is BITS and TIME."""
+    """What a change of a key may change; of a key without this mark, BITS and TIME."""
 
     NOTHING = 0
-    """What is drawn of the run, from its files."""
+    """At most the figures of the run."""
     RECORD = auto()
-    """What its files say."""
+    """What its files say, but no number."""
     TIME = auto()
-    """How it is computed, and so the time that an iteration takes."""
+    """How it is computed, and so how long an iteration takes."""
     BITS_OF_MODULES = auto()
-    """What comes out, of a PyTorch module alone."""
+    """The bits of its results where the model is a PyTorch module."""
     BITS = auto()
-    """What comes out, to the bit."""
+    """The bits of its results."""
 
 
 class Experiment(HyperParameters):
-    """A resolved experiment. Exactly one of `iterations`, `updates` and `epochs` is given."""
+    """A resolved experiment. Exactly one of `iterations`, `updates`, `epochs` and `seconds` is given."""
 
     name: Annotated[FileName, Affects.RECORD] = "experiment"
     seed: Annotated[int, Field(ge=0, lt=2**32), Affects.BITS] = 0
     iterations: Annotated[PositiveInt | None, Affects.BITS] = None
     updates: Annotated[PositiveInt | None, Affects.BITS] = None
     epochs: Annotated[PositiveInt | None, Affects.BITS] = None
+    seconds: Annotated[Positive | None, Affects.BITS] = None
     data: Data
     model: ModelChoice = MlpChoice()
     clients: Clients
     dispatcher: DispatcherChoice = DispatcherChoice()
-    server: Plugin
-    compress: Plugin | None = None
-    average: Plugin | None = None
+    server: PluginChoice
+    compress: PluginChoice | None = None
+    average: PluginChoice | None = None
     evaluation: Annotated[Evaluation, Affects.BITS] = Evaluation()
     backend: Annotated[Backend, Affects.TIME] = "numba"
     threads: Annotated[Threads | None, Affects.TIME | Affects.BITS_OF_MODULES] = None
@@ -193,11 +204,20 @@ class Experiment(HyperParameters):
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
         data = self.model_dump()
-        for key in ("iterations", "updates", "epochs", "compress", "average", "probe", "published", "figures"):
+        for key in (
+            "iterations",
+            "updates",
+            "epochs",
+            "seconds",
+            "compress",
+            "average",
+            "probe",
+            "published",
+            "figures",
+        ):
             if data[key] is None:
                 del data[key]
-        # Configurations and digests from before there were such keys stay the same.
-        for key in ("test", "per_client"):
+        for key in ("test", "per_client"):  # later keys: older configurations and digests stay the same
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
         if self.clients.partition == Iid():
@@ -206,17 +226,17 @@ class Experiment(HyperParameters):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits: all but the name, how the run is computed and what is beside it."""
+        """The SHA-256 of what determines the bits."""
         of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
-        data = {key: value for key, value in self.plain().items() if key not in without(Affects.BITS | of_module)}
+        data = {key: value for key, value in self.plain().items() if key not in irrelevant_to(Affects.BITS | of_module)}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @cache
-def without(effects: Affects) -> frozenset[str]:
-    """Return the keys of an experiment that have a say in none of these."""
+def irrelevant_to(effects: Affects) -> frozenset[str]:
+    """Return the keys of an experiment that affect none of these."""
     found = set()
     for key, field in Experiment.model_fields.items():
         mark = next((one for one in field.metadata if isinstance(one, Affects)), Affects.BITS | Affects.TIME)
@@ -225,5 +245,5 @@ def without(effects: Affects) -> frozenset[str]:
     return frozenset(found)
 
 
-DRAWN = without(~Affects.NOTHING)
-"""The keys that only say what is drawn of runs: they may be others when a sweep goes on, or a run is compared."""
+FIGURE_KEYS = irrelevant_to(~Affects.NOTHING)
+"""The keys that affect figures alone: they may change before a sweep goes on, and are not compared."""

@@ -1,4 +1,4 @@
-"""What a figure is asked to show: the options of `fredsim plot`, and the `figures` of an experiment."""
+"""Figures: the options of `fredsim plot`, and the `figures` of an experiment."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = [
     "Options",
     "X",
     "Y",
-    "choose_figures",
     "label_of",
-    "misfits",
+    "option_problems",
+    "read_figures",
     "recorded_figures",
 ]
 
@@ -42,7 +42,7 @@ Y = {
 
 @dataclass(frozen=True)
 class Options:
-    """What a figure is asked to show.
+    """The options of a figure.
 
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
     `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
@@ -69,14 +69,14 @@ class Options:
 
 
 def label_of(y: str) -> str:
-    """Return what stands at the y axis: of a number that a server records, its name."""
+    """Return the label of the y axis; that of a server's own number is its name."""
     return Y.get(y, y)
 
 
-def misfits(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield each option that does not exist, or not for this kind of figure, and what is wrong with it.
+def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each option that is not valid for this kind of figure, and what is wrong with it.
 
-    `recorded` are the columns that y may name, too.
+    `recorded`: columns of metrics.csv that y may name beside the usual ones.
     """
     known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
     if kind == "curves" and options.x is not None:
@@ -99,7 +99,7 @@ def misfits(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterat
 
 
 def _wrong_formula(title: str) -> str:
-    """Return what is wrong with a formula between dollar signs, in matplotlib's words; nothing where nothing is."""
+    """Return what matplotlib finds wrong with a formula between dollar signs, or an empty text."""
     if title.count("$") < 2:
         return ""
     from matplotlib.cbook import is_math_text
@@ -133,12 +133,12 @@ class FigureChoice(HyperParameters):
         return [keys] if isinstance(keys, str) else keys
 
     def options(self, title: str = "", command: str = "") -> Options:
-        """Return the options; `title` where the figure has none of its own."""
+        """Return the options of `plot`; `title` is used where the figure has none of its own."""
         panel = [] if self.panel == ["none"] else self.panel
         return Options(self.by, panel, self.x, self.y, self.reach, self.log, title=self.title or title, command=command)
 
     def named_keys(self) -> Iterator[tuple[str, str]]:
-        """Yield the keys of experiments that it names, each after its option."""
+        """Yield (option, key) for each key of experiments that its options name."""
         options = self.options()
         yield from (("by", key) for key in options.by or ())
         yield from (("panel", key) for key in options.panel or ())
@@ -150,8 +150,8 @@ class _Figures(HyperParameters):
     figures: list[FigureChoice]
 
 
-def choose_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tuple[tuple[int | str, ...], str]]]:
-    """Return the figures of an experiment's data, and where they are not valid: (place, what is wrong)."""
+def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tuple[tuple[int | str, ...], str]]]:
+    """Return the `figures` in an experiment's data, and (location, what is wrong) for each problem with them."""
     if data.get("figures") is None:
         return [], []
     try:
@@ -160,7 +160,7 @@ def choose_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tu
         return [], explain(error, _Figures)
     problems: list[tuple[tuple[int | str, ...], str]] = []
     for number, one in enumerate(found):
-        problems += [(("figures", number, name), text) for name, text in misfits(one.kind, one.options())]
+        problems += [(("figures", number, name), text) for name, text in option_problems(one.kind, one.options())]
         if one.name in [before.name for before in found[:number]]:
             problems.append((("figures", number, "name"), f"is '{one.name}', as another figure's; give it its own"))
     return found, problems
@@ -170,7 +170,7 @@ def recorded_figures(folder: Path) -> list[FigureChoice]:
     """Return the figures that the experiment in a folder of results asks for. Raises ConfigError."""
     files = [path for name in ("sweep.yaml", "config.yaml") if (path := folder / name).is_file()]
     document = read_document(files[0]) if files else Document({})
-    found, problems = choose_figures(document.data)
+    found, problems = read_figures(document.data)
     for at, text in problems:
         raise ConfigError(f"{document.place(at)}: {'.'.join(map(str, at))}: {text}")
     return found

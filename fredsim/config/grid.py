@@ -1,4 +1,4 @@
-"""What a document says of many runs: `cases` and the axes of `sweep`."""
+"""The keys `cases` and `sweep` of a document: checked, before they are expanded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RUNS = 10_000  # of a sweep
 
 
 def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Return the document's own sweep and cases, empty where it has none. Raises ConfigError for another shape."""
+    """Return the document's sweep and cases, empty where it has none. Raises ConfigError where they are malformed."""
     for key in ("sweep", "cases"):
         if key in document.data and document.data[key] is None:  # `sweep=null` on the command line takes it away
             del document.data[key]
@@ -35,7 +35,7 @@ def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]
 
 
 def refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
-    """Raise ConfigError where there are more runs than anybody waits for: a few long axes make billions."""
+    """Raise ConfigError where there are more than MOST_RUNS: a few long axes make billions."""
     counts = {"cases": len(cases)} if cases else {}
     counts |= {key: len(values) for key, values in sweep.items()}
     if (runs := math.prod(counts.values())) > MOST_RUNS:
@@ -45,9 +45,9 @@ def refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequenc
 
 
 def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError where two of the listed keys set the same part of an experiment.
+    """Raise ConfigError where two keys of cases and sweep set the same part of an experiment.
 
-    An axis may lie within an earlier key, such as `server.lr` after `server`, whose values do not hold it themselves.
+    An axis may lie within an earlier key, such as `server.lr` after `server`, as long as no value of that sets it.
     """
     earlier: dict[str, tuple[str, list[Any]]] = {}
     for case in cases:
@@ -56,14 +56,14 @@ def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence
     for axis, values in sweep.items():
         for key, (what, given) in earlier.items():
             within = axis.removeprefix(f"{key}.") if axis.startswith(f"{key}.") else ""
-            if axis == key or key.startswith(f"{axis}.") or (within and any(_holds(value, within) for value in given)):
+            if axis == key or key.startswith(f"{axis}.") or (within and any(_sets(value, within) for value in given)):
                 place = document.place(("sweep", axis))
                 raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
         earlier[axis] = "is swept too", values
 
 
-def _holds(value: Any, key: str) -> bool:
-    """Return whether a value is no mapping to put a dotted key into, or sets it, a part of it or what is around it."""
+def _sets(value: Any, key: str) -> bool:
+    """Return whether a value is no mapping, or one that has this dotted key, a key within it or one around it."""
     if not isinstance(value, Mapping):
         return True
     return any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in flatten(value))

@@ -11,7 +11,7 @@ from fredsim.data.lists import read_lists
 from fredsim.data.partitions import Assignment, iid, pathological, sorted_shards
 from fredsim.data.shards import Shards
 from fredsim.errors import ConfigError, nearest, shown
-from fredsim.hyper import HyperParameters, Positive, PositiveInt, Printable
+from fredsim.hyper import HyperParameters, PositiveInt, Printable
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
 
@@ -51,7 +51,7 @@ class Dirichlet(Partition):
 
     citation = "Yurochkin et al. 2019, arXiv:1905.12022"
     name: Literal["dirichlet"]
-    alpha: Positive
+    alpha: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)]
     """The concentration: small, and a client has few classes; large, and all have the same mix."""
     min_size: PositiveInt = 1
     """All is drawn again, ten times at most, while a client has fewer samples."""

@@ -1,7 +1,7 @@
-"""Names to classes: the only module that knows which servers and dispatchers exist.
+"""Names to classes: servers, dispatchers, gates, compressors and averages.
 
-A name is one of the literal mappings', one that an installed package registers under the entry-point groups
-`fredsim.servers` or `fredsim.dispatchers`, or `package.module:Class` for a user's own.
+A name is that of a class that comes with fredsim, one that an installed package registers under an entry-point group
+such as `fredsim.servers`, or `package.module:Class` for a user's own.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ __all__ = [
     "REQUIRED",
     "Kind",
     "Problems",
+    "argument_problems",
     "build",
     "find_class",
-    "misfits",
     "required_keys",
     "resolve_hyper",
+    "tells_seconds",
 ]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
-Problems = list[tuple[tuple[int | str, ...], str]]  # each with its place
+Problems = list[tuple[tuple[int | str, ...], str]]  # (location, what is wrong)
 
 KNOWN: dict[Kind, Mapping[str, Any]] = {
     "server": SERVERS,
@@ -78,21 +79,28 @@ def find_class(kind: Kind, name: str) -> type:
             raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
     if not isinstance(found, type):
         raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
+    if kind == "dispatcher" and tells_seconds(found):
+        return found
     missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
     if missing:
         raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
     return found
 
 
+def tells_seconds(found: type) -> bool:
+    """Return whether a user's dispatcher is a clock: it says how long each task takes, and needs no other method."""
+    return callable(getattr(found, "seconds", None))
+
+
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
-    """Return the hyper-parameters with defaults filled in, and the problems found, each with its place."""
+    """Return the hyper-parameters with defaults filled in, and the problems found. Raises as `find_class` does."""
     found = find_class(kind, name)
     if issubclass(found, Configurable):
         try:
             return found.Hyper.model_validate(dict(hyper)).model_dump(), []
         except ValidationError as error:
             return {}, explain(error, found.Hyper)
-    return dict(hyper), misfits(found, hyper)
+    return dict(hyper), argument_problems(found, hyper)
 
 
 def required_keys(kind: Kind, name: str) -> list[str]:
@@ -100,11 +108,11 @@ def required_keys(kind: Kind, name: str) -> list[str]:
     found = find_class(kind, name)
     if issubclass(found, Configurable):
         return [key for key, field in found.Hyper.model_fields.items() if field.is_required()]
-    return [str(key) for (key,), _ in misfits(found, {})]
+    return [str(key) for (key,), _ in argument_problems(found, {})]
 
 
-def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
-    """Return in what keyword arguments do not fit a callable; those `supplied` need not be given."""
+def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
+    """Return in what keyword arguments do not fit a callable; it gets those `supplied` from elsewhere."""
     parameters = inspect.signature(found).parameters
     problems: Problems = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -117,10 +125,10 @@ def misfits(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Colle
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
-    """Return a new instance."""
+    """Return a new instance. Raises ConfigError as `find_class` does, and where the constructor fails."""
     found = find_class(kind, name)
     try:
-        with np.errstate(all="ignore"):  # what overflows here shows in the run
+        with np.errstate(all="ignore"):  # an overflow here shows in the run
             return found(**hyper)
     except (ConfigError, KeyboardInterrupt):
         raise

@@ -1,4 +1,4 @@
-"""From plain data to an experiment: checked once, every default filled in, every problem named with its place."""
+"""From plain data to an experiment: checked, every default filled in, every problem named with file and line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten
-from fredsim.config.experiment import Data, Experiment, Plugin, Published, TorchChoice
+from fredsim.config.experiment import Data, Experiment, PluginChoice, Published, TorchChoice
 from fredsim.config.partition import with_file_digest
-from fredsim.config.registry import Kind, Problems, misfits, required_keys, resolve_hyper
+from fredsim.config.registry import Kind, Problems, argument_problems, required_keys, resolve_hyper
 from fredsim.config.yaml_reader import Key
 from fredsim.data.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
@@ -18,30 +18,30 @@ from fredsim.errors import ConfigError
 from fredsim.hyper import explain
 from fredsim.native.model import find_factory, given
 
-__all__ = ["KINDS", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
+__all__ = ["KIND_OF_KEY", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
 
 
+LENGTHS = ("iterations", "updates", "epochs", "seconds")
 MOST = 20  # problems that one message names
 
-
 PlaceOf = Callable[[Key], str]
-"""Returns the place where a key of an experiment stands, such as `file.yaml:12`."""
+"""Returns the place of a key of an experiment, such as `file.yaml:12`."""
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
     """Return the frozen experiment of plain data, every default filled in.
 
-    Raises ConfigError naming file, line, key, value and remedy; all problems of one pass together.
+    Raises ConfigError naming file, line, key, value and remedy, with several problems a line each.
     """
     place = place or Document(dict(data)).place
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise problems_at(explain(error, Experiment), place) from None
-    given = [key for key in ("iterations", "updates", "epochs") if getattr(experiment, key) is not None]
+    given = [key for key in LENGTHS if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "is missing"
-        remedy = f"{found}; give one of iterations, updates and epochs"
+        remedy = f"{found}; give one of iterations, updates, epochs and seconds"
         raise problems_at([((given[0] if given else "iterations",), remedy)], place)
     update: dict[str, Any] = {
         key: _resolve_plugin(key, plugin, place)
@@ -58,7 +58,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     partition = with_file_digest(experiment.clients.partition)
     update["clients"] = experiment.clients.model_copy(update={"partition": partition})
     experiment = experiment.model_copy(update=update)
-    experiment = experiment.model_copy(update={"published": _of_this_run(experiment)})
+    experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     try:
         check_dataset(experiment.data.name)
         check_batch(experiment, experiment.data.train)
@@ -67,7 +67,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     return experiment
 
 
-KINDS: dict[str, Kind] = {
+KIND_OF_KEY: dict[str, Kind] = {
     "server": "server",
     "dispatcher": "dispatcher",
     "compress": "compressor",
@@ -75,24 +75,25 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _resolve_plugin(key: str, plugin: Plugin, place: PlaceOf) -> Plugin:
+def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginChoice:
     """Return the plugin with every default of its hyper-parameters filled in."""
     try:
-        hyper, problems = resolve_hyper(KINDS[key], plugin.name, plugin.hyper)
+        hyper, problems = resolve_hyper(KIND_OF_KEY[key], plugin.name, plugin.hyper)
     except ConfigError as error:
         raise ConfigError(f"{place((key, 'name'))}: {key}.name: {error}") from None
     if problems:
-        raise problems_at([((key, *at), text) for at, text in _of_another(key, plugin.name, problems, place)], place)
+        problems = _blame_override(key, plugin.name, problems, place)
+        raise problems_at([((key, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
 
-def _of_another(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
-    """Return the problems, and of what an override of the name alone left over from another class, that it did."""
+def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
+    """Return the problems; those that come of an override of the name alone, which left other keys, say so."""
     named = place((key, "name"))
     if not named.startswith(f"override '{key}.name="):
         return problems
-    rest = "".join(f", {one}: …" for one in required_keys(KINDS[key], name))
+    rest = "".join(f", {one}: …" for one in required_keys(KIND_OF_KEY[key], name))
     whose, remedy = f"of {key} {name} ({named})", f"give {key}={{name: {name}{rest}}}"
     found = []
     for at, text in problems:
@@ -110,7 +111,7 @@ def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
         found = find_factory(choice.name)
     except ConfigError as error:
         raise located(error, place) from None
-    problems = misfits(found, choice.hyper, given(found))
+    problems = argument_problems(found, choice.hyper, given(found))
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
 
@@ -129,7 +130,7 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str |
 
 
 def located(error: ConfigError, place: PlaceOf) -> ConfigError:
-    """Return the error, whose message begins with its key, with that key's place in front."""
+    """Return the error with the place of the key in front with which its message begins."""
     key = str(error).partition(" ")[0].rstrip(":")
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
 
@@ -145,8 +146,8 @@ def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], place: Pl
     return ConfigError("\n".join(lines))
 
 
-def _of_this_run(experiment: Experiment) -> Published | None:
-    """Return what is published of an experiment with these values, None where nothing is."""
+def _published_of(experiment: Experiment) -> Published | None:
+    """Return the published points of runs with this experiment's values, None where there are none."""
     published, flat = experiment.published, flatten(experiment.plain())
     if published is None:
         return None

@@ -1,8 +1,8 @@
 """Choosing among the runs of a sweep: `select: {best: validation_error, over: server.lr}`.
 
-For each combination of the other axes, the value of `over` is chosen whose runs have the smallest mean at their end,
-over `cases` and seeds, as Odena (2016) chose one learning rate a server among 16. A run that diverged or failed counts
-worst: what has fewer of them is better, whatever the means.
+For each combination of the other axes, that value of `over` is chosen whose runs, over `cases` and seeds, end with the
+smallest mean, as Odena (2016) chose one learning rate per server among 16. Values with fewer runs that diverged or
+failed come first, whatever their means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 class Selection(HyperParameters):
-    """`best`: the column of runs.csv that should be small; `over`: the axis, or axes, to choose a value of."""
+    """`best`: the column of runs.csv to minimize; `over`: the axis, or axes, to choose a value of."""
 
     best: Literal["validation_error", "validation_loss"] = "validation_error"
     over: Annotated[list[str], Field(min_length=1)] | str
@@ -42,9 +42,9 @@ def check_selection(selection: Selection, columns: Sequence[str]) -> None:
 
 
 def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination of the other axes: its values, the best one of `over`, and its mean.
+    """Return one row per combination of the other axes: its values, the best one of `over`, and the mean there.
 
-    A run is its values of the axes and its columns in runs.csv; `cases` are the axes that `cases` give.
+    `runs` are (values of the axes, columns of runs.csv); `cases` are the axes that `cases` give.
     """
     over = selection.axes
     columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
@@ -55,15 +55,15 @@ def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequ
         groups.setdefault(group, {}).setdefault(candidate, []).append(run)
     chosen = []
     for candidates in groups.values():
-        ranked = [(found, _rank([ended for _, ended in found], selection.best)) for found in candidates.values()]
-        found, (without, mean) = min(ranked, key=lambda one: one[1])
+        ranked = [(found, _rank([columns for _, columns in found], selection.best)) for found in candidates.values()]
+        found, (unfinished, mean) = min(ranked, key=lambda one: one[1])
         values = {axis: found[0][0].get(axis) for axis in (*others, *over)}
-        counts = {"runs": len(found), "diverged": without, "candidates": len(candidates)}
+        counts = {"runs": len(found), "diverged": unfinished, "candidates": len(candidates)}
         chosen.append({**values, f"mean_{selection.best}": mean, **counts})
     return chosen
 
 
-def _rank(ended: Sequence[Row], column: str) -> tuple[int, float]:
-    """Return how many runs gave no value, and the mean of the others: the smaller the better."""
-    values = [float(run[column]) for run in ended if run["status"] == "finished"]
-    return len(ended) - len(values), math.fsum(values) / len(values) if values else math.inf
+def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
+    """Return how many runs did not finish, and the mean of the others: the smaller pair is better."""
+    values = [float(run[column]) for run in runs if run["status"] == "finished"]
+    return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf

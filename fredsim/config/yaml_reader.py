@@ -1,7 +1,7 @@
 """YAML text to plain data: numbers, strings, lists and mappings, and the line that each key stands on.
 
-Nothing else gets through: tags, dates, sets, keys that are no strings, and what YAML lets a few lines blow up to. So
-every later message can name a key that its reader finds in the file.
+Tags, dates, sets, keys that are no strings, and aliases that expand to millions of values are refused. So every later
+message can name a key that the user finds in the file.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["Key", "checked", "dotted", "parse_yaml"]
 
 Key = tuple[int | str, ...]
 
-LONGEST = 4_000_000  # characters of a YAML text: half a million entries of an order
+LONGEST = 4_000_000  # characters of a YAML text: enough for a scripted order of 500,000 entries
 REPEATED = 100_000  # values that aliases may repeat: a few nested ones make billions
 DEEPEST = 50  # levels of lists and mappings
 DIGITS = 100  # of an integer
 REMEDY = "use numbers, strings, lists or mappings"
 
-#: What a string may not hold: control characters but tab and line feed, and halves of characters.
+#: What a string may not hold: control characters but tab and line feed, and surrogates.
 UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> Any:
     """Return the plain data of a YAML text, None of an empty one.
 
-    `source`, such as the file's name, begins every message; the places of keys, such as `source:12`, are put into
-    `places`. Raises ConfigError with line and column where the text does not parse, or holds anything but plain data.
+    `source`, such as the file's name, begins every message; `places` is filled with the places of keys, such as
+    `source:12`. Raises ConfigError, with line and column where the text does not parse, where it is not plain data.
     """
     if len(text) > LONGEST:
         raise ConfigError(f"{source}: has {len(text):,} characters; an experiment has {LONGEST:,} at most")
@@ -46,7 +46,7 @@ def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> 
 
 
 def dotted(key: Iterable[int | str]) -> str:
-    """Return a key as messages name it."""
+    """Return how messages name a key."""
     return ".".join(map(str, key))
 
 
@@ -78,14 +78,14 @@ def checked(value: Any, key: Key, source: str) -> Any:
 
 
 def _wrong_with_key(name: str) -> str:
-    """Return what is wrong with a key, or nothing."""
+    """Return what is wrong with a key, or an empty text."""
     if not name or len(name) > 200 or not name.isprintable():
         return f"key {shown(name)} must be of 1 to 200 printable characters"
     return ""
 
 
 def _wrong_with(value: Any) -> str:
-    """Return what is wrong with a string or a number, or nothing."""
+    """Return what is wrong with a string or a number, or an empty text."""
     if isinstance(value, str) and (found := UNWANTED.search(value)):
         return f"is {shown(value)}; it must not hold the character {found[0]!r}: use printable ones"
     if isinstance(value, int) and abs(value) >= 10**DIGITS:
@@ -94,7 +94,7 @@ def _wrong_with(value: Any) -> str:
 
 
 class _Scanner(Scanner):
-    """Gives up where brackets are nested too deeply: ruamel would look for their ends first."""
+    """Refuses brackets that are nested too deeply at once: ruamel would look for their ends first."""
 
     def fetch_flow_collection_start(self, *arguments: Any, **options: Any) -> None:
         if self.flow_level > DEEPEST:
@@ -119,7 +119,7 @@ class _Reader:
         yaml.Scanner = _Scanner
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what YAML 1.1 would have made of a number
+                warnings.simplefilter("ignore")  # about numbers that YAML 1.1 reads otherwise
                 root = yaml.compose(text)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -132,7 +132,7 @@ class _Reader:
             raise ConfigError(f"{source}: is nested more than {DEEPEST} levels deep; make it flatter") from None
         except YAMLError as error:
             raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
-        except Exception as error:  # a few damaged texts take ruamel by surprise
+        except Exception as error:  # ruamel raises anything for some damaged texts
             raise ConfigError(f"{source}: not valid YAML ({type(error).__name__}: {error})") from None
         self._yaml = yaml
         return None if root is None else self._value(root, ())
@@ -141,7 +141,7 @@ class _Reader:
         return f"{self._source}:{mark.line + 1}:{mark.column + 1}" if mark else self._source
 
     def _error(self, node: Node, key: Key, what: str, *, of_key: bool = False) -> ConfigError:
-        """Return an error at a node's line; an override has no lines."""
+        """Return an error with the node's line, unless the source is an override."""
         place = self._source if self._source.startswith("override") else f"{self._source}:{node.start_mark.line + 1}"
         where = f"{dotted(key)}{': ' if of_key else ' '}" if key else "" if of_key else "it "
         return ConfigError(f"{place}: {where}{what}")
@@ -175,20 +175,20 @@ class _Reader:
         if isinstance(node, SequenceNode) and tag == "seq":
             return [self._value(item, (*key, i)) for i, item in enumerate(node.value)]
         if not isinstance(node, ScalarNode) or tag not in {"null", "bool", "int", "float", "str", "value", "merge"}:
-            raise self._error(node, key, f"is {KINDS.get(tag, f'tagged {tag}')}; {REMEDY}")
+            raise self._error(node, key, f"is {TAG_NAMES.get(tag, f'tagged {tag}')}; {REMEDY}")
         if tag in {"str", "value", "merge"}:  # = and << alone mean something only as keys
             found: Any = str(node.value)
         else:
             try:
                 found = self._yaml.constructor.construct_object(node)
-            except Exception:  # of !!int fast, and of more digits than Python converts
+            except Exception:  # such as !!int fast, or more digits than Python converts
                 raise self._error(node, key, f"is {shown(node.value)}; it is no {tag} that can be read") from None
         if wrong := _wrong_with(found):
             raise self._error(node, key, wrong)
         return found
 
     def _pairs(self, node: MappingNode, key: Key) -> Iterator[tuple[str, Node, str]]:
-        """Yield a mapping's keys, their values, and the places of the keys; what is merged, where << stands."""
+        """Yield (key, value, place of the key) of a mapping; merged keys come where << stands."""
         names = [self._name(one, key) for one, _ in node.value]
         own: set[str] = set()
         for name, (one, _) in zip(names, node.value, strict=True):
@@ -214,7 +214,7 @@ class _Reader:
             yield from ((inner, *found) for inner, found in merged.items() if inner not in own)
 
     def _merged(self, value: Node, key: Key) -> list[MappingNode]:
-        """Return the mappings that a merge key names."""
+        """Return the mappings that a merge key refers to."""
         found = value.value if isinstance(value, SequenceNode) else [value]
         mappings = [one for one in found if isinstance(one, MappingNode)]
         if len(mappings) < len(found):
@@ -235,6 +235,6 @@ class _Reader:
         return str(node.value)
 
 
-MERGE = "\0<<"  # the name of a merge key, which no other can have
-#: How messages call what YAML knows beside plain data.
-KINDS = {"timestamp": "a date", "binary": "binary", "set": "a set", "omap": "an ordered mapping", "pairs": "pairs"}
+MERGE = "\0<<"  # stands for a merge key: no other key can be this
+#: How messages name YAML's other types.
+TAG_NAMES = {"timestamp": "a date", "binary": "binary", "set": "a set", "omap": "an ordered mapping", "pairs": "pairs"}

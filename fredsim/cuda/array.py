@@ -1,7 +1,7 @@
-"""Arrays on a device that servers, written for NumPy, work on as they are.
+"""Arrays on a device that answer to NumPy, so that servers written for NumPy work on them unchanged.
 
-An operation that the contract knows (+ − × ÷ √ |x|, comparisons, where) on float32 runs on the device, each rounded as
-NumPy rounds it. Whatever else NumPy is asked for runs on the host, on copies, and gives the same bits, slowly.
++ − × ÷ √ |x|, comparisons and `where` on float32 run on the device, each rounded as NumPy rounds it. Any other function
+of NumPy's runs on the host, on copies, and gives the same bits, slowly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TYPES = {torch.float32: np.float32, torch.bool: np.bool_}
 
 
 class DeviceArray(NDArrayOperatorsMixin):
-    """An array whose elements lie in a tensor, of float32 or truth values."""
+    """A tensor of float32 or bool as an array."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -111,12 +111,12 @@ class DeviceArray(NDArrayOperatorsMixin):
 
 
 def _fits(x: Any) -> bool:
-    """Return whether an operand is float32 or truth values, or a number that NumPy would make float32 beside them."""
+    """Return whether an operand is of float32 or bool, or a number that NumPy would make float32 beside them."""
     return type(x) in (int, float) or getattr(x, "dtype", None) in (np.float32, np.bool_)
 
 
 def _tensor(x: Any, like: torch.Tensor) -> torch.Tensor:
-    """Return an operand as a tensor on the device: by a number, a device would multiply by the reciprocal."""
+    """Return an operand as a tensor on the device. A number, too: to divide by it, PyTorch multiplies by 1/x."""
     if isinstance(x, DeviceArray):
         return x.tensor
     array = np.asarray(x)

@@ -1,8 +1,8 @@
 """Forward and error passes of many minibatches, each with parameters of its own.
 
 The same bits as fredsim.numerics.oracle. `held` are the addresses of each minibatch's flat parameters; `rows` the
-samples, int32 (B, µ); a layer's z and errors stand as (B, µ, width). Slices of a stretch begin anywhere: no
-kernel is specialised on how they are aligned.
+samples' indices, int32 (B, µ); a layer's z and errors are (B, µ, width). `held` and `rows` may be slices that begin
+anywhere, so no kernel is specialised on their alignment.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ def forward(
 ):  # fmt: skip
     """Write a layer's z: Σ_k x_k w_k + b, k ascending from +0.
 
-    The layer's parameters begin at element `at`. `x` is the data set (n, inputs), whose rows the first layer takes, or
-    the z of the layer below, rectified as it is read.
+    The layer's parameters begin at element `at`. `x` is the data set (n, inputs) if the layer is the FIRST, else the z
+    of the layer below, rectified as it is read.
     """
     b = tl.program_id(0)
     m = tl.program_id(1) * SAMPLES + tl.arange(0, SAMPLES)
     j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    here, there = m < mu, j < width
+    in_m, in_j = m < mu, j < width
     weights = tl.load(held + b).to(tl.pointer_type(tl.float32)) + at + j
     sample = b.to(tl.int64) * mu + m
     if FIRST:
-        x += tl.load(rows + sample, mask=here, other=0).to(tl.int64) * inputs
+        x += tl.load(rows + sample, mask=in_m, other=0).to(tl.int64) * inputs
     else:
         x += sample * inputs
     total = tl.zeros([SAMPLES, COLUMNS], tl.float32)
     for k in range(inputs):
-        factor = tl.load(x + k, mask=here, other=0.0)
+        factor = tl.load(x + k, mask=in_m, other=0.0)
         if not FIRST:
             factor = tl.where(factor > 0.0, factor, 0.0)
-        total = total + factor[:, None] * tl.load(weights + k * width, mask=there, other=0.0)[None, :]
-    total = total + tl.load(weights + inputs * width, mask=there, other=0.0)[None, :]
-    tl.store(z + sample[:, None] * width + j[None, :], total, mask=here[:, None] & there[None, :])
+        total = total + factor[:, None] * tl.load(weights + k * width, mask=in_j, other=0.0)[None, :]
+    total = total + tl.load(weights + inputs * width, mask=in_j, other=0.0)[None, :]
+    tl.store(z + sample[:, None] * width + j[None, :], total, mask=in_m[:, None] & in_j[None, :])
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows"])
@@ -53,27 +53,27 @@ def softmax_cross_entropy(
 ):
     """Write the losses of n samples, and either their errors p − onehot(y), flushed, or whether the argmax is wrong."""
     i = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
-    here = i < n
+    mask = i < n
     z += i.to(tl.int64) * classes
-    label = tl.load(labels + tl.load(rows + i, mask=here, other=0), mask=here, other=0)
-    top = tl.load(z, mask=here, other=0.0)
+    label = tl.load(labels + tl.load(rows + i, mask=mask, other=0), mask=mask, other=0)
+    top = tl.load(z, mask=mask, other=0.0)
     best = tl.zeros([SAMPLES], tl.int32)
     for c in range(1, classes):
-        value = tl.load(z + c, mask=here, other=0.0)
+        value = tl.load(z + c, mask=mask, other=0.0)
         best = tl.where(value > top, c, best)
         top = tl.where(value > top, value, top)
     total = tl.zeros([SAMPLES], tl.float32)
     for c in range(classes):
-        total = total + exp32(tl.load(z + c, mask=here, other=0.0) - top)
-    tl.store(losses + i, log32(total) - (tl.load(z + label, mask=here, other=0.0) - top), mask=here)
+        total = total + exp32(tl.load(z + c, mask=mask, other=0.0) - top)
+    tl.store(losses + i, log32(total) - (tl.load(z + label, mask=mask, other=0.0) - top), mask=mask)
     if ERRORS:
         for c in range(classes):
-            error = tl.div_rn(exp32(tl.load(z + c, mask=here, other=0.0) - top), total)
+            error = tl.div_rn(exp32(tl.load(z + c, mask=mask, other=0.0) - top), total)
             error = tl.where(label == c, error - 1.0, error)
             error = tl.where(tl.abs(error) < FLUSH, 0.0, error)
-            tl.store(errors + i.to(tl.int64) * classes + c, error, mask=here)
+            tl.store(errors + i.to(tl.int64) * classes + c, error, mask=mask)
     else:
-        tl.store(wrong + i, best != label, mask=here)
+        tl.store(wrong + i, best != label, mask=mask)
 
 
 @triton.jit(do_not_specialize_on_alignment=["held"])
@@ -84,14 +84,14 @@ def propagate(
     b = tl.program_id(0)
     m = tl.program_id(1) * SAMPLES + tl.arange(0, SAMPLES)
     k = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    here, there = m < mu, k < inputs
+    in_m, in_k = m < mu, k < inputs
     weights = tl.load(held + b).to(tl.pointer_type(tl.float32)) + at + k * width
     sample = b.to(tl.int64) * mu + m
     errors += sample * width
     total = tl.zeros([SAMPLES, COLUMNS], tl.float32)
     for j in range(width):
-        factor = tl.load(errors + j, mask=here, other=0.0)
-        total = total + factor[:, None] * tl.load(weights + j, mask=there, other=0.0)[None, :]
-    place, both = sample[:, None] * inputs + k[None, :], here[:, None] & there[None, :]
+        factor = tl.load(errors + j, mask=in_m, other=0.0)
+        total = total + factor[:, None] * tl.load(weights + j, mask=in_k, other=0.0)[None, :]
+    place, both = sample[:, None] * inputs + k[None, :], in_m[:, None] & in_k[None, :]
     positive = tl.load(z + place, mask=both, other=0.0) > 0.0
     tl.store(out + place, tl.where(positive, total, 0.0), mask=both)

@@ -41,8 +41,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, 
 
 
 def tile(length: int, most: int) -> int:
-    """Return how many elements a program takes at once, a power of two.
+    """Return a block's length for an array's: a power of two, at most `most`.
 
-    The interpreter likes them in one go: as many as two of these may be, by Triton's limit of 2²⁰ for a block.
+    The interpreter is fastest with large blocks: 1,024, since a block of two dimensions may have 2²⁰ elements.
     """
     return min(1 << max(0, length - 1).bit_length(), 1024 if INTERPRETED else most)

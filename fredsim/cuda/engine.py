@@ -19,10 +19,11 @@ from fredsim.cuda.rules import compile_rule
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
-from fredsim.numerics import oracle
+from fredsim.numerics import distributions, oracle
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaEngine", "Queue"]
+__all__ = ["CudaEngine", "CudaQueueMachine"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -34,15 +35,15 @@ class CudaEngine(CudaOperations):
     threads = 1
     seconds = float("nan")
 
-    def __init__(self, model: Mlp, dataset: Dataset, mu: int) -> None:
-        super().__init__()
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
+        super().__init__(draw)
         self.device_name: str | None = name()
         self._sizes, self._mu, self._dataset = model.sizes, mu, dataset
         self._size = model.layout.size
         heights = [(inputs + 1) * width for inputs, width in pairwise(model.sizes)]
-        self._at = [sum(heights[:layer]) for layer in range(len(heights))]
-        self._placed = lru_cache(maxsize=3)(self._place)
-        self._make_room(1)
+        self._offsets = [sum(heights[:layer]) for layer in range(len(heights))]
+        self._uploaded = lru_cache(maxsize=3)(self._upload)
+        self._allocate(1)
         if not INTERPRETED:  # compile, or load what was compiled before: a run's clock leaves it out
             start = self.zeros(self._size)
             self.gradients([start], np.zeros((1, mu), np.int64))
@@ -50,17 +51,17 @@ class CudaEngine(CudaOperations):
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
         """Compute all minibatches together; the gradients stay on the device."""
-        there = [self.taken(params) for params in held]  # held until the losses are back: kernels know addresses only
-        addresses = self.on_device([params.data_ptr() for params in there], torch.int64)
+        tensors = [self.tensor_of(params) for params in held]  # alive until the losses are back: kernels have addresses
+        addresses = self.on_device([params.data_ptr() for params in tensors], torch.int64)
         gradients, losses = self.queue(addresses, self.on_device(rows, torch.int32))
         return DeviceArray(gradients), losses.cpu().numpy()
 
     def queue(self, held: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queue the gradients (B, P) and losses (B, µ) of minibatches `rows` (B, µ), parameters at addresses `held`."""
+        """Queue gradients (B, P) and losses (B, µ) of the samples `rows` (B, µ), parameters at the addresses `held`."""
         batches, mu = rows.shape[0], self._mu
         if batches > self._batches:
-            self._make_room(batches)
-        x, labels = self._placed(self._dataset.train)
+            self._allocate(batches)
+        x, labels = self._uploaded(self._dataset.train)
         self._forward(held, x, rows, self._z, batches, mu)
         block = tile(batches * mu, 64)
         launch(
@@ -71,7 +72,7 @@ class CudaEngine(CudaOperations):
             inputs, width = self._sizes[layer : layer + 2]
             samples, columns = tile(mu, 16), tile(inputs, 64)
             launch(
-                dense.propagate, (batches, -(-mu // samples), -(-inputs // columns)), held, self._at[layer],
+                dense.propagate, (batches, -(-mu // samples), -(-inputs // columns)), held, self._offsets[layer],
                 self._errors[layer], self._z[layer - 1], self._errors[layer - 1], mu, inputs, width,
                 SAMPLES=samples, COLUMNS=columns,
             )  # fmt: skip
@@ -84,13 +85,13 @@ class CudaEngine(CudaOperations):
         for layer, (inputs, width) in enumerate(pairwise(self._sizes)):
             samples, columns = tile(mu, 16), tile(width, 64)
             launch(
-                dense.forward, (batches, -(-mu // samples), -(-width // columns)), held, self._at[layer],
+                dense.forward, (batches, -(-mu // samples), -(-width // columns)), held, self._offsets[layer],
                 x if layer == 0 else z[layer - 1], rows, z[layer], mu, inputs, width,
                 FIRST=layer == 0, SAMPLES=samples, COLUMNS=columns,
             )  # fmt: skip
 
     def _sum_gradients(self, x: torch.Tensor, rows: torch.Tensor, batches: int) -> None:
-        """Queue the weight gradients of all layers, and the folding of what large minibatches leave."""
+        """Queue the weight gradients of all layers; of large minibatches first those of subtrees, then their sums."""
         mu, parts = self._mu, self._parts[0]
         leaves = tile(mu, trees.LEAVES) if parts == 1 else trees.LEAVES
         for layer, (inputs, width) in enumerate(pairwise(self._sizes)):
@@ -98,7 +99,7 @@ class CudaEngine(CudaOperations):
             launch(
                 trees.weight_gradient, (batches, parts, -(-(inputs + 1) // height) * -(-width // columns)),
                 x if layer == 0 else self._z[layer - 1], rows, self._errors[layer],
-                self._grads if parts == 1 else self._sums[0], self._size, self._at[layer], mu, inputs, width,
+                self._grads if parts == 1 else self._sums[0], self._size, self._offsets[layer], mu, inputs, width,
                 FIRST=layer == 0, WHOLE=parts == 1, COUNT=leaves, ROWS=height, COLUMNS=columns,
             )  # fmt: skip
         block = tile(self._size, 1024)
@@ -109,23 +110,23 @@ class CudaEngine(CudaOperations):
                 WHOLE=left == 1, COUNT=tile(count, trees.LEAVES), BLOCK=block,
             )  # fmt: skip
 
-    def _make_room(self, batches: int) -> None:
-        """Make work space for so many minibatches: z, errors, losses, gradients, and sums of subtrees."""
+    def _allocate(self, batches: int) -> None:
+        """Allocate work space for so many minibatches: z, errors, losses, gradients, and sums of subtrees."""
         self._batches, mu = batches, self._mu
 
-        def room(*shape: int) -> torch.Tensor:
+        def empty(*shape: int) -> torch.Tensor:
             return torch.empty(shape, device=self._device)
 
-        self._z = [room(batches, mu, width) for width in self._sizes[1:]]
-        self._errors = [room(batches, mu, width) for width in self._sizes[1:]]
-        self._losses, self._grads = room(batches, mu), room(batches, self._size)
+        self._z = [empty(batches, mu, width) for width in self._sizes[1:]]
+        self._errors = [empty(batches, mu, width) for width in self._sizes[1:]]
+        self._losses, self._grads = empty(batches, mu), empty(batches, self._size)
         self._parts = [-(-mu // trees.LEAVES)]  # subtrees of a minibatch, level by level
         while self._parts[-1] > 1:
             self._parts.append(-(-self._parts[-1] // trees.LEAVES))
-        self._sums = [room(batches, count, self._size) for count in self._parts[:-1]]
+        self._sums = [empty(batches, count, self._size) for count in self._parts[:-1]]
 
-    def _place(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
-        """Put a split on the device: its inputs and labels."""
+    def _upload(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copy a split's inputs and labels to the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
@@ -138,8 +139,8 @@ class CudaEngine(CudaOperations):
         n = len(split)
         if n == 0:
             return np.empty(0, np.float32), np.empty(0, np.bool_)
-        x, labels = self._placed(split)
-        here = self.taken(params)
+        x, labels = self._uploaded(split)
+        here = self.tensor_of(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), torch.arange(n, dtype=torch.int32).to(self._device)
         z = [torch.empty((1, n, width), device=self._device) for width in self._sizes[1:]]
         losses, wrong = torch.empty(n, device=self._device), torch.empty(n, dtype=torch.bool, device=self._device)
@@ -151,19 +152,16 @@ class CudaEngine(CudaOperations):
         )  # fmt: skip
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
-    def machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> Queue:
-        """Return a machine for events that are all known ahead."""
-        return Queue(self, rule, params, arrays, places)
+    def queue_machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueMachine:
+        """Return a machine that applies the rule in place on the server's arrays."""
+        return CudaQueueMachine(self, rule, params, arrays, places)
 
 
-class Queue:
-    """Stretches of events: nothing goes back to the host before their end.
-
-    Places for what clients hold, and a rule in place on the server's arrays.
-    """
+class CudaQueueMachine:
+    """Processes events: fredsim.compute.engines.QueueMachine. The host waits once a call of `advance`, at its end."""
 
     def __init__(self, engine: CudaEngine, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
-        """Make room, the initial parameters in place 0. Raises ConfigError where the device has not enough memory."""
+        """Allocate places, the parameters in the first. Raises ConfigError where the device has not enough memory."""
         self._engine, self._kernel = engine, compile_rule(rule)
         self._arrays = [array.tensor for array in (params, *arrays)]
         try:
@@ -188,7 +186,7 @@ class Queue:
         return held
 
     def put_places(self, values: Array) -> None:
-        """Let clients hold this, (places, P)."""
+        """Overwrite what clients hold, (places, P)."""
         self._places.copy_(torch.from_numpy(values))
 
     def advance(
@@ -199,11 +197,7 @@ class Queue:
         rows: NDArray[np.int32],
         coefficients: Array,
     ) -> tuple[Array, int]:
-        """Process n events, window by window: the gradients of one together, then its pushes in one kernel.
-
-        Each event's gradient is of the parameters in place held[i]; after it θ is put in place kept[i], unless −1.
-        Returns the losses (n, µ) and the first event that is not finite, else n.
-        """
+        """Process n events, window by window: the gradients of one together, then its updates in one kernel."""
         engine, n = self._engine, len(held)
         start, apart = self._places.data_ptr(), 4 * self._places.shape[1]
         sources = engine.on_device(start + held * apart, torch.int64)

@@ -1,4 +1,4 @@
-"""What servers, gates, compressors and clients ask of the device, whatever the model is."""
+"""What the cuda backend computes whatever the model is."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.cuda import ternary as kernels
 from fredsim.cuda import trees
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import device, launch, tile
 from fredsim.cuda.rules import BLOCK, compile_rule
 from fredsim.errors import ConfigError
-from fredsim.numerics import ternary
+from fredsim.numerics import distributions, ternary
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Draws, Ternary
 
@@ -25,8 +26,8 @@ __all__ = ["CudaOperations"]
 Update = Callable[..., bool]
 
 
-class DeviceShelf:
-    """Gives out arrays on the device, and takes them back; as fredsim.compute.shelf.Shelf."""
+class DevicePool:
+    """A pool of arrays on the device; as fredsim.compute.storage.Pool."""
 
     def __init__(self, operations: CudaOperations, size: int) -> None:
         self._operations, self._size = operations, size
@@ -37,28 +38,28 @@ class DeviceShelf:
         return self._free.pop() if self._free else self._operations.zeros(self._size)
 
     def give_back(self, array: Any) -> None:
-        """Take an array that nobody uses any more."""
+        """Take back an array that nobody uses any more."""
         self._free.append(array)
 
-    def rest(self, array: Any) -> None:
-        """Do nothing."""
+    def page_out(self, array: Any) -> None:
+        """Do nothing: it stays on the device."""
 
 
 class CudaTernary:
-    """Works on arrays of a device."""
+    """Ternary gradients on the device."""
 
     def __init__(self, operations: CudaOperations) -> None:
         self._operations = operations
 
     def scaler(self, g: Any) -> np.float32:
         """Return max|g|."""
-        return np.float32(self._taken(g).abs().max().item())
+        return np.float32(self._flat(g).abs().max().item())
 
     def clip(self, g: Any, sigmas: float) -> Any:
-        """Clip; σ by the contract's tree in float64."""
+        """Clip."""
         centre = self._operations.on_device([self._operations.mean(g)], torch.float64)
         squares = torch.empty(-(-g.size // trees.BLOCK), dtype=torch.float64, device=centre.device)
-        launch(kernels.square_blocks, (len(squares),), self._taken(g), g.size, centre, squares, BLOCK=trees.BLOCK)
+        launch(kernels.square_blocks, (len(squares),), self._flat(g), g.size, centre, squares, BLOCK=trees.BLOCK)
         return ternary.clipped(g, sigmas * np.sqrt(self._operations.total(squares) / np.float64(g.size)))
 
     def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
@@ -67,7 +68,7 @@ class CudaTernary:
         packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
         key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, trees.BLOCK)
         launch(
-            kernels.encode, (-(-n // block),), self._taken(g), g.size, scaler, key, draws.begin, draws.step,
+            kernels.encode, (-(-n // block),), self._flat(g), g.size, scaler, key, draws.begin, draws.step,
             draws.client, packed, BLOCK=block,
         )  # fmt: skip
         result: NDArray[np.uint8] = packed.cpu().numpy()
@@ -80,35 +81,36 @@ class CudaTernary:
         launch(kernels.decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
         return DeviceArray(out)
 
-    def _taken(self, g: Any) -> torch.Tensor:
-        flat: torch.Tensor = self._operations.taken(g).reshape(-1)
+    def _flat(self, g: Any) -> torch.Tensor:
+        flat: torch.Tensor = self._operations.tensor_of(g).reshape(-1)
         return flat
 
 
 class CudaOperations:
-    """Operations on whole arrays, and rules compiled for the device; arrays of the host go there and back."""
+    """Operations on whole arrays, and rules compiled for the device; arrays on the host are copied there and back."""
 
-    def __init__(self) -> None:
-        self._device = device()
+    def __init__(self, draw: Draw = distributions.draw) -> None:
+        """`draw` is how the host draws from distributions: the draws are few, and what uses them is there."""
+        self._device, self.draw = device(), draw
         self.ternary: Ternary = CudaTernary(self)
         self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
-        self._nowhere = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._no_target = torch.zeros(1, dtype=torch.int64, device=self._device)
 
     def compile_rule(self, rule: Rule) -> Update:
         """Return update(theta, *state, g, begin, end, *coefficients) → finite, in place on arrays of the device.
 
-        Arrays of the host, such as a server picks sparse rows into, go there and back.
+        Arrays on the host, such as the rows of a sparse gradient, are copied there and back.
         """
         kernel, count = compile_rule(rule), 2 + len(rule.state)
 
         def update(*arguments: Any) -> bool:
             begin, end, *coefficients = arguments[count:]
-            arrays = [self.taken(array)[begin:end] for array in arguments[:count]]
+            arrays = [self.tensor_of(array)[begin:end] for array in arguments[:count]]
             if begin == end:  # a call on nothing, to compile
                 arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
             numbers = self.on_device([coefficients or [0.0]], torch.float32)
             self._bad.fill_(1)
-            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._nowhere, 0, 1, self._bad)
+            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._no_target, 0, 1, self._bad)
             for given, array in zip(arguments[: count - 1], arrays, strict=False):
                 if not isinstance(given, DeviceArray) and begin < end:
                     given[begin:end] = array.cpu().numpy()
@@ -127,18 +129,18 @@ class CudaOperations:
         events: int,
         bad: torch.Tensor,
     ) -> None:
-        """Queue a rule for a window of pushes; see fredsim.cuda.rules."""
+        """Queue a rule's kernel for a window of pushes; the arguments are those of fredsim.cuda.rules."""
         size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
         launch(
             kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events, bad,
             BLOCK=block,
         )  # fmt: skip
 
-    def shelf(self, size: int, limits: Limits) -> Any:
-        """Return room for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
+    def pool(self, size: int, limits: Limits) -> Any:
+        """Return a pool for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DeviceShelf(self, size)
+        return DevicePool(self, size)
 
     def close(self) -> None:
         """Do nothing: memory goes with the engine."""
@@ -151,27 +153,27 @@ class CudaOperations:
         """Return host values as a tensor on the device."""
         return torch.as_tensor(values, dtype=dtype).to(self._device)
 
-    def taken(self, array: Any) -> torch.Tensor:
-        """Return an array's tensor on the device; one of the host is copied there."""
+    def tensor_of(self, array: Any) -> torch.Tensor:
+        """Return an array's tensor on the device; an array on the host is copied there."""
         if isinstance(array, DeviceArray):
             return array.tensor
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
     def finite(self, array: Any) -> bool:
         """Return whether every element is finite."""
-        return bool(torch.isfinite(self.taken(array)).all())
+        return bool(torch.isfinite(self.tensor_of(array)).all())
 
     def duplicate(self, array: Any, out: Any) -> None:
         """Copy an array, on the device or to it."""
         out[...] = array
 
     def mean(self, array: Any) -> float:
-        """Return the mean by the contract's tree in float64."""
-        values = self.taken(array).reshape(-1)
+        """Return the mean, float64."""
+        values = self.tensor_of(array).reshape(-1)
         return float(self.total(values) / np.float64(len(values)))
 
     def total(self, values: torch.Tensor) -> float:
-        """Return the sum in float64 by the contract's tree."""
+        """Return the sum of a flat tensor by the tree in float64."""
         while len(values) > 1:
             sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
             launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)

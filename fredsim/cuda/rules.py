@@ -1,4 +1,4 @@
-"""One kernel from an elementwise rule, for a whole window of pushes: state stays in registers from push to push."""
+"""One kernel from an elementwise rule for a whole window of pushes: θ and state stay in registers between them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def where(condition, x, y):
 
 @triton.jit(do_not_specialize=["first", "events"], do_not_specialize_on_alignment=["coefficients", "targets"])
 def apply(
-    {pointers}, gradients, apart, coefficients, targets, size, first, events, bad, BLOCK: tl.constexpr
+    {pointers}, gradients, stride, coefficients, targets, size, first, events, bad, BLOCK: tl.constexpr
 ):
-    """Apply the rule for `events` pushes in turn, whose gradients are `apart` elements apart.
+    """Apply the rule for `events` pushes in turn, whose gradients are `stride` elements apart.
 
     `coefficients` are float32 (events, {count}). After push e, θ is also written to the address targets[e], unless that
     is 0. `bad` becomes first + e for the first push after which θ is not finite, if that is less.
@@ -63,7 +63,7 @@ def apply(
     worst = tl.zeros([BLOCK], tl.int32) + events
     for e in range(events):
         v_g = tl.load(gradients + i, mask=here, other=0.0)
-        gradients += apart
+        gradients += stride
         {numbers}
         {results} = rule({arguments})
         worst = tl.where(here & (worst == events) & (v_theta * 0.0 != 0.0), e, worst)
@@ -77,8 +77,8 @@ def apply(
 '''
 
 
-class Exact(ast.NodeTransformer):
-    """Writes divisions as Triton's exact one and −x as a product, and makes a named function of Triton's."""
+class _TritonWriter(ast.NodeTransformer):
+    """Makes a function of Triton's, of a given name: divisions correctly rounded, −x as a product."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -98,7 +98,7 @@ class Exact(ast.NodeTransformer):
         return ast.Call(ast.Name("exact_quotient", ast.Load()), [node.left, node.right], [])
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        """Leave out annotations, and compile."""
+        """Rename it, leave out annotations, and decorate it."""
         self.generic_visit(node)
         node.name, node.returns = self._name, None
         for argument in node.args.args:
@@ -109,13 +109,13 @@ class Exact(ast.NodeTransformer):
 
 def _triton(name: str, text: str) -> str:
     """Return the source text of a rule's function as one of Triton's."""
-    tree = Exact(name).visit(ast.parse(text))
+    tree = _TritonWriter(name).visit(ast.parse(text))
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
 @functools.cache
 def compile_rule(rule: Rule) -> Any:
-    """Return the kernel of a rule. Of a name x of the rule's, p_x is the pointer, v_x the value, c_x a coefficient."""
+    """Return a rule's kernel. Of its argument x, p_x is the pointer, v_x the value; c_x is a coefficient."""
     arrays = "theta", *rule.state
     functions = {
         **{x.__name__: inspect.getsource(x) for x in (rules.flush, rules.positive_part, rules.sign)},

@@ -1,6 +1,6 @@
-"""Sums by the contract's balanced binary tree: weight gradients over the minibatch, and means over a flat array.
+"""Sums by the binary tree of docs/numerics.md: weight gradients over the minibatch, and means over a flat array.
 
-A leaf that is missing is +0: adding it passes its partner up unchanged, as leaving it out does.
+A missing leaf is +0: adding it passes its partner up unchanged, as leaving it out does.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ BLOCK = 1024
 
 @triton.jit(do_not_specialize=["mu"], do_not_specialize_on_alignment=["rows"])  # an integer 1 would be a constant
 def weight_gradient(
-    x, rows, errors, out, apart, at, mu, inputs, width,
+    x, rows, errors, out, stride, at, mu, inputs, width,
     FIRST: tl.constexpr, WHOLE: tl.constexpr, COUNT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Write sums over COUNT samples of activation × error, bias row last, to out[at :] of each minibatch and subtree.
 
-    What enters a layer is as fredsim.cuda.dense.forward takes it. Where a minibatch is one subtree (WHOLE), its mean is
-    written. Results of (B, subtrees) are `apart` elements apart.
+    `x` and `rows` are as in fredsim.cuda.dense.forward. Where a minibatch is one subtree (WHOLE), its mean is written.
+    The results (B, subtrees) are `stride` elements apart.
     """
     b, s = tl.program_id(0).to(tl.int64), tl.program_id(1)
     tiles = tl.cdiv(width, COLUMNS)
@@ -37,7 +37,7 @@ def weight_gradient(
     total = subtree(x, rows, errors + b * mu * width, s * COUNT, mu, inputs, width, k, j, FIRST, COUNT)
     if WHOLE:
         total = tl.div_rn(total + 0.0, mu.to(tl.float32))
-    out += (b * tl.num_programs(1) + s) * apart + at
+    out += (b * tl.num_programs(1) + s) * stride + at
     tl.store(out + k[:, None] * width + j[None, :], total, mask=(k <= inputs)[:, None] & (j < width)[None, :])
 
 
@@ -45,7 +45,7 @@ def weight_gradient(
 def subtree(x, rows, errors, m, mu, inputs, width, k, j, FIRST: tl.constexpr, COUNT: tl.constexpr):
     """Return the sum of the leaves of samples m … m + COUNT − 1."""
     if COUNT == 1:
-        factor = tl.where(k == tl.where(m < mu, inputs, -1), 1.0, entering(x, rows, m, mu, inputs, k, FIRST))
+        factor = tl.where(k == tl.where(m < mu, inputs, -1), 1.0, inputs_of(x, rows, m, mu, inputs, k, FIRST))
         error = tl.load(errors + m * width + j, mask=j < tl.where(m < mu, width, 0), other=0.0)
         return factor[:, None] * error[None, :]
     else:
@@ -54,20 +54,20 @@ def subtree(x, rows, errors, m, mu, inputs, width, k, j, FIRST: tl.constexpr, CO
 
 
 @triton.jit
-def entering(x, rows, m, mu, inputs, k, FIRST: tl.constexpr):
+def inputs_of(x, rows, m, mu, inputs, k, FIRST: tl.constexpr):
     """Return what enters a layer from sample m, 0 beyond the minibatch and the inputs."""
-    here = k < tl.where(m < mu, inputs, 0)
+    mask = k < tl.where(m < mu, inputs, 0)
     if FIRST:
         row = tl.load(rows + m, mask=m < mu, other=0).to(tl.int64)
-        return tl.load(x + row * inputs + k, mask=here, other=0.0)
+        return tl.load(x + row * inputs + k, mask=mask, other=0.0)
     else:
-        z = tl.load(x + m * inputs + k, mask=here, other=0.0)
+        z = tl.load(x + m * inputs + k, mask=mask, other=0.0)
         return tl.where(z > 0.0, z, 0.0)
 
 
 @triton.jit(do_not_specialize=["mu"])  # a 1 would be a constant, which has no .to
 def fold(sums, out, count, size, mu, WHOLE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Add up COUNT consecutive sums of (B, count, size) to (B, ⌈count/COUNT⌉, size); of one that is left, the mean."""
+    """Sum COUNT consecutive rows of (B, count, size) to (B, ⌈count/COUNT⌉, size); if one is left (WHOLE), the mean."""
     b, s = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     total = sums_of(sums + b * count * size, s * COUNT, count, size, i, COUNT)
@@ -78,7 +78,7 @@ def fold(sums, out, count, size, mu, WHOLE: tl.constexpr, COUNT: tl.constexpr, B
 
 @triton.jit
 def sums_of(sums, s, count, size, i, COUNT: tl.constexpr):
-    """Return the sum of the sums s … s + COUNT − 1."""
+    """Return the sum of the rows s … s + COUNT − 1."""
     if COUNT == 1:
         return tl.load(sums + s.to(tl.int64) * size + i, mask=i < tl.where(s < count, size, 0), other=0.0)
     else:
@@ -96,7 +96,7 @@ def sum_blocks(array, n, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def pairs(values, COUNT: tl.constexpr):
-    """Add neighbours until one is left, (1,)."""
+    """Return the sum by the tree, (1,)."""
     if COUNT == 1:
         return values
     else:

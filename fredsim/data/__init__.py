@@ -1,1 +1,1 @@
-"""Data sets, and which samples a minibatch is made of."""
+"""Data sets, and which of their samples make a minibatch."""

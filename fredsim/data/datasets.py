@@ -37,7 +37,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The training rows come first, the validation rows last in the training part; the test part is apart.
+    """Three splits: `train` are the first and `validation` the last samples of the training part, `test` the test part.
 
     `shape` is that of one sample, such as (1, 28, 28), whose C order is a row of `x`; () where only the row is known.
     """
@@ -94,14 +94,14 @@ def check_dataset(name: str) -> None:
 
 
 def file_digest(name: str) -> str | None:
-    """Return the SHA-256 of the file that a data set's name gives, or None where it gives none that can be read."""
+    """Return the SHA-256 of the file npz:PATH names, or None for another name or a file that cannot be read."""
     kind, _, path = name.partition(":")
     return content_digest(path) if kind == "npz" else None
 
 
 @functools.lru_cache(maxsize=4)
 def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
-    del digest  # a file that has changed is loaded anew
+    del digest  # part of the cache's key: a file that has changed is loaded anew
     part, test, shape = DATASETS[kind](root, path)
     total = len(part)
     usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
@@ -138,20 +138,20 @@ def _mnist(root: Path, path: str) -> Parts:
 
 
 def _of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
-    """Return images (n, …) of bytes as rows of float32(byte)/255."""
+    """Return images, uint8 (n, …), as a split: float32(byte)/255 in rows, and the labels."""
     levels = np.arange(256, dtype=np.float32) / np.float32(255)
     return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64))
 
 
 def _torchvision(root: Path, name: str) -> Parts:
-    """Return a class of torchvision.datasets, read by itself; x = float32(byte)/255, channels first."""
+    """Return a class of torchvision.datasets, which reads its own files; x = float32(byte)/255, channels first."""
     from fredsim.data.vision import read_images
 
     (pixels, labels), (test_pixels, test_labels) = read_images(name, root)
     return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
-MOST_CLASSES = 2**20  # a label beyond is damage or no class number, and would ask for an output layer as wide
+MOST_CLASSES = 2**20  # a greater label is damage, or no class number; the output layer would be as wide
 
 
 def _npz(root: Path, path: str) -> Parts:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.shards import TOGETHER, Shards, ShardTable
 from fredsim.errors import ConfigError
-from fredsim.numerics.distributions import Counter, gamma
+from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams
 
@@ -32,8 +32,8 @@ def _scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) 
 
     G = G′·U^(1/α) with G′ of shape α + 1, U = (word + ½)·2⁻³².
     """
-    larger = gamma(Counter(streams, Stream.PARTITION, steps, clients), alpha + 1.0)
-    words = Counter(streams, Stream.PARTITION, steps, clients, POWER).block()[0]
+    larger = draw(Distribution("gamma", (alpha + 1.0, 1.0)), streams, Stream.PARTITION, steps, clients)
+    words = streams.words(Stream.PARTITION, POWER, steps, clients)
     return alpha * log64(larger) + log64((words.astype(np.float64) + 0.5) * 2.0**-32)
 
 

@@ -43,12 +43,12 @@ MIRRORS = (
 
 
 def read_mnist(root: Path) -> dict[str, NDArray[np.uint8]]:
-    """Return the images and labels of both parts. Raises DataError for a file that is missing or damaged."""
+    """Return train_x, train_y, test_x and test_y, uint8. Raises DataError for a file that is missing or damaged."""
     return {key: read_idx(find_idx(file, root), file) for key, file in FILES.items()}
 
 
 def find_idx(file: IdxFile, root: Path) -> Path:
-    """Return where a file lies below the data root; it is downloaded where it does not."""
+    """Return a file's path below the data root, downloaded if need be. Raises DataError where it cannot be had."""
     for folder in (root / "mnist", root / "MNIST" / "raw"):
         for name in (file.name, f"{file.name}.gz"):
             if found := irregular(folder / name):
@@ -59,7 +59,7 @@ def find_idx(file: IdxFile, root: Path) -> Path:
 
 
 def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
-    """Return the array of an IDX file of bytes, gzipped or not.
+    """Return the uint8 array in an IDX file, gzipped or not.
 
     Raises DataError where it cannot be read, is truncated, has another magic number or shape, or another digest.
     """
@@ -69,7 +69,7 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
     remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            data = stream.read(expected + 1)  # a few bytes may unpack to more than there is room for
+            data = stream.read(expected + 1)  # no more: a small file may unpack to more than memory holds
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
     if len(data) < header.size:

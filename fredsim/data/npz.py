@@ -1,4 +1,4 @@
-"""NPZ files of a user's: what their headers claim is checked before any array is read."""
+"""NPZ files of a user's: their headers are checked before any array is read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["read_arrays", "read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
-VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it becomes that
+VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it is converted
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the four arrays of a data set. Raises DataError as `read_arrays` does."""
+    """Return the arrays x_train, y_train, x_test, y_test. Raises DataError as `read_arrays` does."""
     return read_arrays(path, ARRAYS, REMEDY)
 
 

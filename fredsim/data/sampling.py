@@ -1,4 +1,4 @@
-"""Which samples a gradient is computed from."""
+"""Which training samples make a minibatch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT = 2**25  # samples in the orders of passes that are kept: 128 MiB
 
 
 class Sampler(ABC):
-    """Gives minibatches of `batch_size` of so many samples."""
+    """Chooses minibatches of µ = `batch_size` among so many samples."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         self.batch_size = batch_size
@@ -29,7 +29,10 @@ class Sampler(ABC):
 
     @abstractmethod
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the samples (B, µ) of B gradients by iteration of arrival, client and that client's own count."""
+        """Return the indices (B, µ) of B minibatches' samples.
+
+        Of each minibatch, (B,): the iteration in which its gradient arrives, the client, which of the client's it is.
+        """
 
 
 class Sequential(Sampler):
@@ -41,7 +44,7 @@ class Sequential(Sampler):
 
 
 class Shuffled(Sequential):
-    """The same pointer over a permutation that is redrawn each pass."""
+    """The same pointer over a permutation of the samples that is redrawn each pass."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         super().__init__(samples, batch_size, streams)
@@ -56,7 +59,7 @@ class Shuffled(Sequential):
         return places
 
     def _permutation(self, number: int) -> Integers:
-        """Return the stable ascending order of one 64-bit key a sample, the high word first."""
+        """Return a pass's permutation: the stable ascending sort of one 64-bit key a sample, the high word first."""
         if number not in self._permutations:
             words = self._streams.run_of_words(Stream.SHUFFLE, 2 * self._samples, step=number).astype(np.uint64)
             keys = words[0::2] << np.uint64(32) | words[1::2]
@@ -66,7 +69,7 @@ class Shuffled(Sequential):
 
 
 class Iid(Sampler):
-    """With replacement, from (client, that client's own gradient number)."""
+    """With replacement; a draw depends on the client and which of its minibatches it is, not on who arrives when."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return independent samples."""

@@ -1,4 +1,4 @@
-"""The image data sets of torchvision, imported only when one is asked for."""
+"""The image data sets of torchvision, which is imported only when one is asked for."""
 
 from __future__ import annotations
 

@@ -44,6 +44,8 @@ SOURCES = _digest_of_sources()
 
 
 class _Locator:
+    """Tells numba which folder to use, and what stands for the source: here the digest of all kernels' sources."""
+
     def __init__(self, disambiguator):
         self._disambiguator = disambiguator
         self._path = cache_folder() / f"kernels-{SOURCES}"
@@ -62,6 +64,8 @@ class _Locator:
 
 
 class _Impl(caching.CompileResultCacheImpl):
+    """numba's way to store what was compiled, with our locator."""
+
     def __init__(self, function):
         self._lineno = function.__code__.co_firstlineno
         self._locator = _Locator(hashlib.sha256(function.__module__.encode()).hexdigest()[:10])
@@ -69,6 +73,8 @@ class _Impl(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.IndexDataCacheFile):
+    """numba's index and data files; a data file is named after its key's digest."""
+
     def save(self, key, data):
         overloads = self._load_index()
         stem = self._data_name_pattern.partition(".{number")[0]
@@ -89,7 +95,7 @@ class KernelCache(caching.Cache):
         self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
 
     def load_overload(self, sig, target_context):
-        """Return what was compiled before; else say that something will be compiled now."""
+        """Return what was compiled before; else None, and notice that compilation begins."""
         found = None
         with suppress(OSError):
             found = super().load_overload(sig, target_context)
@@ -106,7 +112,7 @@ class KernelCache(caching.Cache):
 class Compiled:
     """A function of 64-bit integers to one, compiled to a plain C function when it is first asked for.
 
-    A call costs a microsecond, whatever it is given, and lets other Python threads run; kernels call it by `address`.
+    A call costs a microsecond and releases the GIL; kernels call it by `address`.
     """
 
     def __init__(self, function):

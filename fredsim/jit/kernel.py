@@ -25,8 +25,8 @@ from numba.extending import intrinsic
 from numba.np import numpy_support
 
 from fredsim.jit.cache import Compiled
-from fredsim.jit.pointers import ELEMENTS, INT64, place_of
-from fredsim.jit.team import address, meet
+from fredsim.jit.pointers import ELEMENTS, INT64, element_pointer
+from fredsim.jit.team import address, barrier_wait
 
 __all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialised"]
 
@@ -39,8 +39,8 @@ class Arguments(Structure):
     __slots__ = ("_values",)
     _kinds: ClassVar[dict[str, Any]]
 
-    def give(self, **values):
-        """Set some fields; what they point to is kept alive. An integer or an address may be set as an attribute, too.
+    def set(self, **values):
+        """Set some fields; arrays are kept alive. An integer may be set as an attribute, too.
 
         Raises TypeError for an array of another type than the kernel reads.
         """
@@ -50,9 +50,9 @@ class Arguments(Structure):
 
 
 class Fields:
-    """The names of what a kernel takes, and what each is.
+    """The names and kinds of a kernel's arguments.
 
-    It is an `int`, be it an address, or a pointer of fredsim.jit.pointers to the elements of an array, or other Fields.
+    A kind is `int`, for a number or an address, a pointer type of fredsim.jit.pointers, for an array, or other Fields.
     """
 
     def __init__(self, **fields):
@@ -62,20 +62,20 @@ class Fields:
         self._structure = type("Arguments", (Arguments,), members)
 
     def pack(self, **values):
-        """Return Arguments. Raises TypeError where one is missing or unknown, and as Arguments.give."""
+        """Return Arguments of these values. Raises TypeError where one is missing or unknown, and as Arguments.set."""
         if values.keys() != self._fields.keys():
             missing, unknown = self._fields.keys() - values.keys(), values.keys() - self._fields.keys()
             raise TypeError(f"arguments missing: {sorted(missing)}; unknown: {sorted(unknown)}")
         packed = self._structure()
         packed._values = {}
-        packed.give(**values)
+        packed.set(**values)
         return packed
 
     def loaded(self, context, builder, pointer):
-        """Return the LLVM value of `type` that stands at a pointer to int64."""
+        """Return the named tuple `type`, an LLVM value, read from packed Arguments at a pointer to int64."""
         values = []
         for i, kind in enumerate(self._fields.values()):
-            word = builder.load(place_of(builder, pointer, INT64(i)))
+            word = builder.load(element_pointer(builder, pointer, INT64(i)))
             if isinstance(kind, Fields):
                 word = kind.loaded(context, builder, builder.inttoptr(word, INT64.as_pointer()))
             elif kind is not int:
@@ -91,7 +91,7 @@ def _type_of(kind):
 
 
 def _word(name, value, kind):
-    """Return what stands for an argument in 64 bits."""
+    """Return an argument as 64 bits: a number, or an address."""
     if isinstance(value, np.ndarray):
         if kind is not int and value.dtype != DTYPES[kind]:
             raise TypeError(f"argument {name} is an array of {value.dtype}; the kernel reads {DTYPES[kind]}")
@@ -99,18 +99,18 @@ def _word(name, value, kind):
     return addressof(value) if isinstance(value, Structure) else int(value)
 
 
-body: Any = None  # of a kernel's own globals, as `read`
+body: Any = None  # both stand among the globals that Kernel gives to its copy of `_entry`
 read: Any = None
 
 
 def _entry(rank, size, barrier, arguments):
     body(rank, size, barrier, read(arguments))
-    meet(size, barrier)
+    barrier_wait(size, barrier)
     return 0
 
 
 class Kernel(Compiled):
-    """A function of a team, (rank, size, barrier, its arguments), at whose end the threads meet."""
+    """A compiled (rank, size, barrier, arguments) for the threads of a team; at its end they wait for each other."""
 
     def __init__(self, function, fields):
         self.function, self.fields = function, fields
@@ -123,9 +123,9 @@ class Kernel(Compiled):
             return fields.type(types.int64), generate
 
         body = njit(function, error_model="numpy", forceinline=True)
-        names = {"__name__": function.__module__, "body": body, "read": read, "meet": meet}
+        names = {"__name__": function.__module__, "body": body, "read": read, "barrier_wait": barrier_wait}
         entry = FunctionType(_entry.__code__, names, function.__name__)
-        entry.__qualname__ = function.__qualname__  # with the module's name, that of its place in the cache
+        entry.__qualname__ = function.__qualname__  # with the module's name it names the entry in the cache
         super().__init__(entry)
 
     def pack(self, **values):
@@ -134,32 +134,32 @@ class Kernel(Compiled):
 
 
 def kernel(given=None, /, **fields):
-    """Make a function a kernel that takes these fields, named here or Fields."""
+    """Make a function a kernel whose arguments are these fields, or the Fields given."""
     return lambda function: Kernel(function, given or Fields(**fields))
 
 
 def specialised(names: Sequence[str], **constants: object) -> ModuleType:
     """Return a copy of the last of some modules whose functions are compiled with other values of module constants.
 
-    Each module may use those before it: what it has from them is that of their copies. Constants that a module has
+    Each module may import from those before it: it gets the functions of their copies. Constants that a module has
     computed from others keep their values.
     """
-    instead: dict[int, object] = {}
+    copies: dict[int, object] = {}  # of functions, by the id of the original
     for name in names:
         general = {key: value for key, value in vars(import_module(name)).items() if not key.startswith("__")}
-        copy = ModuleType("_".join([name, *map(str, constants.values())]))
-        space = vars(copy)
+        module = ModuleType("_".join([name, *map(str, constants.values())]))
+        namespace = vars(module)
         for key, value in general.items():
             if isinstance(value, Kernel) and value.function.__module__ == name:
-                instead[id(value)] = Kernel(_moved(value.function, space), value.fields)
+                copies[id(value)] = Kernel(_with_globals(value.function, namespace), value.fields)
             elif isinstance(value, Dispatcher) and value.py_func.__module__ == name:
-                instead[id(value)] = jit(_moved(value.py_func, space), **value.targetoptions)
-            space[key] = instead.get(id(value), value)
-        space.update({key: value for key, value in constants.items() if key in general})
-        sys.modules[copy.__name__] = copy
-    return copy
+                copies[id(value)] = jit(_with_globals(value.py_func, namespace), **value.targetoptions)
+            namespace[key] = copies.get(id(value), value)
+        namespace.update({key: value for key, value in constants.items() if key in general})
+        sys.modules[module.__name__] = module
+    return module
 
 
-def _moved(function, space):
-    """Return a function whose globals are others."""
-    return FunctionType(function.__code__, space, function.__name__, function.__defaults__)
+def _with_globals(function, names):
+    """Return a copy of a function that has other globals."""
+    return FunctionType(function.__code__, names, function.__name__, function.__defaults__)

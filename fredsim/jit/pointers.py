@@ -1,4 +1,4 @@
-"""Plain pointers for kernels: an array would be passed as seven values, and counted. Nothing is checked."""
+"""Plain C pointers for kernels: numba passes an array as seven values, and counts references. Nothing is checked."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["address_of", "call", "doubles", "floats", "integers", "item", "octets", "put", "shift", "shorts"]
+__all__ = ["address_of", "call", "doubles", "floats", "int32s", "int64s", "item", "octets", "put", "shift"]
 
 INT64 = ir.IntType(64)
 
 
 def lowered(signature, emit):
-    """Return what an intrinsic is to return: its signature, and that its value is emit(builder, *values)."""
+    """Return what numba wants of an intrinsic: its signature, and a function that emits emit(builder, *values)."""
 
     def generate(context, builder, sig, args):
         value = emit(builder, *args)
@@ -22,52 +22,52 @@ def lowered(signature, emit):
     return signature, generate
 
 
-def place_of(builder, pointer, index, element=None):
-    """Return the address `index` elements behind a pointer, as that of `element`, an LLVM type."""
+def element_pointer(builder, pointer, index, element=None):
+    """Return the LLVM pointer `index` elements behind a pointer, cast to one to `element` where that is given."""
     place = builder.gep(pointer, [index])
     return place if element is None else builder.bitcast(place, element.as_pointer())
 
 
 def _at_address(element):
-    def view(typingctx, address):
+    def pointer(typingctx, address):
         def generate(context, builder, sig, args):
             return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
 
         return types.CPointer(element)(types.intp), generate
 
-    return intrinsic(view)
+    return intrinsic(pointer)
 
 
 _KINDS = types.float64, types.float32, types.int64, types.int32, types.uint8
-#: A pointer at a memory address: to float64, float32, int64, int32, uint8.
-doubles, floats, integers, shorts, octets = _VIEWS = [_at_address(kind) for kind in _KINDS]
+#: Each returns the pointer at a memory address, to float64, float32, int64, int32, uint8; Fields are declared by them.
+doubles, floats, int64s, int32s, octets = _POINTERS = [_at_address(kind) for kind in _KINDS]
 #: What each of them points to.
-ELEMENTS = dict(zip(_VIEWS, _KINDS, strict=True))
+ELEMENTS = dict(zip(_POINTERS, _KINDS, strict=True))
 
 
 @intrinsic
 def address_of(typingctx, pointer, index):
     """Return the memory address of pointer[index]."""
-    return lowered(types.int64(pointer, types.intp), lambda b, *place: b.ptrtoint(place_of(b, *place), INT64))
+    return lowered(types.int64(pointer, types.intp), lambda b, *place: b.ptrtoint(element_pointer(b, *place), INT64))
 
 
 @intrinsic
 def shift(typingctx, pointer, count):
     """Return the pointer `count` elements on."""
-    return lowered(pointer(pointer, types.intp), place_of)
+    return lowered(pointer(pointer, types.intp), element_pointer)
 
 
 @intrinsic
 def item(typingctx, pointer, index):
     """Return pointer[index]."""
-    return lowered(pointer.dtype(pointer, types.intp), lambda b, *place: b.load(place_of(b, *place)))
+    return lowered(pointer.dtype(pointer, types.intp), lambda b, *place: b.load(element_pointer(b, *place)))
 
 
 @intrinsic
 def put(typingctx, pointer, index, value):
     """Set pointer[index]."""
     signature = types.none(pointer, types.intp, pointer.dtype)
-    return lowered(signature, lambda b, p, i, x: b.store(x, place_of(b, p, i)))
+    return lowered(signature, lambda b, p, i, x: b.store(x, element_pointer(b, p, i)))
 
 
 @intrinsic

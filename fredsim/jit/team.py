@@ -1,8 +1,8 @@
-"""A few threads that run one compiled kernel together, and the barrier at which they meet inside it.
+"""A few threads that run one compiled kernel together, and the barrier at which they wait for each other inside it.
 
 A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0.
-The others spin for a moment after a call, then sleep; inside a call they meet at a barrier of well under a microsecond,
-where OpenMP's costs more and a work queue's costs a hundred. Which rank does what never changes a bit.
+The others spin for a moment after a call, then sleep. The barrier takes well under a microsecond; OpenMP's takes more,
+and a work queue a hundred. Which rank does what never changes a bit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
-from fredsim.jit.pointers import INT64, call, integers, item, lowered, place_of, put, shift
+from fredsim.jit.pointers import INT64, call, element_pointer, int64s, item, lowered, put, shift
 
-__all__ = ["Team", "address", "addresses", "cycles", "fetch_add", "meet", "share"]
+__all__ = ["Team", "address", "addresses", "barrier_wait", "cycles", "fetch_add", "share"]
 
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
 ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
@@ -54,25 +54,25 @@ def share(rank, size, count):
 
 @intrinsic
 def fetch_add(typingctx, pointer, index, value):
-    """Add to pointer[index], int64, as one step whatever other threads do; return what stood there."""
+    """Add to pointer[index], int64, atomically; return the value before."""
     signature = types.int64(pointer, types.intp, types.int64)
-    return lowered(signature, lambda b, p, i, x: b.atomic_rmw("add", place_of(b, p, i), x, "seq_cst"))
+    return lowered(signature, lambda b, p, i, x: b.atomic_rmw("add", element_pointer(b, p, i), x, "seq_cst"))
 
 
 @intrinsic
 def _atomic_load(typingctx, pointer, index):
     signature = types.int64(pointer, types.intp)
-    return lowered(signature, lambda b, *place: b.load_atomic(place_of(b, *place), "seq_cst", 8))
+    return lowered(signature, lambda b, *place: b.load_atomic(element_pointer(b, *place), "seq_cst", 8))
 
 
 @intrinsic
 def _atomic_store(typingctx, pointer, index, value):
     signature = types.none(pointer, types.intp, types.int64)
-    return lowered(signature, lambda b, p, i, x: b.store_atomic(x, place_of(b, p, i), "seq_cst", 8))
+    return lowered(signature, lambda b, p, i, x: b.store_atomic(x, element_pointer(b, p, i), "seq_cst", 8))
 
 
 def _calling(name, result, there=True):
-    """Return what calls a C function, or one of LLVM's, without arguments, where there is such a function."""
+    """Return what emits a call of a C or LLVM function without arguments, or nothing unless it is `there`."""
 
     def emit(builder):
         function = ir.FunctionType(result, [])
@@ -99,32 +99,32 @@ def _pause(typingctx):
 
 
 @njit
-def meet(size, barrier):
-    """Wait until all `size` threads have come. `barrier` is the address of int64 (16,): arrivals at 0, rounds at 8."""
+def barrier_wait(size, barrier):
+    """Wait for all `size` threads. `barrier` is the address of int64 (16,): threads that wait at 0, rounds at 8."""
     if size > 1:
-        counts = integers(barrier)
-        turn = _atomic_load(counts, 8)
+        counts = int64s(barrier)
+        rounds = _atomic_load(counts, 8)
         if fetch_add(counts, 0, 1) == size - 1:
             _atomic_store(counts, 0, 0)
             fetch_add(counts, 8, 1)
         else:
             spins = 0
-            while _atomic_load(counts, 8) == turn:
+            while _atomic_load(counts, 8) == rounds:
                 spins += 1
                 if spins > SPINS:
                     _give_way()
 
 
-# What the threads have in common, int64: the number of calls so far, the kernel's address and its arguments'; then for
-# each rank, a cache line apart, whether it sleeps and which call it has seen last.
+# The board that the threads share, int64: the number of calls so far, the kernel's address and its arguments'; then for
+# each rank, STRIDE (two cache lines) apart, whether it sleeps and which call it has seen last.
 CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
-ASLEEP, SEEN, APART = 0, 1, 16
+ASLEEP, SEEN, STRIDE = 0, 1, 16
 
 
 def _serve(rank, size, barrier, board):
     """Take part in every call; return 0 when there has been none for a while, 1 when the team is closed."""
-    shared = integers(board)
-    own = shift(shared, RANKS + APART * rank)
+    shared = int64s(board)
+    own = shift(shared, RANKS + STRIDE * rank)
     idle = 0
     while True:
         calls = _atomic_load(shared, CALLS)
@@ -141,19 +141,19 @@ def _serve(rank, size, barrier, board):
             _atomic_store(own, ASLEEP, 1)
             if _atomic_load(shared, CALLS) == calls:
                 return 0
-            _atomic_store(own, ASLEEP, 0)  # called at this very moment: awake after all
+            _atomic_store(own, ASLEEP, 0)  # a call came in between
             idle = 0
 
 
 def _publish(size, board, kernel, arguments):
     """Announce a call; return how many threads sleep."""
-    shared = integers(board)
+    shared = int64s(board)
     put(shared, KERNEL, kernel)
     put(shared, ARGUMENTS, arguments)
     fetch_add(shared, CALLS, 1)
     asleep = 0
     for rank in range(1, size):
-        asleep += _atomic_load(shared, RANKS + APART * rank + ASLEEP)
+        asleep += _atomic_load(shared, RANKS + STRIDE * rank + ASLEEP)
     return asleep
 
 
@@ -162,12 +162,12 @@ publish = Compiled(_publish)
 
 
 class Team:
-    """`threads` threads for team kernels; close it, or use it as a context, to end them."""
+    """So many threads that run kernels together, the calling one among them; `close`, or a `with` block, ends them."""
 
     def __init__(self, threads: int) -> None:
         self.size = threads
         self._barrier = np.zeros(16, np.int64)
-        self._board = np.zeros(RANKS + APART * threads, np.int64)
+        self._board = np.zeros(RANKS + STRIDE * threads, np.int64)
         self._addresses = address(self._barrier), address(self._board)
         self.seconds = 0.0  # spent in kernels
         self._publish = publish.call
@@ -177,7 +177,7 @@ class Team:
             threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
             for rank in range(1, threads)
         ]
-        self._board[RANKS + ASLEEP :: APART] = 1
+        self._board[RANKS + ASLEEP :: STRIDE] = 1
         for thread in self._threads:
             thread.start()
 
@@ -219,7 +219,7 @@ class Team:
         """Publish a call and wake who sleeps. A thread that is woken once too often goes back to sleep."""
         if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
             for rank, start in enumerate(self._starts, 1):
-                place = RANKS + APART * rank + ASLEEP
+                place = RANKS + STRIDE * rank + ASLEEP
                 if self._board[place]:
                     self._board[place] = 0
                     start.release()

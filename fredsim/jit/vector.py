@@ -5,8 +5,8 @@ knows only what the numerics contract allows: + − × ÷ √, comparisons and s
 scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
 to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
 
-`load` and its like take a pointer (fredsim.jit.pointers), and a vector, `zeros(16)` say, from which they learn how
-many lanes are meant. Nothing is checked.
+`load` and its kin take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of lanes:
+`load(zeros(16), pointer, index)`. Nothing is checked.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_cast, models, overload, register_model
 
-from fredsim.jit.pointers import lowered, place_of
+from fredsim.jit.pointers import element_pointer, lowered
 from fredsim.numerics import rules
 
 __all__ = [
     "LANES",
     "add_pairs",
-    "all_equal_itself",
+    "broadcast",
     "load",
     "load_part",
-    "repeated",
+    "no_nan",
     "store",
     "store_part",
     "transpose16",
@@ -40,7 +40,7 @@ INT32 = ir.IntType(32)
 
 
 class VectorType(types.Type):
-    """So many float32."""
+    """A vector of `lanes` float32."""
 
     def __init__(self, lanes):
         super().__init__(name=f"fredsim_float32x{lanes}")
@@ -49,7 +49,7 @@ class VectorType(types.Type):
 
 
 class MaskType(types.Type):
-    """So many truth values, the result of comparing two vectors."""
+    """A vector of `lanes` truth values, the result of comparing two vectors."""
 
     def __init__(self, lanes):
         super().__init__(name=f"fredsim_bool1x{lanes}")
@@ -157,20 +157,20 @@ def _overload_where(condition, x, y):
 
 @intrinsic(prefer_literal=True)
 def zeros(typingctx, lanes):
-    """Return so many +0; `lanes` is a constant."""
+    """Return a vector of +0; `lanes`, 16, 32 or 64, is a literal."""
     vector = VectorType(lanes.literal_value)
     return lowered(vector(lanes), lambda b, lanes: ir.Constant(vector.llvm, [0.0] * vector.lanes))
 
 
 @intrinsic(prefer_literal=True)
-def repeated(typingctx, lanes, number):
-    """Return a number, rounded to float32, in so many lanes; `lanes` is a constant."""
+def broadcast(typingctx, lanes, number):
+    """Return a vector of a number, rounded to float32; `lanes` is a literal."""
     vector = VectorType(lanes.literal_value)
     return lowered(vector(lanes, vector), lambda b, lanes, number: number)
 
 
 @intrinsic
-def all_equal_itself(typingctx, x):
+def no_nan(typingctx, x):
     """Return whether no lane is NaN."""
 
     def emit(builder, value):
@@ -181,7 +181,7 @@ def all_equal_itself(typingctx, x):
 
 
 def _load(builder, place):
-    """Load what stands anywhere a float may stand."""
+    """Load a vector that need not be aligned more than a float."""
     value = builder.load(place)
     value.align = 4
     return value
@@ -193,16 +193,16 @@ def _store(builder, value, place):
 
 @intrinsic
 def load(typingctx, like, pointer, index):
-    """Return pointer[index :] in all lanes."""
+    """Return pointer[index : index + lanes]."""
     signature = like(like, pointer, types.intp)
-    return lowered(signature, lambda b, _, *place: _load(b, place_of(b, *place, like.llvm)))
+    return lowered(signature, lambda b, _, *place: _load(b, element_pointer(b, *place, like.llvm)))
 
 
 @intrinsic
 def store(typingctx, pointer, index, value):
-    """Set pointer[index :] to all lanes."""
+    """Set pointer[index : index + lanes] to the vector `value`."""
     signature = types.none(pointer, types.intp, value)
-    return lowered(signature, lambda b, p, i, x: _store(b, x, place_of(b, p, i, value.llvm)))
+    return lowered(signature, lambda b, p, i, x: _store(b, x, element_pointer(b, p, i, value.llvm)))
 
 
 @intrinsic
@@ -210,7 +210,7 @@ def load_part(typingctx, like, pointer, index, count):
     """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
 
     def emit(builder, _, pointer, index, count):
-        place = place_of(builder, pointer, index, like.llvm)
+        place = element_pointer(builder, pointer, index, like.llvm)
         mask, zero = _below(builder, count, like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
         return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
 
@@ -222,7 +222,7 @@ def store_part(typingctx, pointer, index, value, count):
     """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
 
     def emit(builder, pointer, index, x, count):
-        place, mask = place_of(builder, pointer, index, value.llvm), _below(builder, count, value.lanes)
+        place, mask = element_pointer(builder, pointer, index, value.llvm), _below(builder, count, value.lanes)
         _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), x, place, INT32(4), mask)
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)
@@ -235,7 +235,7 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
 
     def row(builder, pointer, begin, stride, i):
         place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
-        return place_of(builder, pointer, place, like.llvm)
+        return element_pointer(builder, pointer, place, like.llvm)
 
     def emit(builder, source, index, stride, *target):
         rows = [_load(builder, row(builder, source, index, stride, i)) for i in range(16)]
@@ -263,10 +263,10 @@ def add_pairs(typingctx, source, index, out, at):
 
     def emit(builder, source, index, out, at):
         places = index, builder.add(index, ir.Constant(index.type, 16))
-        halves = [_load(builder, place_of(builder, source, place, kind)) for place in places]
+        halves = [_load(builder, element_pointer(builder, source, place, kind)) for place in places]
         masks = [ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2))) for odd in (0, 1)]
         sides = [builder.shuffle_vector(*halves, mask) for mask in masks]
         total = builder.fadd(*(builder.fpext(side, doubles) if narrow else side for side in sides))
-        _store(builder, total, place_of(builder, out, at, doubles))
+        _store(builder, total, element_pointer(builder, out, at, doubles))
 
     return lowered(types.none(source, types.intp, out, types.intp), emit)

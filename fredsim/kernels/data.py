@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import Split
 from fredsim.jit.kernel import Fields
-from fredsim.jit.pointers import floats, integers, shorts
+from fredsim.jit.pointers import floats, int32s, int64s
 
 __all__ = ["DATA", "data_of"]
 
 #: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway. The
-#: columns and values of sample i stand from first[i] to first[i + 1]; where those of each `chunk` of columns begin,
-#: from first[i], stands in `cuts` (n, chunks + 1).
-DATA = Fields(first=integers, column=shorts, value=floats, labels=integers, chunk=int, chunks=int, cuts=shorts)
+#: columns and values of sample i stand from first[i] to first[i + 1], those of its c-th `chunk` of columns, of so many
+#: `chunks`, from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1].
+DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=int, chunks=int, cuts=int32s)
 
 
 @lru_cache(maxsize=12)
@@ -29,7 +29,7 @@ def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray
 
 @lru_cache(maxsize=12)
 def data_of(split: Split, chunk: int) -> Any:
-    """Return a split as DATA, in chunks of so many columns; runs of one sweep share it."""
+    """Return a split as DATA, in chunks of `chunk` columns, the bias counted as one; runs of one sweep share it."""
     first, column, value = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)

@@ -3,9 +3,10 @@
 The same bits as fredsim.numerics.oracle. What differs is only where zeros are skipped, how columns are grouped into
 vector registers, and which thread does what; none of that changes an order of additions.
 
-Conventions. `net` is where things stand (fredsim.kernels.shape), `data` the data set (fredsim.kernels.data). A layer's
-parameters are rows: one per input, then the bias, `stride` floats from one to the next. A row's last vector may read
-and write beyond the row: what is pointed to is followed by at least MARGIN floats that nobody minds.
+Conventions. `net` is a NETWORK (fredsim.kernels.workspace), `data` a DATA (fredsim.kernels.data). An index follows the
+pointer it counts from: out, at; errors, d; factors, x; weights, base; active, mark. A layer's parameters are rows: one
+per input, then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row:
+behind every array there are MARGIN floats to spare.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ __all__ = [
     "combine",
     "first_layer",
     "largest",
-    "length",
     "padded",
+    "sample_floats",
     "softmax_cross_entropy",
-    "turn",
+    "transpose",
 ]
 
 FLUSH = np.float32(2.0**-62)
@@ -42,8 +43,8 @@ def padded(width):
 
 
 @njit(error_model="numpy")
-def length(net):
-    """Return what one sample's activations of all layers take, each padded."""
+def sample_floats(net):
+    """Return how many floats one sample's activations of all layers take, each layer padded."""
     total = ZERO
     for layer in range(net.layers):
         total += padded(item(net.sizes, layer + 1))
@@ -81,19 +82,19 @@ def chunk_of(data, row, c):
 
 
 @njit(error_model="numpy")
-def first_layer(net, data, rows, m0, m1, weights, z, apart):
-    """Write z[m·apart :], the first layer of the samples rows[m], m0 ≤ m < m1.
+def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
+    """Write the first layer's z of the samples rows[m], m0 ≤ m < m1, to z[m·sample_stride :].
 
-    All of them go through a chunk of the weights' rows while it is in the first level of cache.
+    All of them go through a chunk of the weights' rows while it is in the L1 cache.
     """
     inputs, width, stride = item(net.sizes, 0), item(net.sizes, 1), item(net.strides, 0)
     for c in range(data.chunks):
         for m in range(m0, m1):
             low, high = chunk_of(data, item(rows, m), c)
-            combine(data.column, data.value, low, high, weights, ZERO, stride, width, z, m * apart, c == 0)
+            combine(data.column, data.value, low, high, weights, ZERO, stride, width, z, m * sample_stride, c == 0)
     for m in range(m0, m1):
         for j in range(width):
-            put(z, m * apart + j, item(z, m * apart + j) + item(weights, inputs * stride + j))
+            put(z, m * sample_stride + j, item(z, m * sample_stride + j) + item(weights, inputs * stride + j))
 
 
 @njit(error_model="numpy")
@@ -126,33 +127,33 @@ def softmax_cross_entropy(logits, at, classes, label, errors, to):
 
 
 @njit(error_model="numpy")
-def propagate(like, errors, d, width, turned, base, stride, activations, at, out):
+def propagate(like, errors, d, width, transposed, base, stride, activations, at, out):
     """Write some columns of a lower layer's error, +0 where its activation is not positive."""
     total = like
     for j in range(width):
-        total = total + item(errors, d + j) * load(like, turned, base + j * stride)
+        total = total + item(errors, d + j) * load(like, transposed, base + j * stride)
     store(errors, out, where(load(like, activations, at) > 0.0, total, 0.0))
 
 
 @njit(error_model="numpy")
-def backward(net, turned, activations, at, errors, m):
-    """Propagate sample m's last error down.
+def backward(net, transposed, activations, at, errors, m):
+    """Propagate sample m's error from the last layer down to the first.
 
-    Layer l's errors stand at errors[places[l]], sample by sample, padded with +0; `activations[at :]` are the sample's
-    of all layers, each padded; layer l's weights, transposed, rows padded, begin at turned[transposed[l]].
+    Layer l's errors stand at errors[error_offsets[l]], sample by sample, padded with +0; `activations[at :]` are the
+    sample's of all layers, each padded; layer l's weights begin at transposed[transposed_offsets[l]], rows padded.
     """
     for layer in range(1, net.layers - 1):
         at += padded(item(net.sizes, layer))
     for layer in range(net.layers - 1, 0, -1):
         inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
-        stride, base = padded(inputs), item(net.transposed, layer)
-        d, out = item(net.places, layer) + m * padded(width), item(net.places, layer - 1) + m * stride
+        stride, base = padded(inputs), item(net.transposed_offsets, layer)
+        d, out = item(net.error_offsets, layer) + m * padded(width), item(net.error_offsets, layer - 1) + m * stride
         k = ZERO
         while k + 48 < stride:
-            propagate(zeros(64), errors, d, width, turned, base + k, stride, activations, at + k, out + k)
+            propagate(zeros(64), errors, d, width, transposed, base + k, stride, activations, at + k, out + k)
             k += 64
         while k < stride:
-            propagate(zeros(16), errors, d, width, turned, base + k, stride, activations, at + k, out + k)
+            propagate(zeros(16), errors, d, width, transposed, base + k, stride, activations, at + k, out + k)
             k += 16
         for j in range(inputs, stride):
             put(errors, out + j, np.float32(0.0))
@@ -161,7 +162,7 @@ def backward(net, turned, activations, at, errors, m):
 
 
 @njit(error_model="numpy")
-def turn(weights, base, stride, begin, end, inputs, width, out, at):
+def transpose(weights, base, stride, begin, end, inputs, width, out, at):
     """Transpose rows begin … end − 1 of a layer's weights; `begin` is a multiple of 16.
 
     out[at + j·padded(inputs) + k] = weights[base + k·stride + j]; what is written beyond these is arbitrary.

@@ -8,10 +8,11 @@ from numba import njit
 from fredsim.numerics import elementary
 from fredsim.numerics.elementary import INVERSE_LN2, LN2_HIGH, LN2_LOW, MANTISSA, ONE_BITS, SQRT2
 
-__all__ = ["exp32", "log32"]
+__all__ = ["exp32", "exp64", "log32", "log64"]
 
 LOW = np.float32(elementary.EXP32_RANGE[0])
 HIGH = np.float32(elementary.EXP32_RANGE[1])
+LOW64, HIGH64 = elementary.EXP64_RANGE
 P1, P2, P3, P4, P5 = elementary.EXP_POLYNOMIAL
 L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
 
@@ -55,3 +56,45 @@ def log32(x):
     r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
     h = 0.5 * f * f
     return np.float32(k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f))
+
+
+@njit(error_model="numpy")
+def exp64(x):
+    """Return e^x of a float64."""
+    if x != x:
+        return x
+    if x < LOW64:
+        return 0.0
+    if x > HIGH64:
+        return np.inf
+    k = np.int64(x * INVERSE_LN2 + (-0.5 if x < 0.0 else 0.5))
+    above = x - k * LN2_HIGH
+    below = k * LN2_LOW
+    r = above - below
+    t = r * r
+    c = r - t * (P1 + t * (P2 + t * (P3 + t * (P4 + t * P5))))
+    value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
+    half = k >> 1
+    return value * np.int64((half + 1023) << 52).view(np.float64) * np.int64((k - half + 1023) << 52).view(np.float64)
+
+
+@njit(error_model="numpy")
+def log64(x):
+    """Return ln x of a float64."""
+    if not (x > 0.0 and x < np.inf):
+        if x == 0.0:
+            return -np.inf
+        return x if x == np.inf else np.nan
+    tiny = x < 2.0**-1022  # a subnormal is scaled into the normal range first
+    bits = np.float64(x * 2.0**54 if tiny else x).view(np.int64)
+    k = (bits >> 52) - (1077 if tiny else 1023)
+    m = np.int64((bits & MANTISSA) | ONE_BITS).view(np.float64)
+    if m > SQRT2:
+        m = 0.5 * m
+        k = k + 1
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
+    h = 0.5 * f * f
+    return k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import Compiled
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.data import data_of
-from fredsim.kernels.inhand import WorkInHand
+from fredsim.kernels.hand_machine import NumbaHandMachine
 from fredsim.kernels.operations import NumbaOperations
-from fredsim.kernels.shape import Shape, leaves_of
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
+from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -26,7 +26,7 @@ __all__ = ["NumbaEngine"]
 
 Array = NDArray[np.float32]
 
-#: The rows of a chunk should stay in the first level of cache.
+#: The rows of a chunk should stay in the L1 cache.
 CHUNK_BYTES = 24 * 2**10
 
 
@@ -41,13 +41,13 @@ class NumbaEngine(NumbaOperations):
         self._evaluation = specialised("evaluation", mu)
         together = self._evaluation.TOGETHER
         self._dataset = dataset
-        self._evaluated = shape = Shape(model.sizes, together, leaves_of(mu), 1)
-        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(shape.widths[0]))))
+        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, together, block_size(mu), 1)
+        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(layout.widths[0]))))
         self._scratch = (
-            aligned(self.threads, int(shape.inside[-1])),
-            aligned(self.threads, (together + 1) * shape.floats + MARGIN),
+            aligned(self.threads, int(layout.activation_offsets[-1])),
+            aligned(self.threads, (together + 1) * layout.sample_floats + MARGIN),
         )
-        self._make_room(0)
+        self._allocate(0)
         # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -57,52 +57,53 @@ class NumbaEngine(NumbaOperations):
         return self._grads[: len(rows)], self._losses[: len(rows)]
 
     def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
-        """Do the forward and error passes of all minibatches; return the losses (B, µ). `apply` goes on from there."""
+        """Do the forward and error passes of all minibatches, from which `applier` goes on; return losses (B, µ)."""
         self._run(self._kernels.passes, held, rows)
         return self._losses[: len(rows)]
 
     def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> _Applier:
-        """Return what applies a rule in place to `arrays`, θ first, (P,) each; `watched` names one of its state."""
+        """Return what applies a rule in place to `arrays`, θ first, (P,) each."""
         return _Applier(self, rule, arrays, watched)
 
     def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
         if batches > self._batches:
-            self._make_room(batches)
+            self._allocate(batches)
         arguments = self._arguments
-        arguments.give(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
+        arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
         self._team.run(kernel, arguments, batches * self._mu * self._size)
 
-    def _make_room(self, batches: int) -> None:
-        """Make work space for so many minibatches."""
+    def _allocate(self, batches: int) -> None:
+        """Allocate work space for so many minibatches."""
         self._batches, mu = batches, self._mu
         self._kernels = module = specialised("gradient", mu)
-        self._shape = shape = Shape(self.model.sizes, mu, leaves_of(mu), self._chunk)
+        self._layout = layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
-        inputs = int(shape.sizes[0]) + 1
-        scratch = aligned(self.threads, MARGIN * 66 + self._chunk * int(shape.widths.max()) + MARGIN)
+        inputs = int(layout.sizes[0]) + 1
+        scratch = aligned(self.threads, MARGIN * 66 + self._chunk * int(layout.widths.max()) + MARGIN)
         self._arguments = module.PASSES.pack(
-            net=shape.network(shape.sizes[1:], shape.offsets(shape.sizes[1:])),
-            data=data_of(self._dataset.train, self._chunk), tables=shape.tables, mu=mu, batches=0, rows=0, held=0,
+            net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])),
+            data=data_of(self._dataset.train, self._chunk), tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
             losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64),
-            factors=aligned(batches * shape.samples * inputs),
-            active=np.empty(batches * shape.groups * inputs, np.uint8),
-            z=aligned(batches * shape.samples * shape.floats + MARGIN),
-            errors=aligned(batches, int(shape.places[-1])),  # those of samples beyond the minibatch stay 0
-            activations=aligned(batches, int(shape.inside[-1])), turned=aligned(batches, int(shape.transposed[-1])),
-            scratch=scratch, scratch_apart=scratch.shape[1],
+            factors=aligned(batches * layout.padded_samples * inputs),
+            active=np.empty(batches * layout.groups * inputs, np.uint8),
+            z=aligned(batches * layout.padded_samples * layout.sample_floats + MARGIN),
+            errors=aligned(batches, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
+            activations=aligned(batches, int(layout.activation_offsets[-1])),
+            transposed=aligned(batches, int(layout.transposed_offsets[-1])), scratch=scratch,
+            scratch_stride=scratch.shape[1],
         )  # fmt: skip
 
-    def work_in_hand(
+    def hand_machine(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> WorkInHand:
+    ) -> NumbaHandMachine:
         """Return a machine for events whose minibatches are known when clients fetch."""
         model, train = self.model, self._dataset.train
-        return WorkInHand(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+        return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
-        """Evaluate the samples in parallel; sums follow the contract's tree whatever the threads."""
+        """Evaluate the samples in parallel."""
         return oracle.means(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
@@ -111,11 +112,11 @@ class NumbaEngine(NumbaOperations):
         return losses, wrong.view(np.bool_)
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
-        shape = self._evaluated
-        offsets = shape.offsets(shape.widths)
+        layout = self._evaluation_layout
+        offsets = layout.offsets(layout.widths)
         weights = aligned(offsets[-1] + MARGIN)
         at = 0
-        for inputs, width, offset, stride in zip(shape.sizes, shape.sizes[1:], offsets, shape.widths, strict=False):
+        for inputs, width, offset, stride in zip(layout.sizes, layout.sizes[1:], offsets, layout.widths, strict=False):
             rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
             rows[:, :width] = params[at : at + (inputs + 1) * width].reshape(-1, width)
             at += (inputs + 1) * width
@@ -124,28 +125,28 @@ class NumbaEngine(NumbaOperations):
         blocks, floats = self._scratch
         kernel = self._evaluation.evaluate
         arguments = kernel.pack(
-            net=shape.network(shape.widths, offsets), data=data_of(split, self._chunk), count=len(split),
+            net=layout.network(layout.widths, offsets), data=data_of(split, self._chunk), count=len(split),
             weights=weights, order=np.arange(len(split)), losses=losses, wrong=wrong, activations=blocks,
-            activations_apart=blocks.shape[1], z=floats, z_apart=floats.shape[1],
+            activations_stride=blocks.shape[1], z=floats, z_stride=floats.shape[1],
         )  # fmt: skip
         self._team.run(kernel, arguments)
         return losses, wrong
 
 
 class _Applier:
-    """A rule applied to the gradients of the last passes, and what their clients fetch then."""
+    """Applies a rule on a team of threads: fredsim.compute.engines.Applier."""
 
     def __init__(self, engine: NumbaEngine, rule: Rule, arrays: Sequence[Array], watched: str) -> None:
         compiled, threads = compile_rule(rule, watched), engine.threads
         self._engine, self._kernel = engine, engine._kernels.apply
-        terms = engine._kernels.DRAIN + engine._chunk * (int(engine._shape.widths.max()) // 16 + 1) + 16  # of a sum
-        # Twice what the theory of rounding gives for so many terms; where it gives too much, nothing is known.
+        # Of a sum in float32: how many terms it has, and twice the bound of the rounding error of so many.
+        terms = engine._kernels.DRAIN_EVERY + engine._chunk * (int(engine._layout.widths.max()) // 16 + 1) + 16
         error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
-        visit, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(threads, 32) if watched else 0
+        apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(threads, 32) if watched else 0
         self._arguments = self._kernel.pack(
             passes=0, begin=0, end=0, rule=compiled.address, table=addresses([arrays[0], *arrays]), coefficients=0,
-            coefficients_apart=0, visit=visit, sums=sums, states=0, error=error, bounds=0, copies=0, verdicts=0,
-            parameters=len(arrays[0]),
+            coefficients_stride=0, apply_zeros=apply_zeros, sums=sums, partials=0, error=error, bounds=0, copies=0,
+            verdicts=0, parameters=len(arrays[0]),
         )  # fmt: skip
         self._kernel.address  # noqa: B018  it is compiled now, not while a clock runs
 
@@ -153,9 +154,9 @@ class _Applier:
         """Take what belongs to the minibatches of the last passes."""
         n, self._verdicts = len(coefficients), np.empty(len(coefficients), np.int64)
         coefficients = np.ascontiguousarray(coefficients)
-        self._arguments.give(
+        self._arguments.set(
             passes=self._engine._arguments, end=n, coefficients=coefficients,
-            coefficients_apart=coefficients.strides[0], states=np.empty((n, self._engine.threads, 3)),
+            coefficients_stride=coefficients.strides[0], partials=np.empty((n, self._engine.threads, 3)),
             bounds=np.ascontiguousarray(bounds), copies=addresses(copies), verdicts=self._verdicts,
         )  # fmt: skip
 

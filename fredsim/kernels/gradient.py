@@ -10,39 +10,39 @@ import numpy as np
 from numba import njit
 
 from fredsim.jit.kernel import Fields, kernel
-from fredsim.jit.pointers import address_of, doubles, floats, integers, item, octets, put, shift
-from fredsim.jit.team import meet
+from fredsim.jit.pointers import address_of, doubles, floats, int64s, item, octets, put, shift
+from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.data import DATA
-from fredsim.kernels.dense import ZERO, backward, first_layer, length, padded, softmax_cross_entropy, turn
+from fredsim.kernels.dense import ZERO, backward, first_layer, padded, sample_floats, softmax_cross_entropy, transpose
 from fredsim.kernels.reductions import copy
-from fredsim.kernels.shape import GROUP, NETWORK, TABLES
 from fredsim.kernels.trees import (
     LEAVES,
     Tree,
-    activate,
+    activate_all,
     blocks_of,
     errors_finite,
     gradient_rows,
     lay_out,
-    stretch,
+    rows_alike,
     upper_layers,
 )
 from fredsim.kernels.update import call_rule
+from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
-__all__ = ["DRAIN", "PASSES", "apply", "gradients", "passes"]
+__all__ = ["DRAIN_EVERY", "PASSES", "apply", "gradients", "passes"]
 
-DRAIN = 256  # vectors that are summed up in float32 before the sum goes to float64
+DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
 
-#: Minibatches of `mu` samples, numbered in `rows` (batches, µ), with parameters at the addresses `held`. Their losses
-#: go to `losses` (batches, µ), their mean gradients to the addresses `out`. Then work space for each: inputs in blocks
-#: and which of them are active, activations sample by sample, errors, activations in blocks, and the weights above the
-#: first layer transposed; then scratch for each thread.
+#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their losses go to `losses`
+#: (batches, µ), their mean gradients to the addresses `out`. Work space of each minibatch: the inputs in blocks,
+#: `factors`, and which are `active`; `z` sample by sample; `errors`; the upper layers' inputs in blocks, `activations`;
+#: their weights, `transposed`. Work space of each thread: `scratch`.
 PASSES = Fields(
-    net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=integers, held=integers, losses=floats,
-    out=integers, factors=floats, active=octets, z=floats, errors=floats, activations=floats, turned=floats,
-    scratch=floats, scratch_apart=int,
+    net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, losses=floats, out=int64s,
+    factors=floats, active=octets, z=floats, errors=floats, activations=floats, transposed=floats,
+    scratch=floats, scratch_stride=int,
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ PASSES = Fields(
 def passes(rank, size, barrier, a):
     """Do the forward and error passes of all minibatches."""
     prepare(rank, size, a)
-    meet(size, barrier)
+    barrier_wait(size, barrier)
     run_passes(rank, size, a)
 
 
@@ -58,40 +58,42 @@ def passes(rank, size, barrier, a):
 def gradients(rank, size, barrier, a):
     """Do the passes, then write each minibatch's mean gradient."""
     prepare(rank, size, a)
-    meet(size, barrier)
+    barrier_wait(size, barrier)
     run_passes(rank, size, a)
-    meet(size, barrier)
+    barrier_wait(size, barrier)
     for b in range(a.batches):
         form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
 
 
 @kernel(
-    passes=PASSES, begin=int, end=int, rule=int, table=integers, coefficients=int, coefficients_apart=int, visit=int,
-    sums=int, states=doubles, error=doubles, bounds=doubles, copies=integers, verdicts=integers, parameters=int,
+    passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
+    apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
+    parameters=int,
 )  # fmt: skip
 def apply(rank, size, barrier, a):
     """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
 
-    After each, its client fetches, or not, by the mean v̄ of an array that the rule watches: not where v̄ is below
-    bounds[b, 0], but where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] says what was
-    done. Where sums in float32 cannot tell, or θ is not finite, b is the last minibatch.
+    After each the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused where v̄ is below
+    bounds[b, 0], and passes where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] becomes
+    what was decided (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
 
-    `table` and `coefficients`, whose rows lie so many bytes apart, are what the rule takes (fredsim.kernels.update);
-    `visit` says whether it is to see rows without any gradient. `sums` is room for 32 floats a thread, or 0 where
-    nothing is watched, `states` for (end, size, 3); `error` the relative error of a sum of float32 terms of one sign.
+    `table` and `coefficients`, a row a minibatch, `coefficients_stride` bytes apart, are what the rule takes
+    (fredsim.kernels.update); `apply_zeros`: whether it is applied to rows whose gradient is +0, too. `error` is the
+    relative error of a sum in float32. Work space: `sums`, the address of 32 floats a thread, or 0 where nothing is
+    watched; `partials` (end, size, 3), of each thread whether its part of θ is finite, and its sums of v and |v|.
     """
     b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
     sums = a.sums + 128 * rank if a.sums != 0 else a.sums
     while b < a.end:
-        state = shift(a.states, (b * size + rank) * 3)
-        put(state, 1, 0.0)
-        put(state, 2, 0.0)
-        coefficients = a.coefficients + b * a.coefficients_apart
+        partial = shift(a.partials, (b * size + rank) * 3)
+        put(partial, 1, 0.0)
+        put(partial, 2, 0.0)
+        coefficients = a.coefficients + b * a.coefficients_stride
         table = address_of(a.table, ZERO)
-        finite = form_rows(rank, size, a.passes, b, a.rule, table, coefficients, a.visit, sums, state)
-        put(state, 0, 1.0 if finite else 0.0)
-        meet(size, barrier)  # once a minibatch: what a thread copies, it alone will change
-        verdict = judge(size, shift(a.states, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
+        finite = form_rows(rank, size, a.passes, b, a.rule, table, coefficients, a.apply_zeros, sums, partial)
+        put(partial, 0, 1.0 if finite else 0.0)
+        barrier_wait(size, barrier)  # once a minibatch: what a thread copies, it alone will change
+        verdict = judge(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
         if rank == 0:
             put(a.verdicts, b, verdict)
         if verdict == PASSED:
@@ -100,23 +102,23 @@ def apply(rank, size, barrier, a):
 
 
 @njit(error_model="numpy")
-def judge(size, states, bounds, error, count):
-    """Return the verdict on a fetch from all threads' states: whether θ is finite, a sum, and that of the sizes."""
-    total, most = 0.0, 0.0
+def judge(size, partials, bounds, error, count):
+    """Return the verdict on a fetch from all threads' `partials`: see `apply`; `count` is the number of parameters."""
+    total, magnitude = 0.0, 0.0
     for thread in range(size):
-        if item(states, 3 * thread) == 0.0:
+        if item(partials, 3 * thread) == 0.0:
             return DIVERGED
-        total += item(states, 3 * thread + 1)
-        most += item(states, 3 * thread + 2)
+        total += item(partials, 3 * thread + 1)
+        magnitude += item(partials, 3 * thread + 2)
     low, high = item(bounds, 0), item(bounds, 1)
     if high == -np.inf:
         return PASSED
     if low == np.inf:
         return REFUSED
-    least, most = (total - error * most) / count, (total + error * most) / count
-    if least > 0.0 and least > high:
+    low_mean, high_mean = (total - error * magnitude) / count, (total + error * magnitude) / count
+    if low_mean > 0.0 and low_mean > high:
         return PASSED
-    if least > 0.0 and most < low:
+    if low_mean > 0.0 and high_mean < low:
         return REFUSED
     return UNDECIDED
 
@@ -125,15 +127,15 @@ def judge(size, states, bounds, error, count):
 def copy_rows(rank, size, net, theta, out):
     """Copy this thread's rows of every layer."""
     for layer in range(net.layers):
-        tall, here = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
-        begin, end = tall * rank // size, tall * (rank + 1) // size
-        at = item(net.offsets, layer) + begin * here
-        copy(shift(theta, at), (end - begin) * here, shift(out, at))
+        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+        begin, end = rows * rank // size, rows * (rank + 1) // size
+        at = item(net.offsets, layer) + begin * width
+        copy(shift(theta, at), (end - begin) * width, shift(out, at))
 
 
 @njit(error_model="numpy", forceinline=True)
 def prepare(rank, size, a):
-    """Lay inputs out in blocks; transpose weights above the first layer, that errors be propagated along rows."""
+    """Lay inputs out in blocks, and transpose the weights above the first layer: errors go back along their rows."""
     net, inputs = a.net, item(a.net.sizes, 0)
     blocks, groups = blocks_of(a.mu)
     tasks = a.batches * groups
@@ -142,100 +144,99 @@ def prepare(rank, size, a):
         at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
         lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
     for b in range(a.batches):
-        weights, turned = floats(item(a.held, b)), shift(a.turned, b * item(net.transposed, net.layers))
+        weights, transposed = floats(item(a.held, b)), shift(a.transposed, b * item(net.transposed_offsets, net.layers))
         for layer in range(1, net.layers):
-            below, here = item(net.sizes, layer), item(net.sizes, layer + 1)
+            below, width = item(net.sizes, layer), item(net.sizes, layer + 1)
             start = padded(below * rank // size)
-            stop = min(padded(below * (rank + 1) // size), below)
-            turn(weights, item(net.offsets, layer), here, start, stop, below, here, turned, item(net.transposed, layer))
+            stop, to = min(padded(below * (rank + 1) // size), below), item(net.transposed_offsets, layer)
+            transpose(weights, item(net.offsets, layer), width, start, stop, below, width, transposed, to)
 
 
 @njit(error_model="numpy", forceinline=True)
 def run_passes(rank, size, a):
     """Run this thread's blocks of samples through the network, and their errors back."""
     net, mu = a.net, a.mu
-    layers, inputs, classes, long = net.layers, item(net.sizes, 0), item(net.sizes, net.layers), length(net)
-    (blocks, groups), width = blocks_of(mu), padded(item(net.sizes, 1))
+    layers, inputs, classes = net.layers, item(net.sizes, 0), item(net.sizes, net.layers)
+    (blocks, groups), width, sample_stride = blocks_of(mu), padded(item(net.sizes, 1)), sample_floats(net)
     task, end = a.batches * blocks * rank // size, a.batches * blocks * (rank + 1) // size
     while task < end:
         b = task // blocks
         following = min(end, (b + 1) * blocks)
-        weights, turned = floats(item(a.held, b)), shift(a.turned, b * item(net.transposed, layers))
-        errors = shift(a.errors, b * item(net.places, layers))
-        activations = shift(a.activations, b * item(net.inside, layers - 1))
+        weights, transposed = floats(item(a.held, b)), shift(a.transposed, b * item(net.transposed_offsets, layers))
+        errors = shift(a.errors, b * item(net.error_offsets, layers))
+        activations = shift(a.activations, b * item(net.activation_offsets, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
-        z, rows = shift(a.z, b * blocks * LEAVES * long), shift(a.rows, b * mu)
-        first_layer(net, a.data, rows, m0, m1, weights, z, long)
+        z, rows = shift(a.z, b * blocks * LEAVES * sample_stride), shift(a.rows, b * mu)
+        first_layer(net, a.data, rows, m0, m1, weights, z, sample_stride)
         for k in range(m0 // LEAVES, (m1 + LEAVES - 1) // LEAVES):
-            block, samples = shift(z, k * LEAVES * long), min(LEAVES, mu - k * LEAVES)
-            upper_layers(net, weights, block, long, samples, activations, k)
+            block, samples = shift(z, k * LEAVES * sample_stride), min(LEAVES, mu - k * LEAVES)
+            upper_layers(net, weights, block, sample_stride, samples, activations, k)
         for m in range(m0, m1):
-            last, to = (m + 1) * long - padded(classes), item(net.places, layers - 1) + m * padded(classes)
-            label = item(a.data.labels, item(rows, m))
+            last, label = (m + 1) * sample_stride - padded(classes), item(a.data.labels, item(rows, m))
+            to = item(net.error_offsets, layers - 1) + m * padded(classes)
             put(a.losses, b * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
-            backward(net, turned, z, m * long, errors, m)
-            if not errors_finite(errors, item(net.places, 0) + m * width, width, width, 1):
+            backward(net, transposed, z, m * sample_stride, errors, m)
+            if not errors_finite(errors, item(net.error_offsets, 0) + m * width, width, width, 1):
                 group = b * groups + m // (GROUP * LEAVES)  # other threads may write the same bits to the same place
-                activate(a.active, group * (inputs + 1), inputs + 1)
+                activate_all(a.active, group * (inputs + 1), inputs + 1)
         task = following
 
 
 @njit(error_model="numpy", forceinline=True)
-def form_rows(rank, size, a, b, rule, table, coefficients, visit, sums, state):
-    """Form this thread's rows of minibatch b's gradient, and apply the rule to them, or, without one, write them out.
+def form_rows(rank, size, a, b, rule, table, coefficients, apply_zeros, sums, partial):
+    """Form this thread's rows of minibatch b's gradient; apply the rule to them or, where it is 0, write them out.
 
-    Threads divide the rows of every layer. Returns whether θ stayed finite. What is watched is summed up in state[1],
-    its size in state[2].
+    Threads divide the rows of every layer. Returns whether θ stayed finite; `sums` and `partial` are as in `apply`.
     """
-    net, tree = a.net, Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_apart))
-    errors = shift(a.errors, b * item(net.places, net.layers))
-    activations = shift(a.activations, b * item(net.inside, net.layers - 1))
+    net, tree = a.net, Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
+    errors = shift(a.errors, b * item(net.error_offsets, net.layers))
+    activations = shift(a.activations, b * item(net.activation_offsets, net.layers - 1))
     blocks, groups = blocks_of(a.mu)
-    some = shift(tree.nodes, 64 * 65)
+    buffer = shift(tree.stack, 64 * 65)
     gradient = floats(item(a.out, b))
     finite, added = True, ZERO
     for layer in range(net.layers):
-        tall, here = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
-        d, stride, step = item(net.places, layer), padded(here), tall * LEAVES
-        x, entering, which, mark, apart = b * blocks * step, a.factors, a.active, b * groups * tall, tall
+        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+        d, stride, step = item(net.error_offsets, layer), padded(width), rows * LEAVES
+        x, factors, active, mark, group_stride = b * blocks * step, a.factors, a.active, b * groups * rows, rows
         if layer > 0:
-            x, entering, which = item(net.inside, layer - 1), activations, a.tables.every
-            mark, apart = ZERO, a.tables.apart
-        k, end = tall * rank // size, tall * (rank + 1) // size
+            x, factors, active = item(net.activation_offsets, layer - 1), activations, a.tables.all_active
+            mark, group_stride = ZERO, a.tables.stride
+        k, end = rows * rank // size, rows * (rank + 1) // size
         while k < end:
-            start, stop, quiet = k, min(k + a.data.chunk, end), False
+            start, stop, inactive = k, min(k + a.data.chunk, end), False
             k = stop
             if layer == 0:
-                k, quiet = stretch(a.active, mark, tall, groups, start, stop)
-            at, count = item(net.offsets, layer) + start * here, (k - start) * here
-            if quiet and rule == 0:
+                k, inactive = rows_alike(a.active, mark, rows, groups, start, stop)
+            at, count = item(net.offsets, layer) + start * width, (k - start) * width
+            if inactive and rule == 0:
                 clear(gradient, at, count)
-            elif quiet and visit:
+            elif inactive and apply_zeros:
                 finite &= call_rule(rule, table, at, ZERO, count, coefficients, sums)
-            elif not quiet:
+            elif not inactive:
                 gradient_rows(
-                    tree, entering, x + start * LEAVES, step, k - start, which, mark + (start if layer == 0 else ZERO),
-                    apart, errors, d, stride, here, some, ZERO, here,
+                    tree, factors, x + start * LEAVES, step, k - start, active, mark + (start if layer == 0 else ZERO),
+                    group_stride, errors, d, stride, width, buffer, ZERO, width,
                 )  # fmt: skip
                 if rule == 0:
-                    copy(some, count, shift(gradient, at))
+                    copy(buffer, count, shift(gradient, at))
                 else:
-                    finite &= call_rule(rule, table, at, address_of(some, ZERO), count, coefficients, sums)
+                    finite &= call_rule(rule, table, at, address_of(buffer, ZERO), count, coefficients, sums)
             added += (count + 15) // 16
-            if added >= DRAIN and sums != 0:
-                drain(floats(sums), state)
+            if added >= DRAIN_EVERY and sums != 0:
+                drain(floats(sums), partial)
                 added = ZERO
     if sums != 0:
-        drain(floats(sums), state)
+        drain(floats(sums), partial)
     return finite
 
 
 @njit(error_model="numpy")
-def drain(sums, state):
-    """Add what a rule has summed up in 16 lanes to float64 state[1], and the absolute values to state[2]."""
+def drain(sums, partial):
+    """Add a rule's 16 sums to float64 partial[1], its 16 sums of absolute values to partial[2], and set them to 0."""
     for lane in range(16):
-        put(state, 1, item(state, 1) + np.float64(item(sums, lane)))
-        put(state, 2, item(state, 2) + np.float64(item(sums, 16 + lane)))
+        put(partial, 1, item(partial, 1) + np.float64(item(sums, lane)))
+        put(partial, 2, item(partial, 2) + np.float64(item(sums, 16 + lane)))
     store(sums, 0, zeros(16))
     store(sums, 16, zeros(16))
 

@@ -1,16 +1,18 @@
-"""What the numba backend computes for servers, gates, compressors and clients, whatever the model is."""
+"""What the numba backend computes whatever the model is."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.shelf import Limits, Shelf
+from fredsim.compute.storage import Limits, Pool
 from fredsim.jit.team import Team
+from fredsim.kernels.draws import NumbaDraws
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
 from fredsim.system.processors import default_threads
@@ -29,8 +31,9 @@ class NumbaOperations:
         self._team = Team(threads or default_threads())
         self.threads = self._team.size
         self.ternary: Ternary = NumbaTernary(self._team)
+        self.draw: Draw = NumbaDraws(self._team).draw
         self._finite = np.ones(self.threads, np.int64)
-        self._measure: _Measure | None = None  # of the array that was measured last
+        self._mean_call: _MeanCall | None = None  # of the last array: it is mostly the same one
 
     @property
     def seconds(self) -> float:
@@ -41,9 +44,9 @@ class NumbaOperations:
         """Return zeros."""
         return aligned(size)
 
-    def shelf(self, size: int, limits: Limits) -> Shelf:
-        """Return room for what clients hold."""
-        return Shelf(size, MARGIN, limits)
+    def pool(self, size: int, limits: Limits) -> Pool:
+        """Return a pool for what clients hold."""
+        return Pool(size, MARGIN, limits)
 
     def compile_rule(self, rule: Rule) -> TeamRule:
         """Compile the rule's fused loop."""
@@ -51,10 +54,10 @@ class NumbaOperations:
 
     def mean(self, array: Array) -> float:
         """Return the mean over the flat index."""
-        if self._measure is None or self._measure.array is not array:
-            self._measure = _Measure(array, self.threads)
-        self._team.run(mean64, self._measure.arguments, len(array))
-        return float(self._measure.result[0])
+        if self._mean_call is None or self._mean_call.array is not array:
+            self._mean_call = _MeanCall(array, self.threads)
+        self._team.run(mean64, self._mean_call.arguments, len(array))
+        return float(self._mean_call.result[0])
 
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""
@@ -74,13 +77,13 @@ class NumbaOperations:
         self._team.close()
 
 
-class _Measure:
-    """What `mean64` takes for an array, float32 (n,), and where it writes the mean."""
+class _MeanCall:
+    """The arguments of `mean64` for an array, float32 (n,), and where it writes the mean."""
 
     def __init__(self, array: Array, threads: int) -> None:
         self.array = array
         self.result = np.empty(1)
         self.arguments = mean64.pack(
             array=array, count=len(array), sums=np.empty(-(-len(array) // BLOCK) + 1),
-            room=np.empty((threads, 2 * BLOCK)), result=self.result,
+            scratch=np.empty((threads, 2 * BLOCK)), result=self.result,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is done to whole vectors: means by the contract's tree in float64, copies, a test for finiteness.
+"""Kernels on whole arrays: means by the binary tree of docs/numerics.md in float64, copies, a test for finiteness.
 
 A mean is formed block by block: a block of 1,024 elements is a whole subtree.
 """
@@ -9,28 +9,28 @@ import numpy as np
 from numba import njit
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import doubles, floats, integers, item, put, shift
-from fredsim.jit.team import meet, share
-from fredsim.jit.vector import add_pairs, all_equal_itself, load, load_part, store, store_part, zeros
+from fredsim.jit.pointers import doubles, floats, int64s, item, put, shift
+from fredsim.jit.team import barrier_wait, share
+from fredsim.jit.vector import add_pairs, load, load_part, no_nan, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
 
 BLOCK = 1024
 
 
-@kernel(array=floats, count=int, sums=doubles, room=doubles, result=doubles)
+@kernel(array=floats, count=int, sums=doubles, scratch=doubles, result=doubles)
 def mean64(rank, size, barrier, a):
     """Write the mean of `count` float32 to result[0]: fredsim.numerics.oracle.mean64.
 
-    `sums` is room for one float64 a block, `room` for 2·BLOCK a thread.
+    Work space: `sums`, one float64 a block; `scratch`, 2·BLOCK a thread.
     """
-    sum_blocks(rank, size, a.array, a.count, a.sums, shift(a.room, 2 * BLOCK * rank))
-    meet(size, barrier)
+    sum_blocks(rank, size, a.array, a.count, a.sums, shift(a.scratch, 2 * BLOCK * rank))
+    barrier_wait(size, barrier)
     if rank == 0:
         put(a.result, 0, finish(a.count, a.sums))
 
 
-@kernel(array=floats, count=int, result=integers)
+@kernel(array=floats, count=int, result=int64s)
 def all_finite(rank, size, barrier, a):
     """Write to result[rank] whether this thread's share of `count` float32 is finite."""
     n = a.count
@@ -43,7 +43,7 @@ def all_finite(rank, size, barrier, a):
         while i < n:
             rest = rest + load_part(rest, a.array, i, n - i) * 0.0
             i += 16
-    put(a.result, rank, np.int64(all_equal_itself(total) and all_equal_itself(rest)))
+    put(a.result, rank, np.int64(no_nan(total) and no_nan(rest)))
 
 
 @kernel(array=floats, count=int, out=floats)
@@ -65,22 +65,22 @@ def copy(source, count, out):
 
 
 @njit(error_model="numpy")
-def sum_blocks(rank, size, array, n, sums, room):
-    """Sum this thread's blocks."""
+def sum_blocks(rank, size, array, n, sums, scratch):
+    """Write the sums of this thread's blocks to `sums`."""
     blocks = (n + BLOCK - 1) // BLOCK
-    other = shift(room, BLOCK)
+    other = shift(scratch, BLOCK)
     for block in range(blocks * rank // size, blocks * (rank + 1) // size):
         here = shift(array, block * BLOCK)
         count = min(BLOCK, n - block * BLOCK)
         i = 0
         while i + 32 <= count:
-            add_pairs(here, i, room, i // 2)
+            add_pairs(here, i, scratch, i // 2)
             i += 32
         for j in range(i, count - 1, 2):
-            put(room, j // 2, np.float64(item(here, j)) + np.float64(item(here, j + 1)))
+            put(scratch, j // 2, np.float64(item(here, j)) + np.float64(item(here, j + 1)))
         if count % 2:
-            put(room, count // 2, np.float64(item(here, count - 1)))
-        put(sums, block, fold(room, other, (count + 1) // 2))
+            put(scratch, count // 2, np.float64(item(here, count - 1)))
+        put(sums, block, fold(scratch, other, (count + 1) // 2))
 
 
 @njit(error_model="numpy")
@@ -101,7 +101,7 @@ def finish(n, sums):
 
 @njit(error_model="numpy")
 def fold(leaves, other, count):
-    """Add pairs until one is left, from one array to the other; an odd one passes up unchanged."""
+    """Return the sum by the tree, level by level from one array to the other; an odd one passes up unchanged."""
     while count > 1:
         i = 0
         while i + 32 <= count:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, octets, put
 from fredsim.jit.team import Team
+from fredsim.kernels.streams import philox
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
 
 __all__ = ["NumbaTernary", "encode"]
 
 Array = NDArray[np.float32]
-LOW = np.uint64(0xFFFF_FFFF)
-SHIFT = np.uint64(32)
-
-
-@njit
-def philox(block, step, client, k0, k1):
-    """Return the four words of Philox4x32-10 for the counter (block, step, client, 0), as numerics.streams."""
-    c0, c1, c2, c3 = np.uint64(block), np.uint64(step), np.uint64(client), np.uint64(0)
-    for _ in range(10):
-        p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
-        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & LOW, (k1 + np.uint64(0xBB67AE85)) & LOW
-    return c0, c1, c2, c3
 
 
 @kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=octets)
@@ -46,7 +33,7 @@ def encode(rank, size, barrier, a):
                 element = a.begin + i
                 if element >> 2 != known:
                     known = element >> 2
-                    w0, w1, w2, w3 = philox(known, a.step, a.client, k0, k1)
+                    w0, w1, w2, w3 = philox(known, a.step, a.client, 0, k0, k1)
                 lane = element & 3
                 word = w0 if lane == 0 else w1 if lane == 1 else w2 if lane == 2 else w3
                 x = item(a.g, i)

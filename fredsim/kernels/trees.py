@@ -1,10 +1,10 @@
 """Rows of a weight gradient: tree sums over the minibatch, formed from whole blocks of samples.
 
-The activations that enter a layer stand input by input, in blocks of LEAVES samples: factors[(block · rows + k) ·
-LEAVES + i] is input k of sample block · LEAVES + i, the row after the last input being the bias's, all 1. A block is
-summed in registers as the subtree that it is. A zero in it, or a sample beyond the minibatch, gives a zero product,
-and adding that leaves its partner as it is. Blocks without any activation are passed over while their errors are
-finite: a product of zero with any other number must be formed, since it is NaN.
+A block is LEAVES samples, the leaves of one subtree, which is summed in registers. What enters a layer stands in
+blocks, input by input: factors[(block · rows + k) · LEAVES + i] is input k of sample block · LEAVES + i; row k = inputs
+is the bias's, all 1. A zero, or a sample beyond the minibatch, gives a zero product, and adding that leaves its partner
+as it is. A block is active in row k if any of its inputs k is not zero. Others are skipped while their errors are
+finite: a product of zero with an infinity or NaN must be formed, since it is NaN.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from numba import njit
 
 from fredsim.jit import kernel
 from fredsim.jit.pointers import item, put
-from fredsim.jit.vector import all_equal_itself, load, store, zeros
+from fredsim.jit.vector import load, no_nan, store, zeros
 from fredsim.kernels.dense import ZERO, padded
-from fredsim.kernels.shape import GROUP, leaves_of
+from fredsim.kernels.workspace import GROUP, block_size
 from fredsim.numerics.rules import where
 
 __all__ = [
     "LEAVES",
     "Tree",
-    "activate",
+    "activate_all",
     "blocks_of",
     "errors_finite",
     "gradient_rows",
     "lay_out",
+    "rows_alike",
     "specialised",
-    "stretch",
     "upper_layers",
 ]
 
-LEAVES = 8  # samples of a block: see `leaves_of`
+LEAVES = 8  # samples of a block; compiled for 1 and 4, too (block_size)
 ONE_BLOCK = False  # whether the minibatch is a single block
 
 
 class Tree(NamedTuple):
-    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.shape), and where open nodes are parked."""
+    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.workspace), a stack for sums that wait."""
 
     mu: int
     tables: Any
-    nodes: Any
+    stack: Any
 
 
 @cache
 def specialised(name: str, mu: int) -> ModuleType:
     """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples."""
     parts = [__name__, "fredsim.kernels.window", f"fredsim.kernels.{name}"]
-    return kernel.specialised(parts, LEAVES=leaves_of(mu), ONE_BLOCK=mu <= 8)
+    return kernel.specialised(parts, LEAVES=block_size(mu), ONE_BLOCK=mu <= 8)
 
 
 @njit
 def blocks_of(mu):
-    """Return how many blocks the samples of a minibatch make, and how many groups these."""
+    """Return how many blocks a minibatch of µ has, and how many groups of GROUP these make."""
     blocks = (mu + LEAVES - 1) // LEAVES
     return blocks, (blocks + GROUP - 1) // GROUP
 
 
 @njit(error_model="numpy")
 def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
-    """Lay out the inputs of one group of blocks of the minibatch samples[: µ], which itself begins at factors[at].
+    """Lay out one group's inputs of the minibatch samples[: µ], whose first group begins at factors[at].
 
-    Which blocks of the group are active in row k is told by the bits of active[mark + group · rows + k].
+    The group's blocks that are active in row k become the bits of active[mark + group · rows + k].
     """
     rows = inputs + 1
     mark += group * rows
@@ -94,35 +94,35 @@ def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
 @njit(error_model="numpy")
 def errors_finite(errors, d, stride, width, samples):
     """Return whether the errors of some samples from errors[d] on are finite in `width` columns, whole vectors."""
-    sound = zeros(16)
+    finite = zeros(16)
     for m in range(samples):
         for j in range(0, width, 16):
-            sound = sound + load(sound, errors, d + m * stride + j) * 0.0
-    return all_equal_itself(sound)
+            finite = finite + load(finite, errors, d + m * stride + j) * 0.0
+    return no_nan(finite)
 
 
 @njit(error_model="numpy")
-def activate(active, mark, rows):
-    """Make every block of a group, whose bits begin at `mark`, active in every row, as it is in that of the bias."""
+def activate_all(active, mark, rows):
+    """Make all blocks of a group, whose bits begin at `mark`, active in every row, as they are in the bias's."""
     for k in range(rows - 1):
         put(active, mark + k, item(active, mark + rows - 1))
 
 
 @njit(error_model="numpy")
-def enter(z, at, long, width, samples, activations, keep):
-    """Rectify a block's z, `long` apart from sample to sample, and lay them out as what enters the next layer."""
+def rectify_block(z, at, sample_stride, width, samples, activations, keep):
+    """Rectify a block's z in place, and lay it out from activations[keep] on as the inputs of the next layer."""
     for i in range(samples):
-        for j in range(at + i * long, at + i * long + padded(width), 16):
+        for j in range(at + i * sample_stride, at + i * sample_stride + padded(width), 16):
             x = load(zeros(16), z, j)
             store(z, j, where(x > 0.0, x, 0.0))
         for k in range(width):
-            put(activations, keep + k * LEAVES + i, item(z, at + i * long + k))
+            put(activations, keep + k * LEAVES + i, item(z, at + i * sample_stride + k))
         put(activations, keep + width * LEAVES + i, np.float32(1.0))
 
 
 @njit(error_model="numpy")
-def leave(like, factors, x, rows, weights, base, stride, out, at, long):
-    """Write some columns of z of a block's samples: the sums over rows, the bias last, ascending from +0."""
+def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample_stride):
+    """Write as many columns of a block's z as `like` has lanes: sums over rows, ascending from +0, the bias last."""
     s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
     for k in range(rows):
         w = load(like, weights, base + k * stride)
@@ -139,46 +139,46 @@ def leave(like, factors, x, rows, weights, base, stride, out, at, long):
             s7 = s7 + item(factors, p + 7) * w
     store(out, at, s0)
     if LEAVES > 1:
-        store(out, at + long, s1)
-        store(out, at + 2 * long, s2)
-        store(out, at + 3 * long, s3)
+        store(out, at + sample_stride, s1)
+        store(out, at + 2 * sample_stride, s2)
+        store(out, at + 3 * sample_stride, s3)
     if LEAVES > 4:
-        store(out, at + 4 * long, s4)
-        store(out, at + 5 * long, s5)
-        store(out, at + 6 * long, s6)
-        store(out, at + 7 * long, s7)
+        store(out, at + 4 * sample_stride, s4)
+        store(out, at + 5 * sample_stride, s5)
+        store(out, at + 6 * sample_stride, s6)
+        store(out, at + 7 * sample_stride, s7)
 
 
 @njit(error_model="numpy")
-def upper_layers(net, weights, z, long, samples, activations, b):
-    """Run block b's samples through the layers above the first, whose z, bias added, stand at the start of z.
+def upper_layers(net, weights, z, sample_stride, samples, activations, b):
+    """Run block b through the layers above the first, whose z stands first in each sample's part of z.
 
-    A sample's activations, `long` floats, are those of all layers, each padded. What enters layer l is also laid out in
-    blocks from activations[inside[l − 1]] on.
+    The other layers' z follow it there, each padded; all but the last are rectified. The inputs of layer l are written
+    in blocks to activations[activation_offsets[l − 1] :], too.
     """
     at = ZERO
     for layer in range(1, net.layers):
         inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
-        keep = item(net.inside, layer - 1) + b * (inputs + 1) * LEAVES
-        enter(z, at, long, inputs, samples, activations, keep)
+        keep = item(net.activation_offsets, layer - 1) + b * (inputs + 1) * LEAVES
+        rectify_block(z, at, sample_stride, inputs, samples, activations, keep)
         at += padded(inputs)
         base, stride = item(net.offsets, layer), item(net.strides, layer)
         for j in range(0, width, 16):
-            leave(zeros(16), activations, keep, inputs + 1, weights, base + j, stride, z, at + j, long)
+            layer_columns(zeros(16), activations, keep, inputs + 1, weights, base + j, stride, z, at + j, sample_stride)
 
 
 @njit(error_model="numpy")
-def stretch(active, mark, rows, groups, k, end):
-    """Return the end of the stretch of rows from k on that all have a gradient, or none, and which."""
-    quiet = no_block(active, mark + k, rows, groups)
-    while k < end and no_block(active, mark + k, rows, groups) == quiet:
+def rows_alike(active, mark, rows, groups, k, end):
+    """Return the end of the rows from k on that are all active or all inactive, and whether they are inactive."""
+    inactive = is_inactive(active, mark + k, rows, groups)
+    while k < end and is_inactive(active, mark + k, rows, groups) == inactive:
         k += 1
-    return k, quiet
+    return k, inactive
 
 
 @njit(error_model="numpy")
-def no_block(active, at, rows, groups):
-    """Return whether no group has an active block in a row."""
+def is_inactive(active, at, rows, groups):
+    """Return whether a row has no active block in any group: then its gradient is +0."""
     bits = item(active, at)
     for g in range(1, groups):
         bits |= item(active, at + g * rows)
@@ -187,7 +187,7 @@ def no_block(active, at, rows, groups):
 
 @njit(error_model="numpy")
 def sum_block(like, factors, x, errors, d, stride):
-    """Return the sum of one block's leaves by the tree."""
+    """Return the sum of activation × error over one block's samples, a subtree."""
     total = item(factors, x) * load(like, errors, d)
     if LEAVES > 1:
         total = total + item(factors, x + 1) * load(like, errors, d + stride)
@@ -215,50 +215,54 @@ def mean(total, mu):
 
 @njit(error_model="numpy")
 def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
-    """Return the sum of a group of blocks by the tree; open nodes are parked from `depth` on."""
+    """Return the sum over a group's active blocks by the tree; sums that wait go on the stack from `depth` on."""
     total = like
     begin = np.int64(bits) * GROUP
     for i in range(begin, begin + item(tree.tables.counts, bits)):
-        if i > begin:  # the node before is left open
-            store(tree.nodes, depth * 64, total)
+        if i > begin:  # the sum so far waits
+            store(tree.stack, depth * 64, total)
             depth += 1
-        b = np.int64(item(tree.tables.found, i))
+        b = np.int64(item(tree.tables.blocks, i))
         total = sum_block(like, factors, x + b * step, errors, d + b * LEAVES * stride, stride)
-        for _ in range(item(tree.tables.closes, i)):
+        for _ in range(item(tree.tables.merges, i)):
             depth -= 1
-            total = load(like, tree.nodes, depth * 64) + total
+            total = load(like, tree.stack, depth * 64) + total
     return total
 
 
 @njit(error_model="numpy")
-def columns(like, tree, factors, x, step, rows, active, mark, apart, errors, d, stride, out, at, out_stride):
-    """Write some columns of the mean gradient, as many as `like` has lanes, of consecutive rows to out[at :]."""
+def gradient_columns(
+    like, tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, out, at, out_stride
+):
+    """Write as many columns of rows of the mean gradient as `like` has lanes; as `gradient_rows`."""
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
     for k in range(rows):
         total = like
         depth = ZERO
         for g in range(groups):
             if g > 0:
-                store(tree.nodes, depth * 64, total)
+                store(tree.stack, depth * 64, total)
                 depth += 1
-            bits = item(active, mark + g * apart + k)
+            bits = item(active, mark + g * group_stride + k)
             place, error = x + g * GROUP * step + k * LEAVES, d + g * GROUP * LEAVES * stride
             total = sum_group(like, tree, factors, place, step, errors, error, stride, bits, depth)
-            meets = g if g < groups - 1 else -1  # the last closes all that is open
-            while depth > 0 and meets & 1:
+            merges = g if g < groups - 1 else -1  # one for each trailing bit of g that is 1; the last, with all
+            while depth > 0 and merges & 1:
                 depth -= 1
-                total = load(like, tree.nodes, depth * 64) + total
-                meets >>= 1
+                total = load(like, tree.stack, depth * 64) + total
+                merges >>= 1
         store(out, at + k * out_stride, mean(total, tree.mu))
 
 
 @njit(error_model="numpy")
-def gradient_rows(tree, factors, x, step, rows, active, mark, apart, errors, d, stride, width, out, at, out_stride):
+def gradient_rows(
+    tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, width, out, at, out_stride
+):
     """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
 
-    The factors of the first begin at `x`, those of the next block of samples `step` later, the errors of sample m at
-    `d` + m·`stride`; the active blocks of group g in row k are the bits of active[mark + g·`apart` + k]. What a row's
-    last vector writes beyond its end is overwritten by the row after it.
+    The first row's factors begin at `x`, those of the next block of samples `step` later; the errors of sample m begin
+    at `d` + m·`stride`; the bits of active[mark + g·`group_stride` + k] are the blocks of group g active in row k. What
+    a row's last vector writes beyond its end is overwritten by the row after it.
     """
     if ONE_BLOCK:
         for k in range(rows):
@@ -269,19 +273,19 @@ def gradient_rows(tree, factors, x, step, rows, active, mark, apart, errors, d, 
         j = padded(width)
         if j % 32:
             j -= 16
-            columns(
-                zeros(16), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+            gradient_columns(
+                zeros(16), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
                 out_stride,
             )  # fmt: skip
         if j % 64:
             j -= 32
-            columns(
-                zeros(32), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+            gradient_columns(
+                zeros(32), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
                 out_stride,
             )  # fmt: skip
         while j:
             j -= 64
-            columns(
-                zeros(64), tree, factors, x, step, rows, active, mark, apart, errors, d + j, stride, out, at + j,
+            gradient_columns(
+                zeros(64), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
                 out_stride,
             )  # fmt: skip

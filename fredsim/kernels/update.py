@@ -1,6 +1,6 @@
 """One fused loop from an elementwise rule: load, apply the rule in registers, store, and test for finiteness.
 
-It is compiled to a plain C function, so that kernels that know no rule can call it by its address.
+It is compiled to a plain C function, so that kernels compiled without the rule can call it by its address.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 
 from fredsim.jit.cache import Compiled, generated
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import call, integers, put
+from fredsim.jit.pointers import call, int64s, put
 from fredsim.jit.team import Team, address, addresses, share
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
@@ -26,8 +26,8 @@ TEMPLATE = '''
 import numpy as np
 from numba import njit
 
-from fredsim.jit.pointers import floats, integers, item
-from fredsim.jit.vector import all_equal_itself, load, load_part, repeated, store, store_part, zeros
+from fredsim.jit.pointers import floats, int64s, item
+from fredsim.jit.vector import no_nan, load, load_part, broadcast, store, store_part, zeros
 from fredsim.numerics import rules
 from fredsim.numerics.rules import absolute, sqrt, where
 
@@ -42,9 +42,9 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
 
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
     of `count` elements, or 0 where all of them are +0. `sums` is that of 32 floats, where an array of the state is
-    watched: its new elements are added to the first 16, their absolute values to the others, as they come.
+    watched: lane by lane its new elements are added to the first 16, their absolute values to the others.
     """
-    arrays = integers(table)
+    arrays = int64s(table)
     numbers = floats(coefficients)
     {pointers}
     {numbers}
@@ -53,26 +53,26 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     v_g = zeros(16)
     i = 0
     if gradient == 0:
-        {nothing}
+        {before_zeros}
         while i + 16 <= count:
-            {quiet}
+            {zero_vector}
             i += 16
         if i < count:
-            {quiet_part}
+            {zero_rest}
     else:
         p_g = floats(gradient)
         while i + 16 <= count:
-            {whole}
+            {vector}
             i += 16
         if i < count:
-            {part}
+            {rest}
     {end}
-    return np.int64(all_equal_itself(finite))
+    return np.int64(no_nan(finite))
 '''
 #: Around the loop, and in it, where an array is watched.
-BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    most = load(zeros(16), watched, 16)"
-ADD = "total = total + {0}\nmost = most + absolute({0})"
-END = "store(watched, 0, total)\n    store(watched, 16, most)"
+BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
+ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
+END = "store(watched, 0, total)\n    store(watched, 16, magnitude)"
 
 
 @njit
@@ -81,7 +81,7 @@ def call_rule(rule, table, at, gradient, count, coefficients, sums):
     return call(rule, (table, at, gradient, count, coefficients, sums)) != 0
 
 
-@kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=integers)
+@kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=int64s)
 def update(rank, size, barrier, a):
     """Apply a rule to whole arrays, with its own arguments; write to finite[rank] whether θ stayed so."""
     begin, end = share(rank, size, a.count)
@@ -91,7 +91,7 @@ def update(rank, size, barrier, a):
 
 
 class TeamRule:
-    """A compiled rule on whole arrays, which a team of threads divides."""
+    """A rule compiled for whole arrays, divided among a team's threads."""
 
     def __init__(self, team: Team, rule: Rule) -> None:
         self._team, self._count = team, 2 + len(rule.state)
@@ -122,14 +122,14 @@ class TeamRule:
 
 @functools.cache
 def compile_rule(rule: Rule, watched: str = "") -> Compiled:
-    """Compile a rule's loop, or load what was compiled before; `watched` is a name of its state, or nothing."""
+    """Compile a rule's loop, or load it from the cache; it sums the state's array `watched`, unless that is empty."""
     return Compiled(_function(rule, watched))
 
 
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     """Return the Python function to compile.
 
-    Of a name x of the rule's, p_x is the pointer, v_x the vector read, r_x the rule's result, and c_x a coefficient.
+    Of a rule's argument x, p_x is the pointer, v_x the vector read, r_x the result to be stored; c_x is a coefficient.
     """
     function, state = rule.function, rule.state
     arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
@@ -137,13 +137,14 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     apply = f"{', '.join(results)} = rule({', '.join(arguments)})"
 
     def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
+        """Return the lines that update a vector, or, as `part`, the elements that are left at the end."""
         load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
         lines = [f"v_{x} = {load.format(x)}" for x in read]
         lines.append(apply)
         for x in written:
             place = "p_new_theta" if x == "theta" else f"p_{x}"
             lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
-            if part and x == "theta":  # the lanes beyond may be anything
+            if part and x == "theta":  # the rule's results in the lanes beyond may be anything
                 lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
             if x == watched:
                 lines += [f"v_{x} = load_part(v_g, p_{x}, i, count - i)"] if part else []
@@ -153,7 +154,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         return textwrap.indent("\n".join(lines), " " * 12).lstrip()
 
     every = ("theta", *state)
-    touched = state if rule.zero_keeps else every  # by a gradient of +0
+    touched = state if rule.zero_keeps else every  # where the gradient is +0
     source = TEMPLATE.format(
         name=function.__name__,
         rule=plain_source(rule, "rule"),
@@ -161,15 +162,15 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
             f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))
         ),
         # Vectors too: of a float32 and a number in the rule numba would make a float64.
-        numbers="\n    ".join(f"c_{x} = repeated(16, item(numbers, {i}))" for i, x in enumerate(rule.coefficients))
+        numbers="\n    ".join(f"c_{x} = broadcast(16, item(numbers, {i}))" for i, x in enumerate(rule.coefficients))
         or "pass",
         begin=BEGIN if watched else "pass",
         end=END if watched else "pass",
-        nothing="v_theta = zeros(16)" if rule.zero_keeps else "pass",
-        quiet=body(touched, touched, part=False),
-        quiet_part=body(touched, touched, part=True),
-        whole=body((*every, "g"), every, part=False),
-        part=body((*every, "g"), every, part=True),
+        before_zeros="v_theta = zeros(16)" if rule.zero_keeps else "pass",
+        zero_vector=body(touched, touched, part=False),
+        zero_rest=body(touched, touched, part=True),
+        vector=body((*every, "g"), every, part=False),
+        rest=body((*every, "g"), every, part=True),
     )
     module = generated(source, f"the fused update of {function.__module__}.{function.__qualname__}")
     compiled: Callable[..., bool] = getattr(module, f"apply_{function.__name__}")

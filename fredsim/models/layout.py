@@ -45,7 +45,7 @@ class Layout:
         return self.slices[name].start, dict(self.tensors)[name]
 
     def split(self, params: Array) -> dict[str, Array]:
-        """Return views of the flat vector, by name."""
+        """Return views of the flat vector (P,) in the tensors' shapes, by name."""
         return {name: params[self.slices[name]].reshape(shape) for name, shape in self.tensors}
 
     def digest(self, params: Array) -> str:

@@ -1,4 +1,4 @@
-"""The models that clients train, and how their parameters start."""
+"""The interface of a model, and the multilayer perceptron with its initial parameters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile
 __all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
-TOGETHER = 2**16  # weights drawn at once: what a draw works on takes 150 bytes each
+DRAWN_AT_ONCE = 2**16  # weights: drawing takes 150 bytes of memory for each
 
 
 class Model(Protocol):
-    """What a run asks of a model; its gradients are the engine's."""
+    """What a run asks of a model; its gradients are computed by an engine."""
 
     @property
     def layout(self) -> Layout:
@@ -36,8 +36,8 @@ class Model(Protocol):
 class Mlp:
     """A multilayer perceptron with ReLU and softmax cross-entropy; without hidden layers it is softmax regression.
 
-    `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, zeros or normal;
-    `std` counts for the last only.
+    `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, zeros or normal, with standard deviation
+    `std`.
     """
 
     sizes: tuple[int, ...]
@@ -46,7 +46,7 @@ class Mlp:
 
     @property
     def layout(self) -> Layout:
-        """W1 (inputs, hidden), b1, W2, b2, …."""
+        """W1 (inputs, hidden), b1 (hidden,), W2, b2, …."""
         tensors: list[tuple[str, tuple[int, ...]]] = []
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes), start=1):
             tensors += [(f"W{layer}", (inputs, outputs)), (f"b{layer}", (outputs,))]
@@ -64,14 +64,14 @@ class Mlp:
             if self.init == "zeros":
                 continue
             weights = views[f"W{step + 1}"].reshape(-1)
-            for begin in range(0, len(weights), TOGETHER):
-                part = weights[begin : begin + TOGETHER]
+            for begin in range(0, len(weights), DRAWN_AT_ONCE):
+                part = weights[begin : begin + DRAWN_AT_ONCE]
                 words = streams.run_of_words(Stream.PARAMETERS, len(part), step=step, begin=begin)
                 part[...] = self._drawn(words, inputs, outputs)
         return params
 
     def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:
-        """Return a layer's weights of these random words."""
+        """Return a layer's weights, one for each random word."""
         if self.init == "glorot":
             limit = np.float32(math.sqrt(6 / (inputs + outputs)))
             uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)

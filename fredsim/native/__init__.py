@@ -1,4 +1,4 @@
-"""PyTorch modules as models, under native numerics: the same bits on the same machine and library versions only.
+"""PyTorch modules as models. Their bits are PyTorch's: the same only on the same machine with the same versions.
 
 All but `model` import torch, and are themselves imported only where an experiment names such a model.
 """

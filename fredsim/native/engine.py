@@ -1,7 +1,7 @@
 """The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap where that can be.
 
-How many are computed at once changes the bits, so it is one number for a whole run: fewer are filled up to it. With
-that, a client's gradient depends on its parameters and its minibatch alone.
+How many are computed at once changes the bits, so it is one number for a whole run; fewer are padded to it. Thus a
+client's gradient depends on its parameters and its minibatch alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
-from fredsim.compute.engines import Part, RoomyOperations
+from fredsim.compute.engines import BackendOperations, Part
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.model import TorchModel
@@ -35,16 +35,16 @@ Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
 
 #: Minibatches that are computed at once, at most, where the experiment does not say.
-MOST = 8
+MOST_AT_ONCE = 8
 #: Samples of an evaluation that are computed at once.
-EVALUATED = 500
+EVALUATION_BATCH = 500
 
 
 class TorchEngine:
-    """Gradients and evaluation of a module; the servers' operations are those of a portable engine."""
+    """Gradients and evaluation of a module by PyTorch; the operations are another backend's."""
 
     def __init__(
-        self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: RoomyOperations
+        self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
     ) -> None:
         """Try the module on the first minibatch.
 
@@ -53,11 +53,11 @@ class TorchEngine:
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
         self.threads = threads or default_threads()
-        self.seconds = 0.0  # in PyTorch, without the servers' operations
+        self.seconds = 0.0  # in PyTorch, without the operations
         self._operations = operations
         self.compile_rule, self.finite = operations.compile_rule, operations.finite
         self.duplicate, self.mean, self.zeros = operations.duplicate, operations.mean, operations.zeros
-        self.shelf, self.ternary = operations.shelf, operations.ternary
+        self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -65,31 +65,29 @@ class TorchEngine:
         self._sizes = model.layout.sizes
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
-        self._width, self._alone = 1, ""
+        self._width, self._no_vmap = 1, ""
         self._try_out()
 
     def settle(self, window: int | None, clients: int) -> int:
-        """Settle how many minibatches are computed at once: `window`, or what an order of clients usually fills.
+        """Fix how many minibatches are computed at once: `window`, or as many as usually have different clients.
 
-        Among so many clients chosen uniformly, one comes again after about √clients. It is 1 where vmap fails, or where
-        a gradient's bits would depend on its place among the others.
+        Of clients chosen uniformly, one comes again after about √clients. It is 1 where vmap fails, or where a
+        gradient's bits would depend on its place among the others.
         """
-        usual = min(MOST, 2 ** ((clients.bit_length() - 1) // 2))
+        usual = min(MOST_AT_ONCE, 2 ** ((clients.bit_length() - 1) // 2))
         self._width = min(window or usual, clients)
-        self._alone = self._against_vmap() if self._width > 1 else "no more are taken at once"
-        if self._alone:
+        self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
+        if self._no_vmap:
             self._width = 1
         return self._width
 
     def facts(self) -> dict[str, Any]:
         """Return what the bits depend on beside the experiment, the threads and the versions."""
-        return {
-            "numerics": "native",
-            "vmap": f"one client after the other: {self._alone}" if self._alone else f"{self._width} clients at once",
-        }
+        alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
+        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once"}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute as many minibatches at once as is settled; the last ones are filled up with the last."""
+        """Compute as many minibatches at once as `settle` fixed; the last call is padded with the last minibatch."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._model.layout.size)
         losses = np.empty(rows.shape, np.float32)
@@ -103,11 +101,11 @@ class TorchEngine:
         return self._grads[: len(rows)], losses
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Evaluate in the module's evaluation mode, so many samples at once; the loss is summed by the contract."""
+        """Evaluate in the module's evaluation mode; the mean loss is that of fredsim.numerics.oracle.mean64."""
         return oracle.means(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
-        """Evaluate in the module's evaluation mode, so many samples at once."""
+        """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.empty(len(split), np.bool_)
         if len(split) == 0:
@@ -117,8 +115,8 @@ class TorchEngine:
             tensors = self._tensors([params])
             self._module.eval()
             try:
-                for begin in range(0, len(split), EVALUATED):
-                    some = slice(begin, begin + EVALUATED)
+                for begin in range(0, len(split), EVALUATION_BATCH):
+                    some = slice(begin, begin + EVALUATION_BATCH)
                     logits = functional_call(self._module, tensors, (x[some],))
                     losses[some] = torch.nn.functional.cross_entropy(logits, y[some], reduction="none").cpu().numpy()
                     wrong[some] = logits.cpu().numpy().argmax(axis=1) != split.y[some]
@@ -127,7 +125,7 @@ class TorchEngine:
         return losses, wrong
 
     def close(self) -> None:
-        """End the portable engine's threads; PyTorch keeps its own."""
+        """End the operations' threads; PyTorch keeps its own."""
         self._operations.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,7 +140,7 @@ class TorchEngine:
     def _tensors(self, held: Sequence[Array]) -> Tensors:
         """Return the parameters of several minibatches, or of one, by name.
 
-        Each tensor is a copy, which begins where PyTorch's arrays do: libraries choose their loops by the address.
+        Each tensor is a copy, aligned as PyTorch's own: libraries choose their loops, and so the bits, by alignment.
         """
         flat = torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
         parts = torch.split(flat, self._sizes, dim=1)
@@ -162,7 +160,7 @@ class TorchEngine:
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
-        """Compute under our settings, by the clock; whatever the module raises becomes an error of this kind."""
+        """Compute under deterministic settings, and time it; what the module raises becomes an error of this kind."""
         begin = time.perf_counter()
         try:
             with deterministic(self.threads):
@@ -170,12 +168,12 @@ class TorchEngine:
         except FredsimError:
             raise
         except Exception as error:
-            raise kind(f"model.name: {self._model.name} {self._told(error)}") from error
+            raise kind(f"model.name: {self._model.name} {self._explained(error)}") from error
         finally:
             self.seconds += time.perf_counter() - begin
 
     def _try_out(self) -> None:
-        """Refuse what would make a run's bits depend on more than the experiment, and what is no classifier."""
+        """Raise ConfigError for a module that is no classifier, or whose bits depend on more than the experiment."""
         model, module, rows = self._model, self._module, np.arange(self._mu)[None]
         x = self._x[: self._mu]
         buffers = {name: value.clone() for name, value in module.named_buffers()}
@@ -208,8 +206,8 @@ class TorchEngine:
     def _random_state(self) -> torch.Tensor:
         return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
 
-    def _against_vmap(self) -> str:
-        """Return why clients cannot be computed at once, or nothing: try it, in two orders."""
+    def _why_no_vmap(self) -> str:
+        """Try vmap in two orders of clients; return why it cannot be used, or an empty text."""
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
@@ -219,12 +217,12 @@ class TorchEngine:
                 grads, _ = self._compute(held, rows)
                 turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
         except Exception as error:
-            return textwrap.shorten(f"under vmap it {self._told(error)}", 200, placeholder=" …")
+            return textwrap.shorten(f"under vmap it {self._explained(error)}", 200, placeholder=" …")
         if np.roll(grads, -1, axis=0).tobytes() != turned.tobytes():
             return "under vmap a gradient depends on its place among the others"
         return ""
 
-    def _told(self, error: Exception) -> str:
+    def _explained(self, error: Exception) -> str:
         """Return what the module did wrong."""
         text, device = str(error).partition("\n")[0], self._device.type
         found = re.match(r"(\S+) does not have a deterministic implementation", text)

@@ -1,4 +1,4 @@
-"""A user's PyTorch module as a model: found by its name, built, and its parameters as one flat vector."""
+"""A user's PyTorch module as a model: its factory, imported by name, and its parameters as one flat vector."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_factory(name: str) -> Factory:
 
 
 def given(factory: Factory) -> set[str]:
-    """Return what a factory may leave to the data set: those of its arguments that are named so."""
+    """Return which of the arguments `classes` and `shape` a factory takes: they are given by the data set."""
     return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's settings while it computes for us."""
+"""PyTorch's settings while it computes for an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["deterministic"]
 
 @contextmanager
 def deterministic(threads: int) -> Iterator[None]:
-    """Let only deterministic algorithms be used, on so many threads, in whole float32; put everything back after."""
+    """Let PyTorch use deterministic algorithms only, on so many threads, without TF32; restore its settings after."""
     strict, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),

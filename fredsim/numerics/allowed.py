@@ -1,4 +1,4 @@
-"""What a rule may use, checked before any backend compiles it: so all of them take, and refuse, the same rules.
+"""Checks what a rule uses, before any backend compiles it: so all of them take, and refuse, the same rules.
 
 The function's source is read, not run. Every expression in it is a number, or made of coefficients alone, or made of
 the parameter, the state and the gradient; a comparison gives a condition, which only `where` takes.
@@ -33,7 +33,7 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.FloorDiv: "//", ast.Mod: "%", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.LShift: "<<", ast.RShift: ">>", ast.Invert: "~", ast.UAdd: "+x",
 }  # fmt: skip
-NUMBER, COEFFICIENT, ELEMENT = range(3)  # of what an expression is made, the later ones taking in the earlier
+NUMBER, COEFFICIENT, ELEMENT = range(3)  # what an expression is made of; each may hold the ones before it
 
 
 class Kind(NamedTuple):
@@ -52,7 +52,7 @@ def check_rule(rule: Rule) -> None:
 def plain_source(rule: Rule, name: str) -> str:
     """Return a rule's function under another name as source text, without annotations and docstring.
 
-    What is computed of numbers alone stands there as one number, a float. Raises SimulationError as `check_rule`.
+    Expressions of numbers alone are folded to one float. Raises SimulationError as `check_rule`.
     """
     tree = _Checked(rule).function
     tree = _Numbers().visit(tree)
@@ -245,7 +245,7 @@ class _Checked:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Computes what is made of numbers alone, as Python does."""
+    """Folds expressions of numbers alone, computed as Python does."""
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""Arrays of float32: the largest number in them, and arrays that begin at a cache line."""
+"""Arrays that begin at a cache line, and numbers that describe float32 arrays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import DTypeLike, NDArray
 
 __all__ = ["LARGEST", "LINE", "MARGIN", "aligned"]
 
-LARGEST = 3.4028234663852886e38  # in float32: what is larger would be infinite there
+LARGEST = 3.4028234663852886e38  # the largest finite float32
 LINE = 64  # bytes of a cache line
 #: Floats that must be readable and writable behind arrays which kernels load and store whole vectors from.
 MARGIN = 64
 
 
 def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return zeros that begin at a cache line: a vector across two lines takes twice as long to load."""
+    """Return zeros of a shape that begin at a cache line: a vector across two lines takes twice as long to load."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.zeros(size + LINE, np.uint8)
-    begin = -room.ctypes.data % LINE
-    return room[begin : begin + size].view(dtype).reshape(shape)
+    memory = np.zeros(size + LINE, np.uint8)
+    begin = -memory.ctypes.data % LINE
+    return memory[begin : begin + size].view(dtype).reshape(shape)

@@ -1,73 +1,210 @@
-"""Draws of common distributions in float64, from the contract's streams and elementary functions: the same bits anywhere.
+"""Draws of distributions in float64, from the contract's streams and elementary functions: the same bits anywhere.
 
-A draw is one of (stream, element, step, client): `elements` e … e + 7 belong to it, and rejections move on by `attempt`.
+    Distribution("gamma", (25.0, 0.04))    # shape and scale: mean 1, coefficient of variation 1/5
+    draw(distribution, Streams(seed), Stream.TIME, steps, clients, element=0)
+
+A draw is a function of (seed, stream, element, step, client). To a draw at element e, a multiple of 8, belong the words
+of the elements e … e + 7, which stand below as word 0 … 7; what is rejected is drawn again with attempt 1, 2, … Each
+function below says what it draws, its mean, and the words that it takes. Its constants are formed once, by operations
+that IEEE 754 defines. fredsim.kernels.draws writes the same expressions for one draw at a time.
+
+    u = (word 0 >> 8)·2⁻²⁴, the contract's uniform number;   U = ((word 0 >> 5)·2²⁶ + (word 1 >> 6))·2⁻⁵³
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32
 
-__all__ = ["Counter", "exponential", "gamma", "lognormal", "normal", "pareto", "uniform"]
+__all__ = ["BLOCK", "ELEMENTS", "KINDS", "Distribution", "Draw", "Kind", "draw", "first_block"]
 
 Floats = NDArray[np.float64]
+Kind = Literal[
+    "uniform",
+    "exponential",
+    "shifted_exponential",
+    "normal",
+    "half_normal",
+    "lognormal",
+    "pareto",
+    "bernoulli",
+    "gamma",
+]
+#: What a distribution may be; a kernel knows each by its place here.
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ELEMENTS = 8  # that belong to a draw
+BLOCK = 2**14  # draws that are made at once: what is in between stays in a cache
+SHAPES = 0.01, 1e6  # of the gamma distribution: below, draws underflow; above, their rounding shows
+#: Where Marsaglia and Tsang accept without a logarithm.
+SQUEEZE = 0.0331
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution by its kind and the parameters of the function of this module that has the kind's name.
+
+    Raises ValueError for an unknown kind, another number of parameters, and parameters outside their ranges.
+    """
+
+    kind: Kind
+    parameters: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAMILIES:
+            raise ValueError(f"distribution is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+        family, count = FAMILIES[self.kind], len(self.parameters)
+        if count != len(family.names):
+            wanted = ", ".join(family.names) or "none"
+            raise ValueError(f"distribution {self.kind} has {count} parameters; it takes {len(family.names)}: {wanted}")
+        if not family.fits(*self.parameters):
+            given = ", ".join(f"{name} {value}" for name, value in zip(family.names, self.parameters, strict=True))
+            raise ValueError(f"distribution {self.kind} has {given}; it takes {family.ranges}")
+
+    @property
+    def mean(self) -> float:
+        """The mean of a draw; it may be infinite."""
+        return float(FAMILIES[self.kind].mean(*self.parameters))
+
+    @cached_property
+    def constants(self) -> Floats:
+        """What the kind's function takes beside the words, float64 (k,)."""
+        constants = np.array(FAMILIES[self.kind].constants(*self.parameters), np.float64)
+        constants.flags.writeable = False
+        return constants
+
+
+def draw(
+    distribution: Distribution,
+    streams: Streams,
+    stream: Stream,
+    steps: ArrayLike,
+    clients: ArrayLike,
+    element: int = 0,
+) -> Floats:
+    """Return a draw for each of `steps` and `clients`, integers in 0 … 2³² − 1, which broadcast to (n,): float64 (n,).
+
+    Raises ValueError for an element that is no multiple of 8.
+    """
+    first = first_block(element)
+    steps, clients = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x)).astype(np.uint64) for x in (steps, clients)))
+    function, constants = FAMILIES[distribution.kind].function, distribution.constants.tolist()
+    result = np.empty(len(steps), np.float64)
+    for begin in range(0, len(steps), BLOCK):
+        some = slice(begin, begin + BLOCK)
+        result[some] = function(Counter(streams, stream, first, steps[some], clients[some]), *constants)
+    return result
+
+
+def first_block(element: int) -> int:
+    """Return the number of the block of four words with which a draw's elements begin. Raises ValueError as `draw`."""
+    if element % ELEMENTS:
+        raise ValueError(f"element is {element}; the elements of a draw begin at a multiple of {ELEMENTS}")
+    return element // 4
+
+
+class Draw(Protocol):
+    """How a backend draws."""
+
+    def __call__(
+        self,
+        distribution: Distribution,
+        streams: Streams,
+        stream: Stream,
+        steps: ArrayLike,
+        clients: ArrayLike,
+        element: int = 0,
+    ) -> Floats:
+        """As `draw`."""
+        ...
 
 
 class Counter:
-    """Places of draws in a stream: steps and clients, (n,) each, and the first element."""
+    """The places of draws in a stream: steps and clients, uint64 (n,) each, and the first of two blocks of words."""
 
-    def __init__(self, streams: Streams, stream: Stream, steps: Any, clients: Any, element: int = 0) -> None:
-        self.steps, self.clients = np.broadcast_arrays(np.asarray(steps, np.uint64), np.asarray(clients, np.uint64))
-        self._key, self._block = (streams.seed, int(stream)), element // 4
+    def __init__(
+        self, streams: Streams, stream: Stream, first: int, steps: NDArray[np.uint64], clients: NDArray[np.uint64]
+    ) -> None:
+        self.steps, self.clients = steps, clients
+        self._key, self._first = (streams.seed, int(stream)), first
 
     def block(self, number: int = 0, attempt: int = 0, some: Any = slice(None)) -> tuple[Words, Words, Words, Words]:
-        """Return the four words of the elements 4·number … 4·number + 3, of all draws or of some."""
-        return philox4x32((self._block + number, self.steps[some], self.clients[some], attempt), self._key)
+        """Return the words 4·number … 4·number + 3 of all draws, or of some."""
+        return philox4x32((self._first + number, self.steps[some], self.clients[some], attempt), self._key)
+
+    def unit(self, number: int = 0) -> Floats:
+        """Return u, of the first word of a block."""
+        return _unit(self.block(number)[0])
+
+    def fine(self) -> Floats:
+        """Return U, where the 24 bits of u would show: in a heavy tail and in a small probability."""
+        high, low, *_ = self.block()
+        return ((high >> np.uint32(5)) * 2.0**26 + (low >> np.uint32(6))) * 2.0**-53
 
 
 def _unit(words: Words) -> Floats:
-    """Return uniform numbers in [0, 1), multiples of 2⁻²⁴."""
     return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
 
-def uniform(at: Counter) -> Floats:
-    """Return uniform draws in [0, 1)."""
-    return _unit(at.block()[0])
+def uniform(at: Counter, low: float, width: float) -> Floats:
+    """Uniform on [low, high): low + (high − low)·u; mean (low + high)/2; word 0.
+
+    Rounding gives `high` itself only where high − low is below 2⁻²⁸ of the larger of the two.
+    """
+    return low + width * at.unit()
 
 
-def exponential(at: Counter) -> Floats:
-    """Return exponential draws of mean 1: −log(1 − u)."""
-    return -log64(1.0 - uniform(at))
+def exponential(at: Counter, shift: float, rest: float) -> Floats:
+    """Exponential, E = −log(1 − u), and shifted exponential, s + (1 − s)·E, 0 ≤ s ≤ 1; mean 1 either; word 0.
+
+    The largest E is 24·log 2. Dutta et al. 2018, arXiv:1803.01113.
+    """
+    return shift + rest * -log64(1.0 - at.unit())
 
 
 def normal(at: Counter) -> Floats:
-    """Return standard normal draws: Wichura's AS 241 of (word + ½)·2⁻³²."""
+    """N, standard normal: Wichura's AS 241 of (word 0 + ½)·2⁻³²; mean 0; word 0."""
     return normal_quantile(at.block()[0])
 
 
-def lognormal(at: Counter, sigma: float) -> Floats:
-    """Return lognormal draws of mean 1: exp(σ z − σ²/2)."""
-    return exp64(sigma * normal(at) - 0.5 * sigma * sigma)
+def half_normal(at: Counter) -> Floats:
+    """Half normal, |N|; mean √(2/π); word 0."""
+    return np.abs(normal(at))
 
 
-def pareto(at: Counter, alpha: float) -> Floats:
-    """Return Pareto draws of mean 1, for α > 1: (α − 1)/α · (1 − u)^(−1/α)."""
-    return (alpha - 1.0) / alpha * exp64(-log64(1.0 - uniform(at)) / alpha)
+def lognormal(at: Counter, sigma: float, shift: float) -> Floats:
+    """Lognormal, exp(σ·N − σ²/2), σ ≥ 0; mean 1; word 0."""
+    return exp64(sigma * normal(at) - shift)
 
 
-def gamma(at: Counter, shape: float) -> Floats:
-    """Return gamma draws of this shape and scale 1 (Marsaglia and Tsang 2000, "A simple method for generating gamma
-    variables"); for a shape below 1 those of shape + 1 times u^(1/shape), u of the block behind.
+def pareto(at: Counter, scale: float, alpha: float) -> Floats:
+    """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1; words 0 and 1."""
+    return scale * exp64(-log64(1.0 - at.fine()) / alpha)
+
+
+def bernoulli(at: Counter, p: float, factor: float) -> Floats:
+    """`factor`, which may be infinite, where U < p, else 1; mean 1 − p + p·factor; words 0 and 1.
+
+    Maranjyan et al. 2024, "MindFlayer", arXiv:2410.04285.
     """
-    larger = shape if shape >= 1.0 else shape + 1.0
-    d = larger - 1.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
+    return np.where(at.fine() < p, factor, 1.0)
+
+
+def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floats:
+    """Gamma of a shape k and a scale; mean k·scale; words 0 and 1 of attempt 0, 1, …, and for a shape below 1 word 4.
+
+    Marsaglia and Tsang 2000, "A simple method for generating gamma variables": d = k − 1/3, c = 1/√(9d); of x = N and
+    v = (1 + c·x)³ accept d·v where v > 0 and u > 0.0331·x⁴ or log(1 − u) < x²/2 + d − d·v + d·log v, u of word 1. For
+    k < 1 it is that of k + 1, times (1 − u)^(1/k), u of word 4; what is below e^−708 of it is 0.
+    """
     result = np.empty(at.steps.shape, np.float64)
     left = np.arange(len(result))
     attempt = 0
@@ -77,13 +214,63 @@ def gamma(at: Counter, shape: float) -> Floats:
         v = 1.0 + c * x
         v = v * v * v
         positive = v > 0.0
-        safe = np.where(positive, v, 1.0)
-        accepted = positive & (log64(1.0 - u) < 0.5 * x * x + d - d * v + d * log64(safe))
+        v = np.where(positive, v, 1.0)
+        square = x * x
+        squeezed = SQUEEZE * square * square < u
+        accepted = positive & (squeezed | (log64(1.0 - u) < 0.5 * square + d - d * v + d * log64(v)))
         result[left[accepted]] = d * v[accepted]
         left, attempt = left[~accepted], attempt + 1
-    if shape < 1.0:
-        result *= exp64(log64(1.0 - _unit(at.block(1)[0])) / shape)
-    return result
+    if boosted > 0.0:
+        result *= exp64(log64(1.0 - at.unit(1)) / boosted)
+    return scale * result
 
 
-Draw = Callable[[Counter], Floats]
+def _gamma_constants(shape: float, scale: float) -> tuple[float, ...]:
+    d = (shape if shape >= 1.0 else shape + 1.0) - 1.0 / 3.0
+    return d, 1.0 / math.sqrt(9.0 * d), scale, shape if shape < 1.0 else 0.0
+
+
+def _one(*parameters: float) -> float:
+    del parameters
+    return 1.0
+
+
+class Family(NamedTuple):
+    """What a kind is: its parameters with their ranges, its mean, its function, and the constants this takes."""
+
+    names: tuple[str, ...]
+    ranges: str
+    fits: Callable[..., bool]
+    mean: Callable[..., float]
+    function: Callable[..., Floats]
+    constants: Callable[..., tuple[float, ...]]
+
+
+_NONE: tuple[tuple[str, ...], str, Callable[..., bool]] = (), "no parameters", lambda: True
+FAMILIES: dict[Kind, Family] = {
+    "uniform": Family(
+        ("low", "high"), "finite low < high", lambda a, b: -math.inf < a < b < math.inf and b - a < math.inf,
+        lambda a, b: 0.5 * a + 0.5 * b, uniform, lambda a, b: (a, b - a),
+    ),
+    "exponential": Family(*_NONE, _one, exponential, lambda: (0.0, 1.0)),
+    "shifted_exponential": Family(
+        ("shift",), "0 <= shift <= 1", lambda s: 0.0 <= s <= 1.0, _one, exponential, lambda s: (s, 1.0 - s)
+    ),
+    "normal": Family(*_NONE, lambda: 0.0, normal, lambda: ()),
+    "half_normal": Family(*_NONE, lambda: math.sqrt(2.0 / math.pi), half_normal, lambda: ()),
+    "lognormal": Family(
+        ("sigma",), "0 <= sigma <= 100", lambda s: 0.0 <= s <= 100.0, _one, lognormal, lambda s: (s, 0.5 * s * s)
+    ),
+    "pareto": Family(
+        ("alpha",), "1 < alpha < inf", lambda a: 1.0 < a < math.inf, _one, pareto, lambda a: ((a - 1.0) / a, a)
+    ),
+    "bernoulli": Family(
+        ("p", "factor"), "0 <= p <= 1 and factor > 0", lambda p, f: 0.0 <= p <= 1.0 and f > 0.0,
+        lambda p, f: 1.0 - p + p * f if p > 0.0 else 1.0, bernoulli, lambda p, f: (p, f),
+    ),
+    "gamma": Family(
+        ("shape", "scale"), f"{SHAPES[0]:g} <= shape <= {SHAPES[1]:g} and 0 < scale < inf",
+        lambda k, scale: SHAPES[0] <= k <= SHAPES[1] and 0.0 < scale < math.inf,
+        lambda k, scale: k * scale, gamma, _gamma_constants,
+    ),
+}  # fmt: skip

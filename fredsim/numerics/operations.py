@@ -10,28 +10,33 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.allowed import check_rule
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.distributions import Draw, draw
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import NumpyTernary, Ternary
 
-__all__ = ["Kernel", "NumpyOperations", "Operations"]
+__all__ = ["NumpyOperations", "Operations", "Update"]
 
 Array = NDArray[np.float32]
-Kernel = Callable[..., bool]
+Update = Callable[..., bool]
 
 
 class Operations(Protocol):
-    """The interface. Arrays are float32; they lie where the backend computes, and answer to NumPy's operators."""
+    """The interface. Arrays are float32, are kept where the backend computes, and support NumPy's operators."""
 
-    #: Quantisation to three values.
+    #: Quantisation to −1, 0 and +1.
     ternary: Ternary
 
     def zeros(self, size: int) -> Array:
         """Return zeros (size,)."""
         ...
 
-    def compile_rule(self, rule: Rule) -> Kernel:
-        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite, working in place."""
+    def compile_rule(self, rule: Rule) -> Update:
+        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite.
+
+        It works in place on elements begin … end − 1 of arrays (n,). Raises SimulationError for a function that uses
+        what a rule may not.
+        """
         ...
 
     def finite(self, array: Array) -> bool:
@@ -43,12 +48,17 @@ class Operations(Protocol):
         ...
 
     def mean(self, array: Array) -> float:
-        """Return the mean over the flat index, by the contract's tree in float64."""
+        """Return the mean of all elements in float64, summed by the binary tree of docs/numerics.md."""
+        ...
+
+    @property
+    def draw(self) -> Draw:
+        """What draws from distributions, on the host."""
         ...
 
 
 class NumpyOperations:
-    """The oracle's."""
+    """The operations in NumPy."""
 
     ternary: Ternary = NumpyTernary()
 
@@ -56,8 +66,8 @@ class NumpyOperations:
         """Return zeros."""
         return aligned(size)
 
-    def compile_rule(self, rule: Rule) -> Kernel:
-        """Return a function that runs the rule on NumPy arrays. Raises SimulationError for a rule that none may be."""
+    def compile_rule(self, rule: Rule) -> Update:
+        """Return a function that runs the rule on NumPy arrays."""
         check_rule(rule)
 
         def update(*arguments: Any) -> bool:
@@ -66,7 +76,7 @@ class NumpyOperations:
             parts = [array[begin:end] for array in arrays]
             with np.errstate(all="ignore"):
                 result = rule.function(*parts, *coefficients)
-            # All values are had before the first is stored: a rule may return its old parameter as state.
+            # Copied before the first is stored: a rule may return its old parameter as state.
             results = [np.array(new, np.float32) for new in (result if rule.state else (result,))]
             for part, new in zip(parts, results, strict=False):
                 part[...] = new
@@ -83,3 +93,4 @@ class NumpyOperations:
         np.copyto(out, array)
 
     mean = staticmethod(mean64)
+    draw = staticmethod(draw)

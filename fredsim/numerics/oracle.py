@@ -1,4 +1,4 @@
-"""The dense layers, the loss and the sums of the contract, written once in NumPy for a reader to check by eye.
+"""The dense layers, the loss and the sums of docs/numerics.md, written once in NumPy for a reader to check by eye.
 
 Every function is the definition of what a kernel of the same name computes, to the last bit. It is slow: nothing here
 is arranged for speed, only for order. Arrays are C-contiguous float32 unless a docstring says otherwise.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.elementary import exp32, log32
 
-__all__ = ["Passed", "backward", "forward", "gradient", "mean64", "means", "softmax_cross_entropy", "tree_sum"]
+__all__ = ["ForwardPass", "backward", "forward", "gradient", "mean64", "means", "softmax_cross_entropy", "tree_sum"]
 
 Array = NDArray[np.float32]
 Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
@@ -24,8 +24,8 @@ FLUSH = np.float32(2.0**-62)
 def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
     """Sum over the first axis by a balanced binary tree over the index; an odd one passes up unchanged.
 
-    A zero leaf counts as absent at its place, which adding it does as well; the +0 at the end makes −0 impossible.
-    Without leaves the sum is +0.
+    A zero leaf counts as absent at its place, which is what adding it does; +0 is added at the end, so that the sum is
+    never −0. Without leaves it is +0.
     """
     if len(leaves) == 0:
         return np.zeros(leaves.shape[1:], leaves.dtype)
@@ -37,7 +37,7 @@ def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def mean64(values: NDArray[np.floating]) -> float:
-    """Mean over the flat index by the tree, each element first widened to float64. Raises nothing; NaN stays."""
+    """Return the mean of all elements, in C order, by the tree, each first widened to float64."""
     flat = np.asarray(values).reshape(-1).astype(np.float64)
     return float(tree_sum(flat) / np.float64(flat.size))
 
@@ -58,14 +58,14 @@ def combine(factors: Array, rows: Array) -> Array:
     return total
 
 
-class Passed(NamedTuple):
-    """A forward pass: the activations that entered each layer, and the last layer's z."""
+class ForwardPass(NamedTuple):
+    """Each layer's inputs, (M, inputs) each, and the last layer's z, (M, classes)."""
 
     activations: list[Array]
     logits: Array
 
 
-def forward(weights: Weights, x: Array) -> Passed:
+def forward(weights: Weights, x: Array) -> ForwardPass:
     """Run the network on x of shape (M, inputs): z = Σ_k x_k w_k + b, then z > 0 ? z : +0 except at the last layer."""
     activations = [x]
     for layer, (w, b) in enumerate(weights):
@@ -73,7 +73,7 @@ def forward(weights: Weights, x: Array) -> Passed:
             z = combine(activations[-1], w) + b
         if layer < len(weights) - 1:
             activations.append(np.where(z > 0, z, np.float32(0)))
-    return Passed(activations, z)
+    return ForwardPass(activations, z)
 
 
 def softmax_cross_entropy(logits: Array, labels: NDArray[np.integer]) -> tuple[Array, Array, NDArray[np.int64]]:
@@ -100,7 +100,7 @@ def softmax_cross_entropy(logits: Array, labels: NDArray[np.integer]) -> tuple[A
 
 
 def backward(weights: Weights, activations: list[Array], errors: Array) -> list[Array]:
-    """Return the error δ of each layer, (M, outputs) each: δ_k = Σ_j δ'_j w[k, j], j ascending, +0 unless z_k > 0."""
+    """Return each layer's error δ, (M, outputs): δ_k = Σ_j δ'_j w[k, j], j ascending from +0; +0 unless z_k > 0."""
     deltas = [errors]
     for layer in range(len(weights) - 1, 0, -1):
         w = weights[layer][0]
@@ -112,15 +112,15 @@ def backward(weights: Weights, activations: list[Array], errors: Array) -> list[
 def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[Weights, Array]:
     """Return the minibatch-mean gradient, shaped as `weights`, and the losses (M,) of the minibatch x (M, inputs).
 
-    Each element is a tree sum over the M samples of activation × error, divided by M once. Every leaf is formed: 0·∞ is
-    NaN, also where the zero is an unlit input or a dead unit.
+    Each element is a tree sum over the M samples of activation × error, divided by M once. Every product is formed: 0·∞
+    is NaN, also where the zero is an input or the activation of a dead unit.
     """
-    passed = forward(weights, x)
-    losses, errors, _ = softmax_cross_entropy(passed.logits, labels)
-    deltas = backward(weights, passed.activations, errors)
+    activations, logits = forward(weights, x)
+    losses, errors, _ = softmax_cross_entropy(logits, labels)
+    deltas = backward(weights, activations, errors)
     count = np.float32(len(x))
     result: Weights = []
-    for a, delta in zip(passed.activations, deltas, strict=True):
+    for a, delta in zip(activations, deltas, strict=True):
         gw = np.empty((a.shape[1], delta.shape[1]), np.float32)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             for k in range(a.shape[1]):  # a row at a time: the leaves of all rows would not fit in memory

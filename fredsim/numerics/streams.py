@@ -43,7 +43,7 @@ SHIFT = np.uint64(32)
 def philox4x32(
     counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: tuple[int, int]
 ) -> tuple[Words, Words, Words, Words]:
-    """Return the four words of Philox4x32-10 for 32-bit counter words, which broadcast together, and a 32-bit key."""
+    """Return the four words of Philox4x32-10 for four 32-bit counter words, which broadcast, and two of the key."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, np.uint64) for c in counter))
     k0, k1 = key
     for _ in range(10):
@@ -62,7 +62,7 @@ def philox4x32(
 
 
 class Streams:
-    """Every random draw of a run, by purpose. `seed` is 0 … 2³²−1."""
+    """Every random draw of a run, by purpose. `seed` is 0 … 2³²−1. Raises ValueError for another."""
 
     def __init__(self, seed: int) -> None:
         if not 0 <= seed < 2**32:

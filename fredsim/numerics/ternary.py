@@ -28,7 +28,7 @@ SLOTS = (np.arange(256, dtype=np.uint8)[:, None] >> SHIFTS) & 3
 
 @dataclass(frozen=True)
 class Draws:
-    """The random words of a tensor's elements, which stand from `begin` on in the flat vector."""
+    """The random words of a tensor's elements, the tensor beginning at `begin` in the flat vector."""
 
     streams: Streams
     stream: Stream
@@ -37,43 +37,43 @@ class Draws:
     client: int
 
     def words(self, count: int) -> NDArray[np.uint32]:
-        """Return the words of `count` elements."""
+        """Return the words of the first `count` elements."""
         end = self.begin + count
         return self.streams.run_of_words(self.stream, end, self.step, self.client)[self.begin :]
 
 
 class Ternary(Protocol):
-    """What a backend computes of this; tensors are flat arrays that lie where it computes."""
+    """The interface of a backend's functions. Tensors are flat float32 arrays (n,), kept where it computes."""
 
     def scaler(self, g: Array) -> np.float32:
-        """Return max|g|; NaN where one is in it."""
+        """Return max|g|; NaN where g holds one."""
         ...
 
     def clip(self, g: Array, sigmas: float) -> Array:
-        """Return g clipped to ±sigmas·σ."""
+        """Return g clipped to ±sigmas·σ, as the function `clip`."""
         ...
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Return g quantised with the scaler s, which is finite, and packed, (⌈n/4⌉,), on the host."""
+        """Return g quantised with the finite scaler s and packed, uint8 (⌈n/4⌉,), on the host."""
         ...
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
-        """Return s times the first `count` values."""
+        """Return s times the first `count` packed values."""
         ...
 
 
 def scaler(g: Array) -> np.float32:
-    """Return s = max|g|, 0 for an empty tensor; NaN where one is in it."""
+    """Return s = max|g|, 0 for an empty tensor; NaN where g holds one."""
     return np.float32(np.abs(g).max()) if g.size else np.float32(0)
 
 
 def clip(g: Array, sigmas: float) -> Array:
-    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the contract's tree in float64.
+    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the tree in float64.
 
-    A tensor whose elements are all the same, one of a single element for instance, is not clipped: its σ is 0.
+    A tensor whose elements are all the same is not clipped: its σ is 0.
     """
     wide = g.reshape(-1).astype(np.float64)
-    with np.errstate(all="ignore"):  # what is not finite passes as it is
+    with np.errstate(all="ignore"):  # g may hold what is not finite
         squares = (wide - mean64(g)) ** 2
         return clipped(g, sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
 

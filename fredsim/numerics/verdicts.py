@@ -1,8 +1,8 @@
-"""What became of a client's fetch after a rule was applied to its gradient."""
+"""What a fetch gate decides by the mean of a server's state, summed in float32 while a rule is applied."""
 
 from __future__ import annotations
 
 __all__ = ["DIVERGED", "PASSED", "REFUSED", "UNDECIDED"]
 
-#: REFUSED and PASSED are sure; with UNDECIDED sums in float32 could not tell; DIVERGED: θ is not finite.
+#: UNDECIDED: the mean is too near the gate's bound for float32, compute it exactly; DIVERGED: θ is not finite.
 REFUSED, PASSED, UNDECIDED, DIVERGED = range(4)

@@ -1,1 +1,1 @@
-"""A user's own classes: where they are looked up, which code they are, and what is said when they fail."""
+"""A user's own classes: imported, guarded against their mistakes, their code and their state recorded."""

@@ -1,6 +1,6 @@
-"""Which of a user's own code a run is of: the SHA-256 of the files of the modules that its experiment names.
+"""Which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
 
-Of a `package.module:Class` it is the file of the module named, not of what that imports in turn.
+Of `package.module:Class` that is the file of the module, not of what it imports in turn.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["another_version", "changed", "own_code"]
 PARTS = ("server", "dispatcher", "compress", "average", "model")
 NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
 
-#: Of modules by name: what they were imported by, and the digest of their file then. An import of its own has its own.
+#: By module name: the spec of its import, by which another import is known, and the digest of its file.
 _digests: dict[str, tuple[object, str | None]] = {}
 
 
 def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the files of the user's modules that a resolved experiment names, by module.
 
-    They are those of the modules as this process has imported them. fredsim's own modules are not among them, nor one
-    that is of no file, such as a notebook.
+    The files are as this process imported them. fredsim's modules are left out, and those without a file, such as a
+    notebook.
     """
     digests = {}
-    for text in _texts([experiment.get(part) for part in PARTS]):
+    for text in _strings([experiment.get(part) for part in PARTS]):
         name = NAME.fullmatch(text)
         module = sys.modules.get(name[1]) if name else None
         if module is not None and module.__name__.partition(".")[0] != "fredsim":
@@ -42,7 +42,7 @@ def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Say of each module how what a run was of differs from what is here now."""
+    """Say, a line each, which modules differ between two results of `own_code`: a recorded one, and that of now."""
     found = []
     for module in sorted({*before, *now}):
         then, here = before.get(module), now.get(module)
@@ -56,7 +56,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def another_version(wanted: Mapping[str, str], found: Mapping[str, str]) -> SimulationError:
-    """Return the error of a process that has imported other files than the sweep: two versions would pass for one."""
+    """Return the error of a process that has imported other versions of modules than the one that started the sweep."""
     names = ", ".join(module for module in sorted({*wanted, *found}) if wanted.get(module) != found.get(module))
     return SimulationError(
         f"the process that does this run has another version of {names} than the one that started the sweep; "
@@ -64,21 +64,21 @@ def another_version(wanted: Mapping[str, str], found: Mapping[str, str]) -> Simu
     )
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every string in plain data, keys too: a gate's name is one."""
+def _strings(value: Any) -> Iterator[str]:
+    """Yield every string in plain data, keys included: a gate's name is one."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
-            yield from _texts(item)
+            yield from _strings(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item)
+            yield from _strings(item)
 
 
 def _digest(module: ModuleType) -> str | None:
-    """Return the digest of a module's file as it was when this was first asked, which is soon after the import."""
+    """Return the digest of a module's file as it was when first asked for, soon after the import."""
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     known = _digests.get(module.__name__)
     if known is None or known[0] is not spec:

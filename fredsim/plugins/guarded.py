@@ -1,6 +1,6 @@
-"""An object of a user's, and what is said of it when it fails.
+"""A wrapper of a user's object, which turns whatever it raises into one clear SimulationError.
 
-Whatever goes wrong inside, the error names the class, the client, the iteration, the stage, and the user's line.
+That names the class, the client, the iteration, the stage (the method or attribute), and the user's line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
-from fredsim.plugins.states import State, Stateful, part_of, put_state, says_all, take_state
+from fredsim.plugins.states import State, Stateful, part_of, put_state, says_its_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
@@ -23,13 +23,13 @@ REAL = (int, float, np.integer, np.floating)
 
 
 class Guarded(Stateful):
-    """An object whose methods may fail, and what to say then."""
+    """Wraps an object whose methods and attributes may fail."""
 
-    #: The arguments of its methods, which are given by place; the error of a wrong signature names them.
+    #: The positional arguments of its methods, as the error about a wrong signature names them.
     signatures: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, inner: Any, users: Any = None) -> None:
-        """Take an object; `users` is the one that is a user's, where another of fredsim's is around it."""
+        """Take an object; `users` is the user's object where the first is one of fredsim's around it."""
         self._inner = inner
         self._users = inner if users is None else users
         self._name = type(self._users).__name__
@@ -42,7 +42,7 @@ class Guarded(Stateful):
 
     @property
     def where(self) -> str:
-        """What is at hand in words, as errors name it: a client and an iteration, or what was set."""
+        """What errors say of when it failed: client and iteration, or the text that was set."""
         return self._event if isinstance(self._event, str) else self._in_words(*self._event)
 
     @where.setter
@@ -53,7 +53,7 @@ class Guarded(Stateful):
         return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
 
     def at(self, client: int | None, iteration: int) -> None:
-        """Take note of the event at hand; it is put into words where something fails."""
+        """Note the current event, for `where`."""
         self._event = client, iteration
 
     def call(self, stage: str, /, *arguments: Any) -> Any:
@@ -67,9 +67,9 @@ class Guarded(Stateful):
             raise self._failed(stage, error, wrong) from error
 
     def lend(self, array: Any, stage: str, /, *arguments: Any) -> Any:
-        """Call a method with an array among its arguments that is overwritten later on.
+        """Call a method with an array among its arguments that fredsim will overwrite.
 
-        Raises SimulationError where an object of a user's keeps it, or a view of it.
+        Raises SimulationError where the object keeps a reference to it, or to a view of it.
         """
         owner = array if getattr(array, "base", None) is None else array.base
         before = sys.getrefcount(array), sys.getrefcount(owner)
@@ -82,7 +82,7 @@ class Guarded(Stateful):
         return result
 
     def guard(self, stage: str, do: Callable[[], Any]) -> Any:
-        """Do something with the object. Raises SimulationError, naming the stage and the line, where it fails."""
+        """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, where it fails."""
         try:
             return do()
         except (FredsimError, KeyboardInterrupt):
@@ -95,11 +95,11 @@ class Guarded(Stateful):
 
     @property
     def says_its_state(self) -> bool:
-        """Whether the object says itself what its state is, and so does a user's that another is around."""
-        return says_all(self._inner) and says_all(self._users)
+        """Whether the object says itself what its state is, and the user's within it, too."""
+        return says_its_state(self._inner) and says_its_state(self._users)
 
     def take_state(self) -> State:
-        """Return the state, and the object's own. Raises SimulationError where that cannot be had."""
+        """Return this wrapper's state and, behind `own.`, the object's. Raises SimulationError where that fails."""
         own = self.guard("take_state", lambda: take_state(self._inner))
         return super().take_state() | {f"own.{name}": value for name, value in own.items()}
 
@@ -109,20 +109,15 @@ class Guarded(Stateful):
         self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
 
     def has(self, attribute: str) -> bool:
-        """Return whether there is such an attribute, which may be a property that fails."""
+        """Return whether there is such an attribute. Raises SimulationError where it is a property that fails."""
         return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
 
     def get(self, attribute: str, otherwise: Any) -> Any:
-        """Return an attribute, which may be a property that fails, or something else where there is none."""
-        try:
-            return getattr(self._inner, attribute, otherwise)
-        except (FredsimError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise self._failed(attribute, error) from error
+        """Return an attribute, or `otherwise`. Raises SimulationError where it is a property that fails."""
+        return self.guard(attribute, lambda: getattr(self._inner, attribute, otherwise))
 
     def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
-        """Return what is wrong with a method that cannot take these arguments, nothing where it can."""
+        """Return what is wrong with a method that cannot take these arguments, or an empty text."""
         method = getattr(self._users, stage, None)
         try:
             signature = inspect.signature(method)  # type: ignore[arg-type]  # what is no callable has none
@@ -137,7 +132,7 @@ class Guarded(Stateful):
         return ""
 
     def broken(self, stage: str, what: str) -> SimulationError:
-        """Return the error that says what is wrong, and at which event."""
+        """Return the SimulationError that says what is wrong, where, and at which event."""
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, what: str) -> None:
@@ -149,11 +144,11 @@ class Guarded(Stateful):
             raise self.broken(what, f"is {found}; it must be float32 ({size},)")
 
     def _check_number(self, value: Any, what: str) -> None:
-        """Refuse what is no real number ≥ 0; ∞ is one, and ends a run by its own means."""
+        """Raise SimulationError for what is no real number ≥ 0; ∞ is allowed."""
         if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
             raise self.broken(what, f"is {value!r}; it must be a number, 0 at least")
 
     def check_count(self, value: Any, what: str) -> None:
-        """Refuse what is no integer ≥ 1."""
+        """Raise SimulationError for what is no integer ≥ 1."""
         if not isinstance(value, INTEGER) or isinstance(value, bool) or value <= 0:
             raise self.broken(what, f"is {value!r}; it must be an integer, 1 at least")

@@ -1,7 +1,7 @@
 """Where a user's modules are looked up: in the current folder, beside the experiment's file, then where Python looks.
 
-Of a run that is recorded nobody knows where its file was: there it is the run's folder and each one above it, since
-`results/` usually stands beside the file.
+Where the file of a recorded run was is not known: its modules are looked up in the run's folder and each one above it,
+since `results/` usually stands beside the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fredsim.plugins.source_lines import line_of
 
 __all__ = ["folders", "import_module", "import_named", "look_above", "look_in", "not_imported"]
 
-_FOLDERS: list[Path] = []  # of the experiment that was opened last
+_FOLDERS: list[Path] = []  # those of the experiment that was opened last
 
 
 def folders() -> list[Path]:
@@ -27,17 +27,17 @@ def folders() -> list[Path]:
 
 
 def look_in(*found: Path) -> None:
-    """Look up modules in these folders, too, and in no others that were named before."""
+    """From now on look up modules in these folders, too, instead of those named before."""
     _FOLDERS[:] = [folder.resolve() for folder in found]
 
 
 def look_above(folder: Path) -> None:
-    """Look up modules in this folder, too, and in each one above it."""
+    """From now on look up modules in this folder and in each one above it, too."""
     look_in(folder.resolve(), *folder.resolve().parents)
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, whose folder is on Python's path from then on.
+    """Import a module and leave its folder on sys.path.
 
     Raises ImportError where another module of this name was imported before, and whatever the module itself raises.
     """
@@ -54,7 +54,7 @@ def import_module(name: str) -> ModuleType:
 
 
 def import_named(name: str, form: str) -> Any:
-    """Return what a name of this form, such as package.module:Class, names. Raises ConfigError where it cannot."""
+    """Return what a name such as package.module:Class refers to; `form` is that in messages. Raises ConfigError."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"'{name}' must have the form {form}")
@@ -71,7 +71,7 @@ def import_named(name: str, form: str) -> Any:
 
 
 def not_imported(name: str, error: BaseException) -> str:
-    """Say why a module cannot be imported: where it was looked up, or at which line of a user's it fails."""
+    """Say why a module cannot be imported: where it was looked up, or at which of its lines it fails."""
     what = error.msg if isinstance(error, SyntaxError) else str(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
@@ -81,13 +81,13 @@ def not_imported(name: str, error: BaseException) -> str:
 
 
 def _file_of(top: str, where: Sequence[Path]) -> Path | None:
-    """Return the file of a top-level module or package, None where none of the folders has it."""
+    """Return the file of a top-level module or package in the first of the folders that has it, or None."""
     candidates = (folder / place for folder in where for place in (Path(top, "__init__.py"), Path(f"{top}.py")))
     return next((file for file in candidates if file.is_file()), None)
 
 
 def _check_imported(top: str, file: Path) -> None:
-    """Refuse to take what was imported of another file for this one: the run would be of other code."""
+    """Raise ImportError where the module was imported before from a file with other content."""
     before = getattr(sys.modules.get(top), "__file__", None)
     if before is None or top == "fredsim" or Path(before).resolve() == file.resolve() or not Path(before).is_file():
         return

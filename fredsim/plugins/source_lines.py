@@ -1,4 +1,4 @@
-"""Which line of a user's own code an error comes from: the innermost that is neither fredsim's nor a library's."""
+"""Which line of a user's code an error comes from: the innermost that is neither fredsim's nor a library's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib",
 
 
 def line_of(error: BaseException) -> str:
-    """Return the user's line that an error comes from, as ` (file.py:12)`; of another's code where none is a user's."""
+    """Return the user's line that an error comes from, as ` (file.py:12)`; a library's or ours where there is none."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _written(error.filename, error.lineno or 1)
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -25,18 +25,18 @@ def line_of(error: BaseException) -> str:
 
 
 def calling_line() -> str:
-    """Return the user's line that called what runs now, as ` (file.py:12)`."""
+    """Return the user's line that led to this call, as ` (file.py:12)`."""
     return _innermost((frame, line) for frame, line in traceback.walk_stack(sys._getframe(1)))
 
 
 def where_defined(function: Any) -> str:
-    """Return where a function or method is defined, as ` (file.py:12)`; nothing where it is compiled."""
+    """Return where a function or method is defined, as ` (file.py:12)`; an empty text where it is not in Python."""
     code = getattr(function, "__code__", None)
     return _written(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
 def _innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return the first of these lines, innermost first, that is a user's, else one that is not fredsim's, else any."""
+    """Return the first of these lines that is a user's, else the first that is a library's, else the first."""
     found: dict[int, str] = {}
     for frame, line in frames:
         file = frame.f_code.co_filename

@@ -1,10 +1,10 @@
-"""The state of an object: what stands in its attributes, as one flat mapping of names to arrays, numbers and texts.
+"""The state of an object: the values of its attributes as one flat mapping of names to arrays, numbers and texts.
 
-Arrays, numbers, texts, None, lists, tuples, sets, mappings and NumPy's generators can be taken out and put back; so can
-an object that says itself what its state is, by `take_state` and `put_state`. A class of fredsim's names the attributes
-that change (`Stateful`). A user's need say nothing: all of its attributes are its state, but for what does not change,
-such as functions. Then nothing tells which of them came to be one object, or views of one, since the start, nor what a
-class of mappings or sequences does beside holding items: whoever must be sure asks `says_all`.
+Arrays, numbers, texts, None, lists, tuples, sets, dicts and NumPy's generators can be taken out and put back, and
+objects that have `take_state` and `put_state`. A class of fredsim's names the attributes that change (`Stateful`). Of a
+user's class without these methods all attributes are taken, but for functions, modules and the like. That may miss that
+two attributes have come to share one object, or what a subclass of dict keeps beside its items: `says_its_state`
+tells whether a state is sure to be whole.
 """
 
 from __future__ import annotations
@@ -19,56 +19,57 @@ import numpy as np
 
 from fredsim.errors import SimulationError
 
-__all__ = ["State", "Stateful", "part_of", "put_state", "says_all", "take_state"]
+__all__ = ["State", "Stateful", "part_of", "put_state", "says_its_state", "take_state"]
 
 State = dict[str, Any]
 
 OURS = "fredsim."
-KINDS: dict[str, Callable[[Any], Any]] = {
+#: Types that are packed item by item.
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque,
 }  # fmt: skip
 
 
 class Stateful:
-    """A class that names which of its attributes change from event to event: these are its state."""
+    """Base of classes that name which of their attributes change from event to event: these are the state."""
 
-    #: Those that the class adds to the ones of its bases.
+    #: The attributes that this class adds to those of its bases.
     state_names: ClassVar[tuple[str, ...]] = ()
 
     def take_state(self) -> State:
-        """Return all that changes from event to event, as copies: arrays, numbers and texts by name."""
+        """Return copies of what changes from event to event: arrays, numbers and texts by name."""
         return _taken(self, _named(type(self)))
 
     def put_state(self, state: State) -> None:
-        """Go on from a state, just after the start with the same arguments; the bits after are the same."""
+        """Take over a state; the object was just started, with the same arguments as the one that it is of."""
         _put(self, _named(type(self)), state)
 
 
 def part_of(state: Mapping[str, Any], owner: str) -> State:
-    """Return the part of one owner, whose names stand behind its own and a dot."""
+    """Return the entries named `owner.…`, without that prefix."""
     start = f"{owner}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
 class _LeftAlone(Exception):  # noqa: N818  it is no error
-    """A value, or one in it, is none that changes, or is taken care of elsewhere."""
+    """A value, or one in it, does not change, or is part of another owner's state."""
 
 
 def take_state(found: Any) -> State:
-    """Return an object's state: arrays, numbers and texts by name. Raises SimulationError where it cannot be had."""
-    return dict(found.take_state()) if says_all(found) else _taken(found, _attributes(found))
+    """Return an object's state. Raises SimulationError where an attribute cannot be written down."""
+    return dict(found.take_state()) if says_its_state(found) else _taken(found, _attributes(found))
 
 
 def put_state(found: Any, state: State) -> None:
-    """Let an object that has just been started go on from a state."""
-    if says_all(found):
+    """Put a state into an object that has just been started."""
+    if says_its_state(found):
         found.put_state(dict(state))
     else:
         _put(found, dict.fromkeys(name.partition(".")[0] for name in state), state)
 
 
-def says_all(found: Any) -> bool:
-    """Return whether a class says by a method of its own what its state is; one inherited from fredsim's is not all."""
+def says_its_state(found: Any) -> bool:
+    """Return whether an object's class has a `take_state` for all of it: not just one inherited from fredsim's."""
     if not hasattr(found, "take_state"):
         return False
     definer = next((cls for cls in type(found).__mro__ if "take_state" in vars(cls)), None)
@@ -81,15 +82,14 @@ def _named(kind: type) -> list[str]:
 
 def _attributes(found: Any) -> dict[str, Any]:
     try:
-        found_attributes: dict[str, Any] = vars(found)
-        return found_attributes
+        return dict(vars(found))
     except TypeError:  # it has slots
         slots = [name for cls in type(found).__mro__ for name in getattr(cls, "__slots__", ())]
         return {name: getattr(found, name) for name in slots if hasattr(found, name)}
 
 
 def _taken(found: Any, names: Iterable[str]) -> State:
-    """Return the state that stands in these attributes: an array or number as it is, of others a text."""
+    """Return the state of these attributes: arrays and numbers as they are, anything else as JSON."""
     state: State = {}
     for name in names:
         try:
@@ -109,19 +109,19 @@ def _taken(found: Any, names: Iterable[str]) -> State:
 
 
 def _put(found: Any, names: Iterable[str], state: State) -> None:
-    """Put attributes back."""
-    putting = _Putting(state)
+    """Put the values of these attributes back."""
+    restorer = _Restorer(state)
     for name in names:
         value = state.get(name, {"state": name})
         packed = {"array": name} if isinstance(value, np.ndarray) else value
         before = getattr(found, name, None)
-        after = putting.restored(before, json.loads(packed) if isinstance(packed, str) else packed)
+        after = restorer.restored(before, json.loads(packed) if isinstance(packed, str) else packed)
         if after is not before:
             setattr(found, name, after)
 
 
 def _packed(value: Any, at: str, state: State) -> Any:
-    """Return a value as JSON has it, its arrays put aside into the state. Raises TypeError for what cannot be."""
+    """Return a value as JSON can have it, its arrays put into `state`. Raises TypeError for what cannot be packed."""
     if value is None or type(value) in {bool, int, float, str}:
         return value
     if _is_array(value):
@@ -137,7 +137,7 @@ def _packed(value: Any, at: str, state: State) -> Any:
     if isinstance(value, Stateful) and type(value).__module__.startswith(OURS):
         state |= {f"{at}.{name}": part for name, part in value.take_state().items()}
         return {"state": at}
-    if type(value).__name__ in KINDS and type(value) is KINDS[type(value).__name__]:
+    if type(value).__name__ in CONTAINERS and type(value) is CONTAINERS[type(value).__name__]:
         items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         return {type(value).__name__: [_packed(item, f"{at}.{i}", state) for i, item in enumerate(items)]}
     if isinstance(value, dict):
@@ -151,19 +151,19 @@ def _packed(value: Any, at: str, state: State) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    """Return whether a value is an array, here or on a device."""
+    """Return whether a value is an array, of NumPy or on a device."""
     return hasattr(value, "__array_ufunc__") and hasattr(value, "dtype") and not isinstance(value, np.generic)
 
 
-class _Putting:
-    """Makes values of a state again, in what is there already where that can be: others may refer to it."""
+class _Restorer:
+    """Restores values in place where it can, since others may refer to the objects that are there."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._written: set[tuple[int, int]] = set()  # where arrays are, and their bytes
+        self._written: set[tuple[int, int]] = set()  # address and size of arrays
 
     def restored(self, there: Any, packed: Any) -> Any:
-        """Return the value that was packed: `there` itself, with other content, or a new one."""
+        """Return the value that was packed: `there` itself with new content, or a new object."""
         if not isinstance(packed, dict):
             return packed
         ((kind, inside),) = packed.items()
@@ -173,9 +173,9 @@ class _Putting:
             case "scalar":
                 return self._state[inside][()]
             case "generator":
-                said = self.restored(None, inside)
-                bits = getattr(np.random, said["bit_generator"])()
-                bits.state = said
+                internal = self.restored(None, inside)
+                bits = getattr(np.random, internal["bit_generator"])()
+                bits.state = internal
                 return np.random.Generator(bits)
             case "state":
                 if there is not None:
@@ -190,14 +190,14 @@ class _Putting:
                 return known
         alike = isinstance(there, list | tuple | deque) and len(there) == len(inside)
         items = [self.restored(before, item) for before, item in zip(there if alike else inside, inside, strict=True)]
-        if type(there) is not KINDS[kind] or isinstance(there, tuple | frozenset):
-            return KINDS[kind](items)
+        if type(there) is not CONTAINERS[kind] or isinstance(there, tuple | frozenset):
+            return CONTAINERS[kind](items)
         there.clear()
         (there.update if isinstance(there, set) else there.extend)(items)
         return there
 
     def _array(self, there: Any, values: np.ndarray[Any, Any]) -> Any:
-        """Return the array that is there, with these values; a new one where several names have that one."""
+        """Return the array `there` with these values, a new one where that has been given other values."""
         if not _is_array(there) or (there.shape, there.dtype) != (values.shape, values.dtype):
             return values.copy()
         if isinstance(there, np.ndarray):

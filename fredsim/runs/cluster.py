@@ -1,7 +1,7 @@
-"""A sweep on a Dask cluster: its workers do one run each at a time, and the files come back to the folders here.
+"""A sweep on a Dask cluster: each worker does one run at a time, and the files come back to the folders here.
 
-A run is a task that is bound to one worker. So it is known at any time who does what, a run has all threads of its
-worker, and a worker that is lost costs that run alone, which goes to another. Workers may come and go meanwhile.
+Each run is bound to one worker, and so has all its threads; when a worker is lost, its run alone goes to another.
+Workers may come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.plugins.modules import folders
-from fredsim.runs.folders import claim, kept, put, writing
-from fredsim.runs.observer import Observer, Show
+from fredsim.runs.folders import claim, locked, write_atomic, write_errors
+from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
-from fredsim.runs.tasks import Ended, Task
+from fredsim.runs.tasks import OnEnd, Task
 
 __all__ = ["Cluster"]
 
 CONNECT_SECONDS = 10
-FILES_SECONDS = 60  # to wait for a run's files, before it is looked again whether its worker is there
-LOOK_SECONDS = 0.1
-LOSSES = 3  # workers that may fail at a run before it is taken for the cause
+FILES_SECONDS = 60  # to wait for a run's files, before looking again whether its worker is there
+POLL_SECONDS = 0.1
+ATTEMPTS = 3  # workers that fail at a run before the run is taken for the cause
 
 
 class Cluster:
@@ -64,24 +64,18 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of the cluster, which lives on; runs under way are cancelled, and stop after the events at hand."""
+        """Close the connection: runs under way are cancelled, and stop soon; the cluster lives on."""
         self._client.close()
 
-    def run(
-        self,
-        tasks: Sequence[Task],
-        show: Show,
-        stop: Callable[[], bool],
-        ended: Ended,
-    ) -> None:
-        """Do the tasks; `ended` is called as each ends. Raises ClusterError where the scheduler is lost."""
-        assignments = Assignments(self._client, tasks, show, ended)
+    def run(self, tasks: Sequence[Task], monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd) -> None:
+        """Do the tasks, calling `on_end` as each ends. Raises ClusterError where the scheduler is lost."""
+        assignments = Assignments(self._client, tasks, monitor, on_end)
         noted: set[str] = set()
 
         def note(text: str) -> None:
             if text not in noted:
                 noted.add(text)
-                show.note(text)
+                monitor.note(text)
 
         try:
             while assignments.busy and not stop():
@@ -91,8 +85,8 @@ class Cluster:
                         note(f"{self.misfit(worker)}; it gets no run")
                 if not workers:
                     note(f"no worker at {self._address} yet; waiting for one …")
-                assignments.turn([worker for worker in workers if self.fits(worker)])
-                time.sleep(LOOK_SECONDS)
+                assignments.update([worker for worker in workers if self.fits(worker)])
+                time.sleep(POLL_SECONDS)
         except OSError as error:
             raise ClusterError(
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
@@ -100,14 +94,14 @@ class Cluster:
             ) from None
 
     def workers(self) -> list[str]:
-        """Return the addresses of the workers that are there and say which fredsim they have. Raises OSError."""
+        """Return the addresses of the workers that have told which fredsim they have. Raises OSError."""
         present: list[str] = list(self._client.nthreads())
         new = [worker for worker in present if worker not in self._versions]
         found = self._client.run(version, "fredsim", workers=new, on_error="return") if new else {}
         for worker, answer in found.items():
             if isinstance(answer, PackageNotFoundError):
                 self._versions[worker] = "none"
-            elif isinstance(answer, str):  # all else: it has gone meanwhile
+            elif isinstance(answer, str):  # anything else: the worker has gone
                 self._versions[worker] = answer
         return [worker for worker in present if worker in self._versions]
 
@@ -124,49 +118,49 @@ class Cluster:
 
 
 class Assignments:
-    """Which worker does which run, and what is left to do."""
+    """Which worker does which run, and which runs wait for one."""
 
-    def __init__(self, client: Any, tasks: Sequence[Task], show: Show, ended: Ended) -> None:
+    def __init__(self, client: Any, tasks: Sequence[Task], monitor: Monitor, on_end: OnEnd) -> None:
         self._client = client
-        self._left = deque(tasks)
-        self._doing: dict[str, tuple[Task, Any]] = {}  # a task and its future, by worker
-        self._show = show
-        self._ended = ended
-        self._lost: Counter[int] = Counter()
+        self._queue = deque(tasks)
+        self._running: dict[str, tuple[Task, Any]] = {}  # a task and its future, by worker
+        self._monitor = monitor
+        self._on_end = on_end
+        self._losses: Counter[int] = Counter()
         self._observers: dict[int, Observer] = {}  # of the runs under way
-        self._watching = threading.Lock()  # events come in by a thread of the client's
-        self._topic = f"fredsim-{uuid4().hex}"  # until the client is closed
-        client.subscribe_topic(self._topic, self._told)
+        self._lock = threading.Lock()  # of the observers: events come in by a thread of the client's
+        self._topic = f"fredsim-{uuid4().hex}"
+        client.subscribe_topic(self._topic, self._on_event)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is left to do or under way."""
-        return bool(self._left or self._doing)
+        """Whether a run is waiting or under way."""
+        return bool(self._queue or self._running)
 
-    def turn(self, workers: Sequence[str]) -> None:
-        """Take what has ended, take back what was lost, and give the workers that are free something to do."""
-        for worker, (task, future) in list(self._doing.items()):
+    def update(self, workers: Sequence[str]) -> None:
+        """Collect the runs that have ended, queue again those that were lost, and give free workers new ones."""
+        for worker, (task, future) in list(self._running.items()):
             if worker not in workers or future.cancelled():
-                del self._doing[worker]
-                self._again(worker, task)
-            elif future.done() and self._take(worker, task, future):
-                del self._doing[worker]
+                del self._running[worker]
+                self._retry(worker, task)
+            elif future.done() and self._collect(worker, task, future):
+                del self._running[worker]
         for worker in workers:
-            if worker not in self._doing and self._left:
-                self._doing[worker] = self._give(worker, self._left.popleft())
+            if worker not in self._running and self._queue:
+                self._running[worker] = self._submit(worker, self._queue.popleft())
 
-    def _give(self, worker: str, task: Task) -> tuple[Task, Any]:
-        from fredsim.runs.cluster_worker import do
+    def _submit(self, worker: str, task: Task) -> tuple[Task, Any]:
+        from fredsim.runs.cluster_worker import run_on_worker
 
-        with self._watching:
+        with self._lock:
             if task.number not in self._observers:
-                self._observers[task.number] = self._show.run()
+                self._observers[task.number] = self._monitor.observer()
         key = f"{task.folder.name}-{uuid4().hex}"
-        arguments = task, self._topic, folders()
-        return task, self._client.submit(do, *arguments, key=key, workers=[worker], allow_other_workers=False)
+        options: dict[str, Any] = {"key": key, "workers": [worker], "allow_other_workers": False}
+        return task, self._client.submit(run_on_worker, task, self._topic, folders(), **options)
 
-    def _take(self, worker: str, task: Task, future: Any) -> bool:
-        """Take up how a run has ended; return False where its files did not come."""
+    def _collect(self, worker: str, task: Task, future: Any) -> bool:
+        """Write the files of a run that has ended, or say why it failed; return False where they did not come yet."""
         failure: Exception | None = None
         try:
             answer = future.result(timeout=FILES_SECONDS)
@@ -179,41 +173,41 @@ class Assignments:
         except OutputError as error:
             failure = error
         except Exception as error:  # of any kind: what a run itself does wrong is a FredsimError
-            self._again(worker, task, f"failed ({type(error).__name__}: {error})")
+            self._retry(worker, task, f"failed ({type(error).__name__}: {error})")
             return True
         self._end(task, failure)
         return True
 
-    def _again(self, worker: str, task: Task, what: str = "was lost") -> None:
-        """Put a task whose worker was lost, or could not do it, in front, unless that has happened too often."""
-        self._lost[task.number] += 1
-        if self._lost[task.number] < LOSSES:
-            self._show.note(f"the worker {worker} {what}; {task.label} is done again")
-            self._left.appendleft(task)
+    def _retry(self, worker: str, task: Task, what: str = "was lost") -> None:
+        """Queue a task again, first of all, unless too many workers were lost with it or failed at it."""
+        self._losses[task.number] += 1
+        if self._losses[task.number] < ATTEMPTS:
+            self._monitor.note(f"the worker {worker} {what}; {task.label} is done again")
+            self._queue.appendleft(task)
         else:
-            self._end(task, SimulationError(f"{LOSSES} workers tried this run; the last, {worker}, {what}"))
+            self._end(task, SimulationError(f"{ATTEMPTS} workers tried this run; the last, {worker}, {what}"))
 
     def _end(self, task: Task, failure: Exception | None) -> None:
-        with self._watching:
+        with self._lock:
             observer = self._observers.pop(task.number)
             if failure is None:
                 observer.end(task.label, Result(task.folder).summary)
-            self._ended(task, failure)
+            self._on_end(task, failure)
 
-    def _told(self, event: tuple[float, bytes]) -> None:
-        """Pass on what a worker tells of a run, unless that has ended."""
+    def _on_event(self, event: tuple[float, bytes]) -> None:
+        """Pass a callback from a worker on to the run's observer, unless the run has ended."""
         number, name, arguments = pickle.loads(event[1])
-        with self._watching:
+        with self._lock:
             observer = self._observers.get(number)
-            if observer is not None and name != "end":  # which comes with the files
+            if observer is not None and name != "end":  # `_end` calls that
                 getattr(observer, name)(*arguments)
 
 
 def write_run(task: Task, files: Mapping[str, bytes]) -> None:
     """Write the files of a run into its folder, summary.json last. Raises OutputError."""
-    with kept(task.folder):
+    with locked(task.folder):
         claim(task.folder, "config.yaml", files["config.yaml"].decode(), task.experiment.digest)
-        with writing(task.folder):
+        with write_errors(task.folder):
             (task.folder / "summary.json").unlink(missing_ok=True)
             for name in sorted(files, key="summary.json".__eq__):
-                put(task.folder / name, files[name])
+                write_atomic(task.folder / name, files[name])

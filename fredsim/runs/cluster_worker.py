@@ -1,4 +1,4 @@
-"""The task that does one run on a worker of a Dask cluster; fredsim.runs.cluster hands it out."""
+"""Does one run on a worker of a Dask cluster; fredsim.runs.cluster submits it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from distributed import get_worker
 
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
-from fredsim.runs import tasks
-from fredsim.runs.tasks import Task
+from fredsim.runs.tasks import Task, run_task
 from fredsim.runs.worker import Relay
 
-__all__ = ["do"]
+__all__ = ["run_on_worker"]
 
-TURN = threading.Lock()  # PyTorch's settings belong to the process: two sweeps may share a worker, two runs may not
-TELL_SECONDS = 0.5  # how far a run is, is said no more often
+ONE_RUN = threading.Lock()  # two sweeps may share a worker, two runs may not: PyTorch's settings are the process's
+ADVANCE_SECONDS = 0.5  # between two messages of how far a run is, at least
 
 
-def do(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | FredsimError:
+def run_on_worker(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
-    A user's modules are looked up in `folders`, too, where this machine has them. What happens is told as events of the
-    topic, each with the run's number. The run stops after the events at hand when its task is no longer wanted:
-    cancelled, or of a client that has gone.
+    A user's modules are looked up in `folders`, too, where this machine has them. Callbacks are sent as Dask events of
+    `topic`, each with the run's number. The run stops soon after its task is cancelled, or its client has gone.
     """
     worker = get_worker()
     key = worker.get_current_task()
@@ -36,13 +34,13 @@ def do(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | Fr
     def tell(name: str, *arguments: object) -> None:
         worker.log_event(topic, pickle.dumps((task.number, name, arguments)))
 
-    def unwanted() -> bool:
+    def cancelled() -> bool:
         known = worker.state.tasks.get(key)
         return known is None or known.state != "executing"
 
-    with TURN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
+    with ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
         here = replace(task, folder=folder, root=None)  # each machine knows where its data is
-        failure = tasks.do(here, Relay(tell, TELL_SECONDS), unwanted, worker.state.nthreads)
+        failure = run_task(here, Relay(tell, ADVANCE_SECONDS), cancelled, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

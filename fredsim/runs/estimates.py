@@ -1,4 +1,4 @@
-"""What a run will take, before it is run: its path, memory, bytes sent, and time, measured on a short stretch of it."""
+"""What a run will take: its path, memory, bytes sent, and time, measured by running its beginning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.expansion import ResolvedRun
-from fredsim.config.experiment import Affects, without
+from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.models.layout import Layout
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
@@ -26,29 +26,29 @@ from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
-from fredsim.simulation.paths import LONGEST_ORDER
+from fredsim.simulation.paths import LONGEST_SCHEDULE
 from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Estimate", "estimate"]
 
-ENOUGH = 0.3  # seconds of a stretch from which the time of a run can be told
-SHORTEST = 64  # iterations of the first stretch that is tried
+ENOUGH = 0.3  # seconds of a beginning from which the time of a whole run can be told
+SHORTEST = 64  # iterations of the first beginning that is tried
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one run will take. Bytes are those of copies that all pass; a gate lets fewer through.
+    """What one run will take.
 
-    `holdings` is how many works in hand (path hand) or versions of the parameters (otherwise) are live at most;
+    `live` is how many works (path hand) or versions of the parameters (other paths) clients hold at once, at most;
+    `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
     `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some).
-    `memory`, in bytes, covers them, the server's state, unsent pushes, the clients' own arrays and the data.
     """
 
     label: str
     path: str
     why: str
     iterations: int
-    holdings: int
+    live: int
     memory: int
     pushed: int
     fetched: int
@@ -60,44 +60,47 @@ def estimate(
     runs: Sequence[ResolvedRun],
     root: str | os.PathLike[str] | None,
     *,
-    share: int | None = None,
+    threads: int | None = None,
     measured: dict[str, dict[str, Any]] | None = None,
 ) -> Iterator[Estimate]:
     """Yield the estimate of each run.
 
-    Runs that differ only in seed, length, rows and what is a fraction in their server and gates share one measurement;
-    `measured` keeps these from one call to the next. `share` is a run's number of threads where it gives none.
+    Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
+    measurement; `measured` keeps these between calls. `threads`: a run's number of threads where it gives none.
+    Raises what running it raises.
     """
     measured = {} if measured is None else measured
     for run in runs:
         prepared = prepare(run.experiment, root)
-        kind = _kind(prepared, share)
+        kind = _measurement_key(prepared, threads)
         if kind not in measured:
-            measured[kind] = _measure(prepared, root, share)
+            measured[kind] = _measure(prepared, root, threads)
         yield _estimate(run.label, prepared, measured[kind])
 
 
-def _kind(prepared: Prepared, share: int | None) -> str:
+def _measurement_key(prepared: Prepared, threads: int | None) -> str:
+    """Return what is the same for runs whose iterations take the same time."""
     plain = prepared.experiment.plain()
-    kept = {key: value for key, value in plain.items() if key not in without(Affects.TIME)}
+    kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    kept["order"] = prepared.length.events <= LONGEST_ORDER  # which decides the path
-    return json.dumps([share, kept], sort_keys=True)
+    events = prepared.length.events  # which decide the path
+    kept["order"] = "by the clock" if events is None else events <= LONGEST_SCHEDULE
+    return json.dumps([threads, kept], sort_keys=True)
 
 
-def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, share: int | None) -> dict[str, Any]:
+def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary."""
-    length = prepared.length  # of updates, the server may want several arrivals each
-    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count
+    length = prepared.length  # in updates, each may want several arrivals
+    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count or 2**31
     iterations = min(SHORTEST, total)
     while True:
         with tempfile.TemporaryDirectory() as folder:
-            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, share=share)
+            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, default_threads=threads)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
-        if summary["seconds"] >= ENOUGH or iterations >= total or summary["status"] == "diverged":
+        if summary["seconds"] >= ENOUGH or summary["iterations"] < iterations or iterations >= total:
             return summary
         wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
@@ -106,22 +109,26 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, share: int
 def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
     experiment, model = prepared.experiment, prepared.model
     done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
-    total = prepared.length.iterations or math.ceil((prepared.length.updates or 0) * done / max(1, summary["updates"]))
+    if prepared.length.until is not None:
+        total = math.ceil(prepared.length.until / 1e9 * done / summary["time"]) if summary["time"] else done
+    else:
+        wanted = (prepared.length.updates or 0) * done
+        total = prepared.length.iterations or math.ceil(wanted / max(1, summary["updates"]))
     clients = min(experiment.clients.count, total)  # those that the schedule picks
-    begun = clients * (1 if experiment.dispatcher.wait else 2)
+    works = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
     server = without_average(guarded.inner)
-    together = False  # whether clients are all held until the last has pushed: they wait for the same version then
+    together = False  # whether the server holds all clients until the last has pushed: they share a version then
     if guarded.contract.ours and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         supplies = Supplies(experiment.clients.count, layout, streams, NumpyOperations())
         guarded.start(np.zeros(1, np.float32), supplies)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        holdings, each = begun, _work_bytes(prepared)
+        live, each = works, _work_bytes(prepared)
     else:
-        holdings, each = 2 if together else begun + 1, size
-    held = holdings * each
+        live, each = 2 if together else works + 1, size
+    held = live * each
     arrays, own = 1, 0
     if isinstance(server, ElementwiseServer):
         own = len(server.per_client)
@@ -134,13 +141,15 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    rows = prepared.interval.rows(total, total * summary["updates"] / done)
+    rows = prepared.interval.rows(
+        total, total * summary["updates"] / done, total * summary.get("time", 0.0) / done * 1e9
+    )
     return Estimate(
         label=label,
         path=summary["path"],
         why=summary["path_why"],
         iterations=total,
-        holdings=holdings,
+        live=live,
         memory=held + arrays * size + own * clients * size + data,
         pushed=total * max(summary["bytes_pushed"] // max(1, summary["pushes"]), 0),
         fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
@@ -150,10 +159,10 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 
 def _work_bytes(prepared: Prepared) -> int:
-    """Return what one work in hand takes: samples, losses, errors and activations (fredsim.kernels.shape)."""
-    from fredsim.kernels.shape import Shape, leaves_of
+    """Return the bytes of one work on path hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
+    from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model
-    assert isinstance(model, Mlp)  # no other has a path by hand
-    shape = Shape(model.sizes, mu, leaves_of(mu), 1)
-    return 4 * (2 * mu + int(shape.places[-1]) + int(shape.inside[-1]))
+    assert isinstance(model, Mlp)  # no other takes path hand
+    layout = WorkspaceLayout(model.sizes, mu, block_size(mu), 1)
+    return 4 * (2 * mu + int(layout.error_offsets[-1]) + int(layout.activation_offsets[-1]))

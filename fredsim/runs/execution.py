@@ -19,7 +19,7 @@ from fredsim.config.choices import Backend
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
-from fredsim.runs.folders import claim, kept, put, writing
+from fredsim.runs.folders import claim, locked, write_atomic, write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
@@ -29,13 +29,13 @@ from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
-from fredsim.system.memory import short_of_memory
-from fredsim.system.notices import telling
+from fredsim.system.memory import memory_errors
+from fredsim.system.notices import on_compiling
 
 __all__ = ["execute"]
 
 
-@short_of_memory()
+@memory_errors()
 def execute(
     experiment: Experiment,
     folder: Path,
@@ -46,34 +46,33 @@ def execute(
     label: str = "",
     heading: str = "",
     until: int | None = None,
-    share: int | None = None,
+    default_threads: int | None = None,
     code: Mapping[str, str] | None = None,
 ) -> None:
-    """Run one experiment into its folder.
+    """Run one experiment and write its folder.
 
-    `heading`, lines of comment, stand above its configuration; `until` ends it after that many iterations, as an
-    interrupt would have; `share` is its number of threads where the experiment gives none; `code` what the user's
-    modules must be, by their digests.
+    `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
+    `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
+    modules must have. Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
     prepared = prepare(experiment, root)
-    backend, threads = found_backend(experiment.backend), experiment.threads or share
+    backend, threads = found_backend(experiment.backend), experiment.threads or default_threads
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
-        opened.enter_context(telling(observer.compiling))
+        opened.enter_context(on_compiling(observer.compiling))
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
-        run_length = length if until is None else Length(until, None)
+        run_length = length if until is None else Length(until, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, run_length)
         found = own_code(experiment.plain())
         if code is not None and found != code:
             raise another_version(code, found)
-        opened.enter_context(kept(folder))
+        opened.enter_context(locked(folder))
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
-        with writing(folder):
-            # What there is from now on is of this run.
-            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv"):
+        with write_errors(folder):
+            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv"):  # those of an earlier run
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()
@@ -82,39 +81,40 @@ def execute(
         summary = {
             "name": experiment.name,
             "status": "interrupted" if early else outcome.status,
-            **_results(outcome, recorder.rows[-1], test_error),
+            **_results(outcome, recorder.rows[-1], test_error, timed=run.simulation.timed),
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **_circumstances(backend, engine, outcome),
         }
-        with writing(folder):
+        with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             summary["files"] = file_digests(folder)
-            put(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+            write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     observer.end(label or experiment.name, summary)
 
 
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
-    """Write what a run leaves behind, but for summary.json. Raises OSError."""
+    """Write the final parameters, staleness.csv, and clients.csv where it is asked for. Raises OSError."""
     split = prepared.model.layout.split
-    put(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
+    write_atomic(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
-        put(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
-    put(folder / "staleness.csv", histogram_text(recorder.histogram))
+        write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
+    write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
     if recorder.by_client is not None:
         rows = len(prepared.dataset.train)
         text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
-        put(folder / "clients.csv", text)
+        write_atomic(folder / "clients.csv", text)
 
 
-def _results(outcome: Outcome, last: Row, test_error: float) -> dict[str, Any]:
-    """Return what summary.json says of a run's numbers."""
+def _results(outcome: Outcome, last: Row, test_error: float, *, timed: bool) -> dict[str, Any]:
+    """Return what summary.json says of a run's numbers; `timed`: it has simulated seconds."""
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,
         "updates": last.timestamp,
+        **({"time": last.time} if timed else {}),
         "validation_loss": _finite(last.validation_loss),
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(test_error),
@@ -132,7 +132,7 @@ def _results(outcome: Outcome, last: Row, test_error: float) -> dict[str, Any]:
 
 
 def _circumstances(backend: Backend, engine: Engine, outcome: Outcome) -> dict[str, Any]:
-    """Return what summary.json says of how and where a run was computed."""
+    """Return the part of summary.json that says how and where a run was computed."""
     packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
     return {
         "backend": backend,

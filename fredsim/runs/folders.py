@@ -1,4 +1,4 @@
-"""A folder of results: made one experiment's, kept by one process at a time, its files written whole."""
+"""Folders of results: claimed for one experiment, locked by one process at a time, with files written atomically."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import assign, differing, read_document
-from fredsim.config.experiment import DRAWN, Affects, without
+from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.config.resolution import resolve
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
 
-__all__ = ["claim", "kept", "put", "writing"]
+__all__ = ["claim", "locked", "write_atomic", "write_errors"]
 
-#: What a run writes before it ends, and a sweep none of whose runs has ended; the first two of each are always there.
+#: The files of a run that has not ended, and of a sweep none of whose runs has; the first two of each always exist.
 BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
-PATIENCE_SECONDS = 2.0  # a process that was killed may take a moment to go
-LOOK_SECONDS = 0.05
+LOCK_TIMEOUT_SECONDS = 2.0  # a process that was killed may take a moment to end
+POLL_SECONDS = 0.05
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Make one OutputError, with the remedy, of what goes wrong while `path` or what is in it is written."""
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError while `path`, or something in it, is written into an OutputError with the remedy."""
     try:
         yield
     except OSError as error:
@@ -39,35 +39,35 @@ def writing(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
-def put(path: Path, content: str | bytes) -> None:
-    """Write a file as a whole: whenever it is looked at or killed, there is the one before, or this. Raises OSError."""
-    arriving = path.with_name(f"{path.name}.part")
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file by renaming: a reader, or whoever finds it after a kill, has the old one or this. Raises OSError."""
+    part = path.with_name(f"{path.name}.part")
     try:
-        arriving.write_bytes(content.encode() if isinstance(content, str) else content)
-        arriving.replace(path)
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        part.replace(path)
     except OSError:
-        with suppress(OSError):  # half of it would take room where there is none
-            arriving.unlink()
+        with suppress(OSError):  # the disk may be full
+            part.unlink()
         raise
 
 
 @contextmanager
-def kept(folder: Path) -> Iterator[None]:
-    """Make a folder, and keep others from writing into it meanwhile.
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder, and lock it against other processes of fredsim.
 
-    The lock is the operating system's, on the folder itself: it leaves no file behind, and it goes with the process
-    that holds it, however that ends. Where there is none (Windows, some file systems of a network) nobody is kept out.
+    The lock is the operating system's (flock), on the folder itself: it leaves no file, and ends with its process.
+    Windows and some network file systems have none: there nobody is locked out.
 
-    Raises OutputError where another process writes into the folder, or it cannot be made.
+    Raises OutputError where another process holds the lock, or the folder cannot be made.
     """
-    with writing(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:
         yield
         return
-    with writing(folder):
+    with write_errors(folder):
         held = os.open(folder, os.O_RDONLY)
     try:
         _lock(folder, lambda: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB))
@@ -77,7 +77,7 @@ def kept(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path, lock: Callable[[], None]) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
+    limit = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             lock()
@@ -85,7 +85,7 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
             if time.monotonic() > limit:
                 what = "another process writes into it at this moment"
                 raise OutputError(f"{folder}: {what}; let it end, or choose another folder by --out") from None
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         except OSError:  # a file system without locks
             return
         else:
@@ -93,28 +93,27 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
 
 
 def claim(folder: Path, name: str, content: str, digest: str = "") -> None:
-    """Make `folder`, which is kept, ours by writing `content` to its file `name`.
+    """Make a locked folder one experiment's, by writing `content` to its file `name` (config.yaml or sweep.yaml).
 
-    A folder that lost this file is ours, too, where its summary.json names the experiment of this digest; and one in
-    which runs only began, and failed or were killed, is taken over. Raises OutputError where the folder holds anything
-    else that is not of the same experiment.
+    It may be empty, hold that file with the same bits, or have lost it where summary.json names the experiment of this
+    `digest`. One whose runs all failed or were killed is emptied. Raises OutputError where it holds anything else.
     """
-    with writing(folder):
-        present, arriving = folder / name, folder / f"{name}.part"
+    with write_errors(folder):
+        present, part = folder / name, folder / f"{name}.part"
         if present.is_file() and _same_bits(present, content):
             pass
-        elif _only_began(folder):
+        elif _none_ended(folder):
             _empty(folder, but=name)
         elif present.is_file():
             what = f"{folder} holds another experiment{_what_differs(present, content)}"
             raise OutputError(f"{what}; choose another folder by --out, or remove it")
-        elif any(path != arriving for path in folder.iterdir()) and not (digest and _recorded(folder) == digest):
+        elif any(path != part for path in folder.iterdir()) and not (digest and _recorded_digest(folder) == digest):
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
-        put(present, content)
+        write_atomic(present, content)
 
 
-def _only_began(folder: Path) -> bool:
-    """Whether there is nothing but what a run, or the runs of a sweep, wrote that did not end. Raises OSError."""
+def _none_ended(folder: Path) -> bool:
+    """Whether all files are of a run, or of runs of a sweep, that did not end. Raises OSError."""
     names, runs = _contents(folder)
     if {*BEGUN_RUN[:2]} <= names <= {*BEGUN_RUN}:
         return not runs
@@ -124,14 +123,14 @@ def _only_began(folder: Path) -> bool:
 
 
 def _contents(folder: Path) -> tuple[set[str], list[Path]]:
-    """Return the names of the files in a folder, half-written ones as whole ones, and what is no file."""
+    """Return the names of the files in a folder, without `.part`, and the paths of what is no file."""
     paths = list(folder.iterdir())
     names = {path.name.removesuffix(".part") for path in paths if path.is_file()}
     return names, [path for path in paths if not path.is_file()]
 
 
 def _all_failed(folder: Path) -> bool:
-    """Whether runs.csv names no run that ended otherwise."""
+    """Whether every run in runs.csv failed."""
     try:
         return all(row.get("status") == "failed" for row in read_cells(folder / "runs.csv"))
     except OutputError:
@@ -139,10 +138,10 @@ def _all_failed(folder: Path) -> bool:
 
 
 def _empty(folder: Path, but: str) -> None:
-    """Take away what runs left that only began. Raises OutputError where another process writes one. Raises OSError."""
+    """Delete what runs left that did not end. Raises OutputError where another process writes one, and OSError."""
     for path in folder.iterdir():
         if path.is_dir():
-            with kept(path):
+            with locked(path):
                 _empty(path, but="")
                 path.rmdir()
         elif path.name != but:
@@ -150,27 +149,27 @@ def _empty(folder: Path, but: str) -> None:
 
 
 def _what_differs(present: Path, content: str) -> str:
-    """Say in which keys an experiment, or a sweep as its overrides leave it, is another than what is there."""
+    """Say in which keys an experiment, or a sweep with its overrides applied, differs from the one that is there."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         bits = Affects.BITS | Affects.BITS_OF_MODULES
-        beside = dict.fromkeys(without(bits) if present.name == "config.yaml" else DRAWN)
-        found = differing(_overridden(before) | beside, _overridden(now) | beside, "{}: {} there, {} here")
+        ignored = dict.fromkeys(irrelevant_to(bits) if present.name == "config.yaml" else FIGURE_KEYS)
+        found = differing(_overridden(before) | ignored, _overridden(now) | ignored, "{}: {} there, {} here")
     except ConfigError:
         found = f"its {present.name} cannot be read"
     return f" ({found})" if found else ""
 
 
 def _overridden(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a recorded sweep says with its overrides laid over it."""
-    said = copy.deepcopy(dict(data))
-    overrides = said.pop("overrides", None)
+    """Return a recorded sweep with its overrides applied."""
+    result = copy.deepcopy(dict(data))
+    overrides = result.pop("overrides", None)
     for key, value in overrides.items() if isinstance(overrides, dict) else ():
-        assign(said, str(key), value)
-    return said
+        assign(result, str(key), value)
+    return result
 
 
-def _recorded(folder: Path) -> object:
+def _recorded_digest(folder: Path) -> object:
     """Return the digest of the experiment that a folder's summary.json names, or None."""
     try:
         return Result(folder).summary.get("experiment")
@@ -179,11 +178,11 @@ def _recorded(folder: Path) -> object:
 
 
 def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments give the same bits; two sweeps, whether they say the same of their runs."""
+    """Whether two resolved experiments have one digest, or two sweeps are equal but for figures."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
-            return bool(before | dict.fromkeys(DRAWN) == now | dict.fromkeys(DRAWN))
+            return bool(before | dict.fromkeys(FIGURE_KEYS) == now | dict.fromkeys(FIGURE_KEYS))
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False

@@ -1,6 +1,6 @@
-"""Who watches runs. No bit depends on them.
+"""Callbacks that follow runs; no bit depends on them.
 
-The classes here show nothing; fredsim.show.progress has a live table and plain lines, fredsim.runs.worker a relay.
+Those here do nothing. fredsim.show.progress shows a live table or plain lines; fredsim.runs.worker has a relay.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from typing import Any, Self
 
 from fredsim.simulation.recorder import Row
 
-__all__ = ["Observer", "Show"]
+__all__ = ["Monitor", "Observer"]
 
 
 class Observer:
-    """Watches one run; each method does nothing until a class that shows or passes on what happens overrides it."""
+    """Callbacks of one run, to be overridden."""
 
     def compiling(self) -> None:
-        """Take note that a kernel is being compiled, which happens once on a machine."""
+        """Hear that a kernel will be compiled now, as happens once on a machine."""
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Take note that a run begins; one of its two lengths is known."""
+        """Hear that the run begins; one of its two lengths is None."""
 
     def advance(self, iteration: int, timestamp: int) -> None:
-        """Take note of how far the run is."""
+        """Hear how many events have happened, and the server's timestamp."""
 
     def row(self, row: Row) -> None:
-        """Take note of a row of metrics.csv."""
+        """Hear of a row of metrics.csv."""
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Take note that the run has ended and its files are written."""
+        """Hear that the run has ended, with all its files."""
 
 
-class Show:
-    """Watches the runs of a sweep, several of them at once, or a single one; used in a `with` statement."""
+class Monitor:
+    """Callbacks of a sweep, whose runs may overlap, or of a single run; used in a `with` statement."""
 
     def __enter__(self) -> Self:
         return self
@@ -42,14 +42,14 @@ class Show:
         """Leave the terminal as it was."""
 
     def sweep(self, runs: int, ended: int) -> None:
-        """Take note that a sweep of so many runs begins, so many of which have ended before."""
+        """Hear that a sweep begins: how many runs it has, and how many ended before."""
 
-    def run(self) -> Observer:
-        """Return who watches the next run."""
+    def observer(self) -> Observer:
+        """Return the callbacks of the next run."""
         return Observer()
 
     def failed(self, label: str, error: str) -> None:
-        """Take note that a run has failed."""
+        """Hear that a run has failed."""
 
     def note(self, text: str) -> None:
-        """Take note of what has happened to a sweep."""
+        """Hear of something that is worth a line."""

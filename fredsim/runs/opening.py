@@ -1,4 +1,4 @@
-"""Experiments as they are opened: their parts are made, none is started, and what does not go together is refused."""
+"""From a source to checked experiments: parts are made but not started, and refused where they do not go together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build
+from fredsim.config.registry import build, tells_seconds
 from fredsim.config.resolution import PlaceOf, located, resolve
+from fredsim.dispatchers.clock import Clock
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.guarded_clock import GuardedClock, OwnClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
@@ -21,7 +23,7 @@ __all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_ex
 
 
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
-    """Return the runs that a source describes. Raises ConfigError, with its place, for the first that is not valid."""
+    """Return the runs that a source describes. Raises ConfigError, with file and line, for the first invalid one."""
     expansion = expand(open_source(source), overrides)
     for run in expansion.runs:
         check(run.experiment, run.place)
@@ -29,16 +31,16 @@ def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
 
 
 def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
-    """Return the experiment of plain data. Raises ConfigError, with its place, where it is not valid."""
+    """Return the experiment of plain data. Raises ConfigError, with file and line, where it is not valid."""
     experiment = resolve(data, place)
     check(experiment, place)
     return experiment
 
 
 def check(experiment: Experiment, place: PlaceOf) -> None:
-    """Raise ConfigError, with its place, where the parts of an experiment do not go together.
+    """Raise ConfigError, with file and line, where the parts of an experiment do not go together.
 
-    What a user's class does wrong is said by the run itself: other runs of a sweep do not depend on it.
+    A user's class that fails here fails again in its run, and does not keep other runs of a sweep from being done.
     """
     steps, size = experiment.clients.local_steps, experiment.clients.batch_size
     try:
@@ -54,7 +56,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
-    """Return the server of an experiment and how clients exchange copies with it, not started.
+    """Return the server of an experiment and the protocol of its clients, not started.
 
     Raises ConfigError where they do not go together, SimulationError where a user's class breaks its contract.
     """
@@ -67,5 +69,23 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
 
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
-    dispatcher = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    return GuardedDispatcher(dispatcher, experiment.clients.count)
+    found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    dispatcher = OwnClock(found) if tells_seconds(type(found)) else found
+    clients = experiment.clients.count
+    if isinstance(dispatcher, Clock):
+        clock = GuardedClock(dispatcher, clients)
+        if not experiment.dispatcher.wait and not clock.instant:
+            raise ConfigError(
+                "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
+                "way: leave wait out, or link and server"
+            )
+        return clock
+    for key, by_clock in (
+        ("seconds", experiment.seconds is not None),
+        ("evaluation.unit", experiment.evaluation.unit == "seconds"),
+    ):
+        if by_clock:
+            found = experiment.seconds if key == "seconds" else "seconds"
+            remedy = "give dispatcher: {name: clock}, or count in iterations"
+            raise ConfigError(f"{key} is {found}; the dispatcher {experiment.dispatcher.name} has no clock: {remedy}")
+    return GuardedDispatcher(dispatcher, clients)

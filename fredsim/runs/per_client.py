@@ -11,16 +11,16 @@ from fredsim.compute.engines import Engine
 from fredsim.data.shards import Shards
 from fredsim.numerics.oracle import tree_sum
 from fredsim.simulation.by_client import ByClient
-from fredsim.system.csv_files import COUNT, NUMBER, PERHAPS, Cell
+from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck
 
 __all__ = ["CLIENTS", "clients_text"]
 
 #: What every clients.csv holds.
-CLIENTS: Mapping[str, Cell] = {
+CLIENTS: Mapping[str, CellCheck] = {
     "client": COUNT,
     "samples": COUNT,
     "pushes": COUNT,
-    "staleness_mean": PERHAPS,
+    "staleness_mean": OPTIONAL,
     "bytes_pushed": COUNT,
     "bytes_fetched": COUNT,
     "loss": NUMBER,

@@ -1,28 +1,29 @@
-"""What one run needs before it can be simulated: data, model, length."""
+"""What a run needs before it can be simulated: data, model, length."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
-from fredsim.config.experiment import Experiment, TorchChoice
+from fredsim.config.experiment import Evaluation, Experiment, TorchChoice
 from fredsim.config.partition import make_shards
 from fredsim.config.resolution import check_batch
 from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.data.shards import Shards
+from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
 from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
-from fredsim.system.memory import short_of_memory
+from fredsim.system.memory import memory_errors
 
 __all__ = ["Prepared", "prepare"]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one run needs: its resolved experiment, data, model and length, and when its rows are due.
+    """A run's resolved experiment, data, model and length, and when its rows are due.
 
     `shards` says which training rows each client has; None: all clients share all.
     """
@@ -35,9 +36,12 @@ class Prepared:
     shards: Shards | None = None
 
 
-@short_of_memory()
+@memory_errors()
 def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
-    """Load the data and settle what depends on it. Raises ConfigError, DataError."""
+    """Load the data and make what depends on it. `root`: see fredsim.data.datasets.data_root.
+
+    Raises ConfigError, DataError.
+    """
     data = experiment.data
     dataset = load_dataset(data.name, data.train, data.validation, data_root(root), data.sha256)
     rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
@@ -48,15 +52,29 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
     if iterations is not None and iterations >= 2**32:
         raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
-    length = Length(iterations, experiment.updates)
+    until = None if experiment.seconds is None else nanoseconds(experiment.seconds, "seconds")
+    length = Length(iterations, experiment.updates, until)
     if isinstance(model, Mlp):
         check_sizes(experiment, model, length)
-    evaluation = experiment.evaluation
-    every = evaluation.every * (batches if evaluation.unit == "epochs" else 1)
-    interval = Interval(every, in_updates=evaluation.unit == "updates")
     clients = experiment.clients
     shards = make_shards(clients.partition, dataset.train.y, clients.count, experiment.seed)
-    return Prepared(experiment, dataset, model, length, interval, shards)
+    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches), shards)
+
+
+def _interval(evaluation: Evaluation, batches: int) -> Interval:
+    """Return when rows are due, of epochs of so many minibatches."""
+    if evaluation.unit == "seconds":
+        return Interval(nanoseconds(evaluation.every, "evaluation.every"), "nanoseconds")
+    every = int(evaluation.every) * (batches if evaluation.unit == "epochs" else 1)
+    return Interval(every, "updates" if evaluation.unit == "updates" else "iterations")
+
+
+def nanoseconds(seconds: float, key: str) -> int:
+    """Return seconds as nanoseconds, rounded. Raises ConfigError where that is less than one, or exceeds the clock."""
+    found = round(seconds * 1e9)
+    if not 0 < found < LAST:
+        raise ConfigError(f"{key} is {seconds:g} seconds; the clock counts from 1e-9 to {LAST / 1e9:.0f}")
+    return found
 
 
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | TorchModel:

@@ -1,7 +1,7 @@
 """Runs side by side, each in a process of its own that does one after another (fredsim.runs.worker).
 
 Plain processes with a pipe, not `multiprocessing`: a script need not guard its main module, a process that dies costs
-the run that it was doing and no other, and those of a sweep that is killed end with it.
+only the run that it was doing, and when a sweep is killed its processes end, too.
 """
 
 from __future__ import annotations
@@ -17,36 +17,31 @@ from contextlib import suppress
 from typing import Any
 
 from fredsim.errors import SimulationError
-from fredsim.runs.observer import Show
-from fredsim.runs.tasks import Ended, Task
+from fredsim.runs.observer import Monitor
+from fredsim.runs.tasks import OnEnd, Task
 from fredsim.runs.worker import STOP
 
 __all__ = ["Processes"]
 
-LOOK_SECONDS = 0.1  # how often it is looked whether to stop
+POLL_SECONDS = 0.1  # between two looks whether to stop
 
 
 class Processes:
-    """So many processes and what is left to do; `ended` is called as each task ends, by one thread at a time."""
+    """So many processes and the tasks left to do; `on_end` is called as each ends, by one thread at a time."""
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        jobs: int,
-        show: Show,
-        stop: Callable[[], bool],
-        ended: Ended,
+        self, tasks: Sequence[Task], jobs: int, monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd
     ) -> None:
         self._tasks = deque(tasks)
         self._jobs = min(jobs, len(tasks))
-        self._show = show
+        self._monitor = monitor
         self._stop = stop
-        self._ended = ended
-        self._lock = threading.Lock()  # of all that follows, and of what watches
+        self._on_end = on_end
+        self._lock = threading.Lock()  # of all that follows, and of the callbacks
         self._processes: set[Process] = set()
         self._killed = False
         self._first = True
-        self._compiled = threading.Event()  # the first run has begun: the others find its kernels in the cache
+        self._compiled = threading.Event()  # set once the first run has its kernels: the others find them in the cache
 
     def run(self) -> None:
         """Do the tasks."""
@@ -55,7 +50,7 @@ class Processes:
             try:
                 left = set(serving)
                 while left:
-                    done, left = wait(left, timeout=LOOK_SECONDS)
+                    done, left = wait(left, timeout=POLL_SECONDS)
                     for future in done:
                         future.result()
                     if self._stop():
@@ -64,7 +59,7 @@ class Processes:
                 self._kill()
 
     def _serve(self) -> None:
-        """Keep one process at work until nothing is left."""
+        """Let one process do task after task until none is left."""
         process = self._start()
         try:
             while (task := self._next()) is not None:
@@ -77,7 +72,7 @@ class Processes:
                     process = self._start()
                 with self._lock:
                     if not self._killed:
-                        self._ended(task, failure)
+                        self._on_end(task, failure)
                 self._compiled.set()
         finally:
             self._compiled.set()
@@ -97,7 +92,7 @@ class Processes:
         return process.close()
 
     def _next(self) -> Task | None:
-        """Return the next task; none but the first before its kernels are compiled."""
+        """Return the next task, or None; all but the first wait until its kernels are compiled."""
         with self._lock:
             first, self._first = self._first, False
         if not first:
@@ -106,9 +101,9 @@ class Processes:
             return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
 
     def _watch(self, process: Process, task: Task) -> Exception | None:
-        """Let the process do a task; return how it failed, or None. Raises EOFError where the process ends."""
+        """Let the process do a task; return why it failed, or None. Raises EOFError where the process ends."""
         with self._lock:
-            observer = self._show.run()
+            observer = self._monitor.observer()
         process.send(task)
         while True:
             name, *arguments = process.receive()
@@ -121,7 +116,7 @@ class Processes:
                 self._compiled.set()
 
     def _ask_to_stop(self) -> None:
-        """Let the runs under way stop after the events at hand."""
+        """Ask the runs under way to stop soon."""
         self._compiled.set()
         with self._lock:
             for process in self._processes:
@@ -143,7 +138,7 @@ class Process:
     """One process."""
 
     def __init__(self, jobs: int) -> None:
-        """Start it; a session of its own keeps the terminal's Ctrl-C from it."""
+        """Start it in a session of its own, which the terminal's Ctrl-C does not reach."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(jobs), *sys.path],
             stdin=subprocess.PIPE,
@@ -166,7 +161,7 @@ class Process:
         return pickle.load(self._process.stdout)
 
     def stop(self) -> None:
-        """Ask the process to stop after the events at hand."""
+        """Ask the process to stop its run soon."""
         if not self._stopped:
             self._stopped = True
             with suppress(OSError):  # it has ended by itself

@@ -1,4 +1,4 @@
-"""Reading results back: one run's folder, or a sweep's."""
+"""Reading results: `fredsim.load`, of one run's folder or a sweep's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.document import flatten, read_document
-from fredsim.config.experiment import DRAWN
+from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.errors import OutputError
 from fredsim.runs.per_client import CLIENTS
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
-from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, PERHAPS, TEXT, Cell, read_table
+from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, TEXT, CellCheck, read_table
 from fredsim.system.files import irregular
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load"]
 
-CELLS: dict[str, Cell] = {"int": COUNT, "float": NUMBER, "int | None": PERHAPS, "float | None": PERHAPS, "str": DIGEST}
+CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
 
-def cells_of(row: type[Row]) -> dict[str, Cell]:
-    """Return what every metrics.csv holds, and what stands there; runs from before a column with a default lack it."""
+def cells_of(row: type[Row]) -> dict[str, CellCheck]:
+    """Return the columns that every metrics.csv has, with the check of their cells: all without a default."""
     first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
     return {column.name: CELLS[str(column.type)] for column in first}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what config.yaml says, but for what is drawn of the run: it tells whether it was edited."""
-    said = {key: value for key, value in config.items() if key not in DRAWN}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    """Return the SHA-256 of config.yaml without its figures: it tells whether the file was edited."""
+    compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
-#: What comes out of a run, in files, and the key of the experiment that asks for it; summary.json is written last.
+#: The files that a run writes before summary.json, and the key of the experiment that asks for each.
 FILES = {
     "metrics.csv": "",
     "staleness.csv": "",
@@ -61,7 +61,10 @@ def asked_files(config: Mapping[str, Any]) -> list[str]:
 
 
 class Result:
-    """One run, read from its folder when asked for."""
+    """One run: each file of its folder is read when first asked for.
+
+    Every property raises OutputError where its file is missing or damaged.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +74,7 @@ class Result:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved experiment. Raises OutputError where it was edited after the run."""
+        """The resolved experiment, from config.yaml. Raises OutputError where that was edited after the run."""
         path = self.folder / "config.yaml"
         config = read_document(path).data
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
@@ -83,7 +86,7 @@ class Result:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is a summary.json, which is written last."""
+        """Whether there is a summary.json: it is written last."""
         return (self.folder / "summary.json").exists()
 
     @cached_property
@@ -103,7 +106,7 @@ class Result:
         for key, kind in (("status", str), ("digest", str), ("iterations", int)):
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
-        for name in ("code", "files"):  # names to digests
+        for name in ("code", "files"):  # mappings of names to digests
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
@@ -111,7 +114,7 @@ class Result:
 
     @property
     def changed_files(self) -> list[str]:
-        """What has become of the run's files since it wrote them, a sentence each."""
+        """How the run's files differ from what it wrote, a sentence each."""
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
         return gone + [
@@ -122,9 +125,9 @@ class Result:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of metrics.csv. Raises OutputError where they are damaged, or end elsewhere than the run."""
+        """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, cells_of(Row), rising="iteration")
+        table = read_table(path, cells_of(Row), increasing="iteration")
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
@@ -137,13 +140,13 @@ class Result:
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, rising="staleness")
+        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, increasing="staleness")
 
     @cached_property
     def probe(self) -> pd.DataFrame:
-        """The rows of probe.csv (fredsim.simulation.probe), of an experiment that asks for it: `probe: {every: 100}`.
+        """The rows of probe.csv (fredsim.simulation.probe), where the experiment has `probe: {every: 100}`.
 
-        There are none where the run diverged before the first.
+        There are none where the run diverged before the first one.
         """
         path = self.folder / "probe.csv"
         if not path.is_file():
@@ -152,7 +155,7 @@ class Result:
             import pandas as pd
 
             return pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), rising="iteration")
+        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing="iteration")
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -161,11 +164,11 @@ class Result:
         if not path.is_file():
             remedy = "give the experiment `evaluation: {per_client: true}`"
             raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
-        return read_table(path, CLIENTS, rising="client")
+        return read_table(path, CLIENTS, increasing="client")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
-        """The final parameters, by name."""
+        """The final parameters: float32 arrays by tensor name, each in its tensor's shape."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -177,7 +180,7 @@ class Result:
 
 
 class Results:
-    """The runs of a sweep that have ended with a result, in its order; what failed stands in `runs` alone."""
+    """The runs of a sweep that finished or diverged, in its order; those that failed stand in `failures`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -204,12 +207,12 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row a run: the values of the axes, and how it ended."""
+        """One row per run: the values of the axes, and how it ended."""
         return read_table(self.folder / "runs.csv", {"run": TEXT})
 
     @cached_property
     def best(self) -> pd.DataFrame:
-        """What `select` chose: a row for each combination of the other axes. Raises OutputError where there is none."""
+        """What `select` chose: one row per combination of the other axes. Raises OutputError where there is none."""
         path = self.folder / "best.csv"
         if not path.is_file():
             raise OutputError(
@@ -225,15 +228,15 @@ class Results:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that holds what came out of a run, by name."""
+    """Return the SHA-256 of each file of FILES that is there, by name."""
     paths = [folder / name for name in FILES]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:
-    """Return what a folder of results holds. Raises OutputError where it holds none."""
+    """Return the results in the folder of a run or of a sweep. Raises OutputError where it holds none."""
     folder = Path(folder)
-    if os.path.isfile(folder / "runs.csv"):  # False, too, of a name that no file can have
+    if os.path.isfile(folder / "runs.csv"):  # unlike Path.is_file, False for a name that no file can have
         results = Results(folder)
         if results.runs.empty:
             raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")

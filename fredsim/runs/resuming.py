@@ -1,4 +1,4 @@
-"""Has a run been done? What `--resume` and `reproduce` leave out, and why they do the rest again."""
+"""Which runs `--resume` and `reproduce` skip, and why they do others again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.runs.results import Result, asked_files
 
-__all__ = ["to_do"]
+__all__ = ["reason_to_run"]
 
 
-def to_do(folder: Path, experiment: Experiment) -> str | None:
-    """Return None where the folder holds this experiment's run, finished or diverged, with all its files.
+def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
+    """Return why a run has to be done again; "" where none of this experiment is recorded in the folder.
 
-    Else return why a run that is recorded there has to be done again, or nothing where none is.
+    None where one is, finished or diverged, by the same code and with all its files as it wrote them.
     """
     result = Result(folder)
     if not result.has_ended:

@@ -1,4 +1,4 @@
-"""One run's simulation, with the files that grow while it goes on."""
+"""One run's simulation, and the files that grow while it goes on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Self
 import numpy as np
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
-from fredsim.runs.folders import writing
+from fredsim.runs.folders import write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
@@ -31,42 +31,42 @@ from fredsim.simulation.start import make_simulation
 
 __all__ = ["Run"]
 
-#: Seconds between two states that are kept in memory, from which a run that diverges is run again to the event before.
+#: Seconds between two states that are kept in memory: a run that diverges is run again from the last one.
 KEEP_SECONDS = 60.0
-#: What clients hold beyond this many bytes is not kept, nor what a user's class holds that does not say its state.
+#: No state is kept where the clients' parameters take more bytes, or a user's class does not say its state.
 KEEP_BYTES = 2**28
 
 
 class GrowingFile:
-    """A text file that is written anew, or on from a size, from `with` on. Raises OutputError where it cannot be."""
+    """A text file that is open in a `with` statement, cut to `size` bytes. Raises OutputError where it cannot be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.size = 0  # of what stands in it, in bytes
+        self.size = 0  # in bytes
 
     def __enter__(self) -> Self:
-        with writing(self._path):
+        with write_errors(self._path):
             self._stream = self._path.open("r+" if self.size else "w", newline="", encoding="utf-8")
             self._stream.truncate(self.size)
             self._stream.seek(self.size)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with writing(self._path):
+        with write_errors(self._path):
             self._stream.close()
 
     def write(self, text: str) -> None:
-        """Write; a reader sees it at once."""
-        with writing(self._path):
+        """Append to the file; a reader sees it at once."""
+        with write_errors(self._path):
             self._stream.write(text)
             self._stream.flush()
         self.size += len(text.encode())
 
 
 class Run:
-    """Runs the events of one experiment, streaming metrics.csv and probe.csv.
+    """Simulates one experiment, writing metrics.csv and probe.csv as it goes.
 
-    It is made, and what does not go together is refused, before any file is touched.
+    The constructor refuses parts that do not go together; it touches no file.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Run:
         self._keeps = self.simulation.says_its_state and small
 
     def __call__(self) -> tuple[Outcome, Recorder]:
-        """Return how the run ended and its record.
+        """Run to the end; return how it ended and its record.
 
-        An update works in place, so the last finite parameters of a diverged run are had by running it again, to the
-        event before, from the last state that was kept: from the beginning where there is none.
+        Updates work in place. So where the run diverges, it is run again from the last state kept, else from the
+        beginning, to the event before: that gives its last finite parameters.
         """
         try:
             return self._run()
         except Diverged as diverged:
-            self._length, self._stop, self._keeps = Length(diverged.iteration, None), lambda: False, False
+            self._length, self._stop, self._keeps = Length(diverged.iteration), lambda: False, False
             self.simulation, self.recorder = self._make()
             state, sizes = self._kept or (None, [0] * len(self._files))
             if state is not None:
@@ -122,7 +122,7 @@ class Run:
             return self.simulation.run(self._length), self.recorder
 
     def _progress(self, iteration: int, timestamp: int) -> None:
-        """Tell how far the run is, and keep its state now and then."""
+        """Tell the observer how far the run is, and keep its state now and then."""
         self._observer.advance(iteration, timestamp)
         if self._keeps and time.perf_counter() - self._since >= KEEP_SECONDS:
             with suppress(SimulationError):  # of a user's take_state: the run may yet end without it
@@ -160,7 +160,7 @@ class Run:
             ),
             streams=streams,
             clients=experiment.clients.count,
-            length=prepared.length,  # of the whole run, whatever part is done now: the path hangs on it
+            length=prepared.length,  # of the whole run, whatever part is done now: it decides the path
             drawn=self._drawn,
             limits=Limits(experiment.window, self._memory(), self._folder),
             path=experiment.path,
@@ -175,7 +175,7 @@ class Run:
         return make_simulation(parts), recorder
 
     def _memory(self) -> int | None:
-        """Return what is left of the memory limit for what clients hold, beside the data."""
+        """Return how many bytes of the limit `memory` the data leaves for what clients hold; None without a limit."""
         limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
         if limit is None:
             return None

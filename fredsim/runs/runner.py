@@ -1,4 +1,4 @@
-"""Running experiments: one, or the runs of a sweep."""
+"""`fredsim.run`: a single run, or the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fredsim.config.resolution import located
 from fredsim.errors import ConfigError
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
-from fredsim.runs.observer import Show
+from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result, Results
-from fredsim.runs.resuming import to_do
+from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep import run_sweep
 from fredsim.system.processors import default_threads
 
 __all__ = ["run", "run_expansion"]
 
-JOBS = 32  # the most that run side by side, a processor: each is a process of its own
+MOST_JOBS = 32  # for each processor: each job is a process
 
 
 def run(
@@ -44,8 +44,8 @@ def run(
         out: the folder of results; results/NAME where None.
         data_root: where data files are kept; see fredsim.data.datasets.data_root.
         resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
-        jobs: how many runs of a sweep are done side by side, each in a process of its own; no bit depends on it.
-        dask: the address of a Dask scheduler whose workers do the runs of a sweep instead; nor does any on this.
+        jobs: how many runs of a sweep are done side by side, each in a process of its own.
+        dask: the address of a Dask scheduler whose workers do the runs of a sweep instead. No bit depends on these two.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
@@ -67,27 +67,27 @@ def run_expansion(
     resume: bool = False,
     jobs: int = 1,
     dask: str | None = None,
-    show: Show | None = None,
+    monitor: Monitor | None = None,
 ) -> Result | Results:
-    """Run what a document expands to; see `run`."""
-    most = JOBS * default_threads()
+    """Run what a document expands to, telling `monitor`; see `run`."""
+    most = MOST_JOBS * default_threads()
     if not 1 <= jobs <= most:
-        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {JOBS} for each processor")
+        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
     if dask is not None and jobs > 1:
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
-    with stop_on_interrupt() as stop, show or Show() as show:
+    with stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
-                run_sweep(expansion, folder, root=root, resume=resume, jobs=jobs, cluster=cluster, show=show, stop=stop)
+                run_sweep(expansion, folder, root, monitor, stop, resume=resume, jobs=jobs, cluster=cluster)
             loaded = Results(folder)
         else:
             loaded = Result(folder)
-            _run_single(expansion, folder, root, resume, show, stop)
+            _run_single(expansion, folder, root, resume, monitor, stop)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded
@@ -104,27 +104,27 @@ def _run_single(
     folder: Path,
     root: str | os.PathLike[str] | None,
     resume: bool,
-    show: Show,
+    monitor: Monitor,
     stop: Callable[[], bool],
 ) -> None:
-    """Run the one run there is; `resume` leaves it out where it has finished there."""
+    """Do the run, unless with `resume` it has finished in the folder."""
     (run,) = expansion.runs
     if resume:
-        why = to_do(folder, run.experiment)
+        why = reason_to_run(folder, run.experiment)
         if why is None:
-            show.note(f"{folder} finished before, and is not run again")
+            monitor.note(f"{folder} finished before, and is not run again")
             return
         if why:
-            show.note(f"{folder} is done again: {why}")
+            monitor.note(f"{folder} is done again: {why}")
     try:
-        execute(run.experiment, folder, root=root, observer=show.run(), stop=stop, heading=expansion.heading)
-    except ConfigError as error:  # what shows only beside the data
+        execute(run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading)
+    except ConfigError as error:  # what only the data shows
         raise located(error, run.place) from None
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turn the first interrupt (Ctrl-C) into a request to stop after the events at hand; a second one kills."""
+    """Turn the first interrupt (Ctrl-C) into a request to stop soon; a second one raises KeyboardInterrupt."""
     asked = threading.Event()
 
     def ask(number: int, frame: object) -> None:

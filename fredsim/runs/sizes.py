@@ -1,4 +1,4 @@
-"""What a run allocates at least, held against this machine's memory before anything is allocated."""
+"""Refuses runs whose least memory exceeds this machine's, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROW = 32  # bytes that the choice of one sample takes for a moment
 
 
 def check_sizes(experiment: Experiment, model: Mlp, length: Length) -> None:
-    """Raise ConfigError, naming the key that asks for it, where a run takes more memory than there is.
+    """Raise ConfigError, naming the key to lower, where a run takes more memory than there is.
 
-    Only what it needs in any case is counted: the parameters, and the minibatches that are computed together.
+    Counted are the parameters, and the minibatches that are computed together.
     """
     clients, size = experiment.clients, model.layout.size
     inputs, *widths = model.sizes
@@ -27,7 +27,7 @@ def check_sizes(experiment: Experiment, model: Mlp, length: Length) -> None:
     minibatch = 4 * (clients.batch_size * (inputs + 2 * sum(widths)) + size)
     of = "the samples, activations and gradient of one minibatch take"
     refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
-    together = min(experiment.window or 1, clients.count, length.events)
+    together = min(experiment.window or 1, clients.count, length.events or clients.count)
     refuse_beyond_memory(
         together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
     )
@@ -36,7 +36,7 @@ def check_sizes(experiment: Experiment, model: Mlp, length: Length) -> None:
 def check_steps(given: str, steps: int, batch_size: int) -> None:
     """Raise ConfigError where the samples of one client's local steps take more memory than there is.
 
-    `given` says which key gives so many.
+    `given`: the key and its value, with which the message begins.
     """
     what = f"{given}; the samples of a client's local steps take"
     refuse_beyond_memory(ROW * steps * batch_size, what, "take fewer")

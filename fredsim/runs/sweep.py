@@ -1,7 +1,7 @@
-"""The runs of a sweep: what is left to do, one after another or side by side, and the tables of what has ended.
+"""The runs of a sweep, one after another or side by side, and the tables of those that have ended.
 
-runs.csv has a row for each run that has finished, diverged or failed, in the order of the sweep, whatever the order in
-which they ended. It is written anew, as a whole, whenever a run ends.
+runs.csv has a row for each run that has finished, diverged or failed, in the order of the sweep. It is written anew
+whenever a run ends.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fredsim.config.selection import best_rows
 from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.folders import claim, kept, put, writing
-from fredsim.runs.observer import Show
+from fredsim.runs.folders import claim, locked, write_atomic, write_errors
+from fredsim.runs.observer import Monitor
 from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
-from fredsim.runs.resuming import to_do
-from fredsim.runs.tasks import Task, do
+from fredsim.runs.resuming import reason_to_run
+from fredsim.runs.tasks import Task, run_task
 
 __all__ = ["run_sweep"]
 
@@ -40,29 +40,29 @@ SUMMARY_COLUMNS = (
 def run_sweep(
     expansion: Expansion,
     folder: Path,
-    *,
     root: str | os.PathLike[str] | None,
+    monitor: Monitor,
+    stop: Callable[[], bool],
+    *,
     resume: bool,
     jobs: int,
     cluster: Cluster | None,
-    show: Show,
-    stop: Callable[[], bool],
 ) -> None:
-    """Run what a document expands to into the folders below `folder`; `resume` leaves out what has finished there.
+    """Do the runs of a document in the folders below `folder`; with `resume` skip those that have finished there.
 
-    A run that fails does not stop the others. Raises ConfigError, DataError before the first run where some run's data
-    is missing or does not fit it; OutputError where the folder holds something else.
+    A run that fails does not stop the others. Raises ConfigError, DataError before the first run where a run's data is
+    missing or does not fit it; OutputError where the folder holds something else.
     """
     names = [run_name(run) for run in expansion.runs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
     check_data(expansion, root)
-    with kept(folder):
+    with locked(folder):
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source))
-        tables, tasks, again = Tables(expansion, folder, names, show), [], []
+        tables, tasks, again = Tables(expansion, folder, names, monitor), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
-            why = to_do(folder / name, run.experiment) if resume else ""
+            why = reason_to_run(folder / name, run.experiment) if resume else ""
             if why is None:
                 tables.add(number)
             else:
@@ -70,22 +70,22 @@ def run_sweep(
                 tasks.append(Task(number, run.label, run.experiment, folder / name, root, code))
                 again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()
-        show.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))
+        monitor.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))
         for note in again:
-            show.note(note)
+            monitor.note(note)
         if cluster is not None:
-            cluster.run(tasks, show, stop, tables.ended)
+            cluster.run(tasks, monitor, stop, tables.ended)
         elif min(jobs, len(tasks)) > 1:
-            Processes(tasks, jobs, show, stop, tables.ended).run()
+            Processes(tasks, jobs, monitor, stop, tables.ended).run()
         else:
             for task in tasks:
-                tables.ended(task, do(task, show.run(), stop))
+                tables.ended(task, run_task(task, monitor.observer(), stop))
                 if stop():
                     break
 
 
 def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> None:
-    """Raise ConfigError, with its place, or DataError where the data of a run is missing or does not fit it."""
+    """Raise ConfigError, with file and line, or DataError where the data of a run is missing or does not fit it."""
     for run in expansion.runs:
         try:
             prepare(run.experiment, root)
@@ -102,39 +102,39 @@ def run_name(run: ResolvedRun) -> str:
 class Tables:
     """runs.csv, and best.csv once every run has ended."""
 
-    def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str], show: Show) -> None:
+    def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str], monitor: Monitor) -> None:
         self._expansion = expansion
-        self._show = show
+        self._monitor = monitor
         self._folder = folder
         self._names = names
         self._axes = [flatten(run.axes) for run in expansion.runs]
         self._rows: dict[int, Mapping[str, Any]] = {}
 
     def add(self, number: int) -> None:
-        """Take up the summary of a run that has finished or diverged."""
+        """Add the summary of a run that has finished or diverged."""
         summary = Result(self._folder / self._names[number]).summary
         self._rows[number] = {key: summary.get(key) for key in SUMMARY_COLUMNS}
 
     def ended(self, task: Task, error: Exception | None) -> None:
-        """Take up how a task has ended, failed where there is an error, and write the tables."""
-        if isinstance(error, ConfigError):  # what shows only when the parts meet
+        """Add a run that has ended, failed where there is an error, and write the tables."""
+        if isinstance(error, ConfigError):  # what only the run itself can find
             error = located(error, self._expansion.runs[task.number].place)
         if error is not None:
-            self._show.failed(task.label, str(error))
+            self._monitor.failed(task.label, str(error))
             self._rows[task.number] = {"status": "failed", "error": str(error)}
         elif Result(task.folder).summary["status"] != "interrupted":
             self.add(task.number)
         self.write()
 
     def write(self) -> None:
-        """Write what has ended."""
+        """Write runs.csv; and best.csv, or remove it while runs are left."""
         ended = sorted(self._rows.items(), key=itemgetter(0))
         rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
         axes = [axis for axis in self._expansion.axes if axis not in SUMMARY_COLUMNS]
         write_table(self._folder / "runs.csv", ["run", *axes, *SUMMARY_COLUMNS], rows)
         best, selection = self._folder / "best.csv", self._expansion.selection
         if selection is None or len(ended) < len(self._expansion.runs):
-            with writing(best):
+            with write_errors(best):
                 best.unlink(missing_ok=True)
             return
         chosen = best_rows(selection, [(self._axes[n], columns) for n, columns in ended], self._expansion.cases)
@@ -142,10 +142,10 @@ class Tables:
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file as a whole: who reads it meanwhile finds the one before. Raises OutputError."""
+    """Write a CSV file atomically. Raises OutputError."""
     text = StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    with writing(path):
-        put(path, text.getvalue())
+    with write_errors(path):
+        write_atomic(path, text.getvalue())

@@ -1,4 +1,4 @@
-"""The runs of a sweep as tasks, whoever does them: this process, others beside it, or the workers of a Dask cluster."""
+"""A run of a sweep as a task for this process, another one (`--jobs`), or a worker of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fredsim.errors import FredsimError
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 
-__all__ = ["Ended", "Task", "do"]
+__all__ = ["OnEnd", "Task", "run_task"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run that is to be done: its number in the sweep, and what `execute` needs to know.
+    """A run to do: its number in the sweep, and the arguments of `execute`.
 
-    `code` are the digests of the user's modules that it names: whoever does the run must have the same.
+    `code`: the SHA-256 of the user's modules that it names; the process that does the run must have the same.
     """
 
     number: int
@@ -30,16 +30,18 @@ class Task:
     code: Mapping[str, str]
 
 
-Ended = Callable[[Task, Exception | None], None]
-"""What is called as a task ends, with why it failed, or None."""
+OnEnd = Callable[[Task, Exception | None], None]
+"""Called as a task ends, with why it failed, or None."""
 
 
-def do(task: Task, observer: Observer, stop: Callable[[], bool], share: int | None = None) -> FredsimError | None:
-    """Do a run, on `share` threads where its experiment gives none; return why it failed, or None."""
+def run_task(
+    task: Task, observer: Observer, stop: Callable[[], bool], threads: int | None = None
+) -> FredsimError | None:
+    """Do a run, on `threads` threads where its experiment gives no number; return why it failed, or None."""
     try:
         execute(
             task.experiment, task.folder, root=task.root, observer=observer, stop=stop, label=task.label,
-            share=share, code=task.code,
+            default_threads=threads, code=task.code,
         )  # fmt: skip
     except FredsimError as error:
         return error

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.config.document import differing, read_document
-from fredsim.config.experiment import Affects, without
+from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
@@ -22,7 +22,7 @@ from fredsim.system.csv_files import read_cells
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
 
-#: What summary.json says of a run's numbers.
+#: What is compared of summary.json.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
@@ -34,29 +34,29 @@ def verify(
 ) -> str | None:
     """Run the recorded experiment again and return the first difference, or None where every bit is the same.
 
-    Compared are the digests row by row, the summary's numbers, and the bytes of the other files. A run that was
-    interrupted is run as far as it came.
+    Compared are the digests row by row, the summary's numbers, and the bytes of the other files. An interrupted run is
+    repeated as far as it got. `backend`: compute on this one. Raises what running it raises, and OutputError.
     """
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # these are a backend's own
+    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # the recorded backend's
     experiment = open_experiment(config.data | instead, config.place)
     until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
-    check(result)  # what cannot be read is found before the run, not after it
+    check(result)  # before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(experiment, Path(folder), root=root, observer=observer, until=until)
         return difference(result, Result(Path(folder)), again=True)
 
 
 def check(*results: Result) -> None:
-    """Raise OutputError where something that is compared is gone or damaged."""
+    """Raise OutputError where a file that is compared is gone or damaged."""
     for result in results:
         _ = result.metrics, result.staleness
         difference(result, result)
 
 
 def changes(result: Result) -> list[str]:
-    """Say what is no longer as it was run: modules of the user's own, and config.yaml."""
+    """Say what has changed since the run: the user's modules, and config.yaml."""
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
     found = changed(result.summary.get("code", {}), own_code(open_experiment(config.data, config.place).plain()))
@@ -73,9 +73,9 @@ def compare(one: Result, other: Result) -> str | None:
 
 
 def reasons(one: Result, other: Result) -> list[str]:
-    """Say in what two recorded runs are not of the same experiment or code, a line each."""
-    beside = dict.fromkeys(without(Affects.BITS | Affects.TIME))
-    left, right = (result.config | beside for result in (one, other))
+    """Say how the experiments and the code of two recorded runs differ, a line each."""
+    ignored = dict.fromkeys(irrelevant_to(Affects.BITS | Affects.TIME))
+    left, right = (result.config | ignored for result in (one, other))
     keys = differing(left, right, "{} is {} and {}")
     codes = [result.summary.get("code", {}) for result in (one, other)]
     modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
@@ -85,7 +85,7 @@ def reasons(one: Result, other: Result) -> list[str]:
 def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
     """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
 
-    `again`: the one is recorded, and the other is that run once more.
+    `again`: `one` is recorded, and `other` is a repetition of it.
     """
     names = ("the record", "the run now") if again else (one.folder, other.folder)
     both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
@@ -122,7 +122,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
 
 
 def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
-    """Say where two files of these bytes first differ: of tables the line, where more than its end does."""
+    """Say where the contents of two files first differ: in CSV files the line, unless only line ends do."""
     if name.endswith(".csv"):
         lines = (content.decode(errors="replace").splitlines() for content in contents)
         for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
@@ -139,7 +139,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def results_of(folder: Path) -> list[Result]:
-    """Return the one result of a run's folder, or all of a sweep's. Raises OutputError where there is none."""
+    """Return the result in a run's folder as a list of one, or all in a sweep's. Raises OutputError where none is."""
     loaded = load(folder)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not results:

@@ -1,7 +1,6 @@
-"""The process of `--jobs` that does one run after another: tasks come in by its standard input, what happens goes out.
+"""The process of `--jobs` that does one run after another: tasks come in by its standard input, callbacks go out.
 
-Every message is a pickle. When the input ends, because the process that started this one has ended or was killed, this
-one ends at once: a run is never done for nobody.
+Every message is a pickle. When the input ends, because the parent process has ended or was killed, this one exits.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from fredsim.runs.observer import Observer
 
 __all__ = ["STOP", "Relay", "main"]
 
-STOP = "stop"  # what is sent instead of a task
-MESSAGE_SECONDS = 0.1  # how far a run is, is said no more often
+STOP = "stop"  # sent instead of a task
+ADVANCE_SECONDS = 0.1  # between two messages of how far a run is, at least
 
 
 class Relay(Observer):
-    """An observer in another process: passes on what happens to the one that shows it."""
+    """Passes the callbacks of a run on to the observer in another process."""
 
     def __init__(self, tell: Callable[..., None], seconds: float) -> None:
-        """Pass on names and their arguments by `tell`; how far a run is, no more often than in so many seconds."""
+        """Take what sends a callback's name and arguments; `advance` is sent once in so many seconds at most."""
         self._tell = tell
         self._seconds = seconds
         self._told = 0.0
@@ -36,7 +35,7 @@ class Relay(Observer):
             setattr(self, name, partial(tell, name))
 
     def advance(self, iteration: int, timestamp: int) -> None:
-        """Pass it on, now and then."""
+        """Pass it on, unless that was done just now."""
         now = time.perf_counter()
         if now - self._told >= self._seconds:
             self._told = now
@@ -44,14 +43,14 @@ class Relay(Observer):
 
 
 def main(jobs: int) -> None:
-    """Do the tasks that come in, one of so many processes; say `done` after each, with the error where it failed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us hears it, and says when to stop
+    """Do the tasks that come in, as one of `jobs` processes; send `done` after each, with its error or None."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and sends STOP
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:  # a user's server may read or print
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
-    from fredsim.runs.tasks import do  # takes a while: not before an interrupt is ignored
+    from fredsim.runs.tasks import run_task  # takes a while: not before an interrupt is ignored
     from fredsim.system.processors import default_threads
 
     tasks: SimpleQueue[Any] = SimpleQueue()
@@ -77,7 +76,7 @@ def main(jobs: int) -> None:
         except BrokenPipeError:  # nobody listens any more
             os._exit(1)
 
-    relay = Relay(tell, MESSAGE_SECONDS)
-    share = max(1, default_threads() // jobs)
+    relay = Relay(tell, ADVANCE_SECONDS)
+    threads = max(1, default_threads() // jobs)
     while True:
-        tell("done", do(tasks.get(), relay, stop.is_set, share))
+        tell("done", run_task(tasks.get(), relay, stop.is_set, threads))

@@ -1,1 +1,1 @@
-"""What comes out, to be looked at: tables, figures, reports, progress."""
+"""What users see of runs: tables, figures, reports, progress, and the names that `fredsim list` prints."""

@@ -1,4 +1,4 @@
-"""What there is to name in an experiment, by kind: servers, gates, models, … ; `fredsim list` prints it."""
+"""The names that an experiment may use, by kind (servers, gates, models, …), as `fredsim list` prints them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["LISTINGS", "Entry", "default_of"]
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for, in a line; the model of its hyper-parameters; where it was published.
+    """What a name stands for, in a line; the pydantic model of its hyper-parameters; where it was published.
 
-    `takes` says what it takes where the model does not, or where that is too much for a line.
+    `takes` is printed in place of the hyper-parameters, where the model does not have them all, or too many.
     """
 
     idea: str
@@ -44,7 +44,7 @@ Entries = Mapping[str, Entry]
 
 
 def of_class(found: Any) -> Entry:
-    """Return the entry of a class that has an idea and hyper-parameters."""
+    """Return the entry of a class with `idea` and `Hyper`."""
     return Entry(found.idea, found.Hyper, getattr(found, "citation", ""))
 
 
@@ -85,7 +85,7 @@ DATASETS = {
 
 
 def experiments() -> Entries:
-    """Return each experiment that comes with fredsim, with its first comment line."""
+    """Return the experiments that come with fredsim, each with its first comment line."""
     firsts = {name: path.read_text(encoding="utf-8").partition("\n")[0] for name, path in shipped().items()}
     return {name: Entry(first.removeprefix("# ")) for name, first in firsts.items()}
 

@@ -1,4 +1,4 @@
-"""What is printed of runs that will be, or have ended, and the figures that are drawn of them."""
+"""What commands print: estimates of runs, tables and figures of those that ended, errors."""
 
 from __future__ import annotations
 
@@ -23,33 +23,27 @@ if TYPE_CHECKING:
     from fredsim.runs.estimates import Estimate
 
 __all__ = [
-    "INTERRUPTED",
-    "duration",
-    "exit_code",
-    "print_estimates",
+    "INTERRUPTED", "draw_figures", "duration", "print_ending", "print_error", "print_estimates", "print_results",
     "print_table",
-    "report",
-    "say_error",
-    "show_figures",
-]
+]  # fmt: skip
 
-INTERRUPTED = 130  # an exit code, as shells have it
+INTERRUPTED = 130  # exit code, by the shells' convention
 
 
 def print_table(table: RichTable) -> None:
-    """Print a table; a pipe or a file has no edge to wrap at."""
+    """Print a table, 160 characters wide where not to a terminal."""
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
 
 
-def say_error(text: str) -> None:
-    """Print an error, each line as one."""
+def print_error(text: str) -> None:
+    """Print an error, `error: ` before each line."""
     for line in text.split("\n"):
         typer.echo(f"error: {line}", err=True)
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a time in words, such as 1.5 min."""
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -59,7 +53,7 @@ LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots":
 
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:
-    """Print what runs will take, and why no sooner, as it becomes known."""
+    """Print what runs will take, and why their paths were chosen."""
     table = RichTable(box=None, header_style="bold", pad_edge=False)
     for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
         table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
@@ -69,7 +63,7 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         for run in estimates:
             found.append(run)
             sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-            live, took = f"{run.holdings:,} {LIVE[run.path]}", duration(run.seconds)
+            live, took = f"{run.live:,} {LIVE[run.path]}", duration(run.seconds)
             table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
     print_table(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
@@ -79,8 +73,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
     typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
 
 
-def report(expansion: Expansion, loaded: Result | Results) -> list[Table]:
-    """Print the table of the runs that ended, draw their figures, and return the tables of these."""
+def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]:
+    """Print a table of the runs that ended, draw their figures, and return the tables of the figures."""
     from fredsim.show import plots
 
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
@@ -95,20 +89,19 @@ def report(expansion: Expansion, loaded: Result | Results) -> list[Table]:
         rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
-    tables, left_out = show_figures(results, loaded.folder, expansion.figures)
+    tables, left_out = draw_figures(results, loaded.folder, expansion.figures)
     for path, why in left_out:
         typer.echo(f"left out: {path} ({why})", err=True)
     return tables
 
 
-def show_figures(
+def draw_figures(
     results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
 ) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
-    """Draw the figures that an experiment asks for into the folder of its results, and print where they are.
+    """Draw an experiment's figures, by default error against iterations, into its folder, and print their paths.
 
-    Without any asked for, it is the error against iterations. Return their tables, and what was left out, with the
-    reason why: runs may have failed, or been changed by an override. No error ends it, of whatever kind: the runs
-    behind may have taken days.
+    Return their tables, and the figures left out, each with its error. No error of whatever kind goes on to the
+    caller: the runs may have taken days.
     """
     from fredsim.show import plots
 
@@ -143,12 +136,12 @@ def _row(result: Result, label: str) -> dict[str, Any]:
     }
 
 
-def exit_code(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
-    """Say which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, 130 interrupted."""
+def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
+    """Print which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, or INTERRUPTED."""
     results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
     failures = [] if isinstance(loaded, Result) else loaded.failures
     for name, error in failures:
-        say_error(f"{name} failed: {error}")
+        print_error(f"{name} failed: {error}")
     left = len(expansion.runs) - len(results) - len(failures)
     if left:
         typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs are left; {how} goes on", err=True)

@@ -1,4 +1,4 @@
-"""How runs show themselves: a live table on a terminal, a row for each run under way; plain lines elsewhere."""
+"""The progress of runs: a live table on a terminal, with a row for each run under way; plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fredsim.runs.observer import Observer, Show
+from fredsim.runs.observer import Monitor, Observer
 from fredsim.simulation.recorder import Row
 
-__all__ = ["Bars", "Lines", "make_show"]
+__all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
 
-LINE_SECONDS = 2.0  # plain lines come no closer than this
-BAR_SECONDS = 0.1
+LINE_SECONDS = 2.0  # between two plain lines, at least
+BAR_SECONDS = 0.1  # between two moves of a bar, at least
 
 
-class Reports(Show):
-    """Lines that stay: one when kernels are compiled for the first time, one for each run that has ended."""
+class ConsoleMonitor(Monitor):
+    """Prints the lines that stay: one when the first kernel is compiled, one for each run that has ended."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -29,7 +29,7 @@ class Reports(Show):
         self._runs = 0
 
     def sweep(self, runs: int, ended: int) -> None:
-        """Take note of how many runs a sweep has, and how many have ended before."""
+        """Note how many runs a sweep has, and how many ended before."""
         self._runs = runs
         self.counts["finished before"] = ended
 
@@ -38,45 +38,45 @@ class Reports(Show):
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def compiling(self) -> None:
-        """Say so, the first time."""
+        """Print that kernels are compiled, the first time."""
         if not self._compiling:
             self.note("compiling kernels, once on this machine …")
         self._compiling = True
 
     def ended(self, label: str, status: str, how: str) -> None:
-        """Say how a run ended; of a sweep also its number."""
+        """Print how a run ended, in a sweep with a count."""
         self.counts[status] += 1
         number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
         self.note(f"{number}{label}: {status} {how}")
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Say how a run ended that has a summary."""
+        """Print how a run with a summary ended."""
         error = summary["validation_error"]
         shown = "none" if error is None else f"{error:.4f}"
         how = f"after {summary['iterations']} iterations in {summary['seconds']:.1f} s"
         self.ended(label, summary["status"], f"{how}, validation error {shown}, digest {summary['digest'][:12]}")
 
     def failed(self, label: str, error: str) -> None:
-        """Say why a run failed."""
+        """Print why a run failed."""
         self.ended(label, "failed", f"({error})")
 
 
-class RunReports(Observer):
-    """Shows one run."""
+class ConsoleObserver(Observer):
+    """Tells the monitor what happens to one run."""
 
-    def __init__(self, show: Reports) -> None:
-        self._show = show
+    def __init__(self, monitor: ConsoleMonitor) -> None:
+        self._monitor = monitor
 
     def compiling(self) -> None:
-        """Say so, the first time."""
-        self._show.compiling()
+        """Pass it on."""
+        self._monitor.compiling()
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Say how the run ended."""
-        self._show.finished(label, summary)
+        """Pass it on."""
+        self._monitor.finished(label, summary)
 
 
-class Bars(Reports):
+class TableMonitor(ConsoleMonitor):
     """A live table: a row for each run under way, and one for the sweep."""
 
     def __init__(self, console: Console) -> None:
@@ -107,29 +107,29 @@ class Bars(Reports):
         super().sweep(runs, ended)
         self.progress.update(self._task, total=runs, visible=True, completed=ended)
 
-    def run(self) -> Observer:
-        """Return who shows the next run."""
-        return BarRun(self)
+    def observer(self) -> Observer:
+        """Return the observer of the next run."""
+        return RowObserver(self)
 
     def failed(self, label: str, error: str) -> None:
-        """Say why a run failed, and take its row away."""
+        """Print why a run failed, and remove its row."""
         for task in [task for task in self.progress.tasks if task.description == label]:
             self.progress.remove_task(task.id)
         super().failed(label, error)
 
     def ended(self, label: str, status: str, how: str) -> None:
-        """Say how a run ended, and show how many have, and how many of them badly."""
+        """Print how a run ended, and show how many have, and how many of them diverged or failed."""
         super().ended(label, status, how)
         bad = ", ".join(f"{self.counts[status]} {status}" for status in ("diverged", "failed") if self.counts[status])
         self.progress.update(self._task, completed=self.counts.total(), error=bad)
 
 
-class BarRun(RunReports):
+class RowObserver(ConsoleObserver):
     """One run's row: its bar, iterations per second, time left and the latest validation error."""
 
-    def __init__(self, show: Bars) -> None:
-        super().__init__(show)
-        self._progress = show.progress
+    def __init__(self, monitor: TableMonitor) -> None:
+        super().__init__(monitor)
+        self._progress = monitor.progress
         self._task = self._progress.add_task("", total=None, state="", rate="", error="", visible=False)
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
@@ -142,7 +142,7 @@ class BarRun(RunReports):
         )
 
     def advance(self, iteration: int, timestamp: int) -> None:
-        """Move the bar, at most ten times a second."""
+        """Move the bar, now and then."""
         now = time.perf_counter()
         if now - self._shown >= BAR_SECONDS:
             self._shown = now
@@ -154,50 +154,50 @@ class BarRun(RunReports):
         self._progress.update(self._task, state="running", error=f"error {row.validation_error:.4f}")
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Leave one line of the run that ended."""
+        """Replace the row by a line that stays."""
         self._progress.remove_task(self._task)
         super().end(label, summary)
 
 
-class Lines(Reports):
+class LineMonitor(ConsoleMonitor):
     """A plain line now and then, and one at the end of each run."""
 
-    shown = 0.0
+    shown = 0.0  # when the last line was printed
 
     def sweep(self, runs: int, ended: int) -> None:
-        """Say how many runs there are."""
+        """Print how many runs there are."""
         super().sweep(runs, ended)
         self.note(f"{runs} runs{f', {ended} of them finished before' if ended else ''}")
 
-    def run(self) -> Observer:
-        """Return who tells of the next run."""
-        return LineRun(self)
+    def observer(self) -> Observer:
+        """Return the observer of the next run."""
+        return LineObserver(self)
 
 
-class LineRun(RunReports):
+class LineObserver(ConsoleObserver):
     """One run's lines."""
 
-    _show: Lines
+    _monitor: LineMonitor
 
     def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Note the beginning."""
+        """Note the label, the length and the time."""
         self._label = label
         self._of = f"{iterations} iterations" if iterations else f"{updates} updates"
         self._began = time.perf_counter()
-        self._show.shown = max(self._show.shown, self._began)
+        self._monitor.shown = max(self._monitor.shown, self._began)
 
     def row(self, row: Row) -> None:
-        """Say where the run is, unless a line was printed just now."""
+        """Print how far the run is, unless a line was printed just now."""
         now = time.perf_counter()
-        if now - self._show.shown >= LINE_SECONDS:
-            self._show.shown = now
+        if now - self._monitor.shown >= LINE_SECONDS:
+            self._monitor.shown = now
             rate = row.iteration / (now - self._began)
-            self._show.note(
+            self._monitor.note(
                 f"{self._label}: iteration {row.iteration} of {self._of}, {rate:,.0f} it/s, "
                 f"validation error {row.validation_error:.4f}"
             )
 
 
-def make_show(console: Console) -> Bars | Lines:
+def make_monitor(console: Console) -> TableMonitor | LineMonitor:
     """Return a live table where the console is a terminal, else plain lines."""
-    return Bars(console) if console.is_terminal else Lines(console)
+    return TableMonitor(console) if console.is_terminal else LineMonitor(console)

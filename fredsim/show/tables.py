@@ -1,4 +1,4 @@
-"""Tables: printed, or beside a figure as CSV with every digit and as Markdown with a few."""
+"""Tables: printed, or written beside a figure, as CSV with every digit and as Markdown with few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fredsim.errors import OutputError
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
-PUBLISHED = "Published and here"  # the title of the tables that compare
+PUBLISHED = "Published and here"  # title of the tables that compare with a paper
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Table:
 
 
 def write_files(figure: Path, tables: Sequence[Table], caption: str, command: str) -> list[Path]:
-    """Write FIGURE-table.csv, the first table, and FIGURE-table.md, all of them; return their paths.
+    """Write the first table to FIGURE-table.csv, and all to FIGURE-table.md; return these paths.
 
     Raises OutputError where they cannot be written.
     """

@@ -1,7 +1,7 @@
-"""What a server can do, read once: before `init` what it declares, after it what only then is there.
+"""What a server can do, read once: what it declares before `init`, then what `init` may make.
 
-docs/own_server.md explains every name. What a server declares must not change in `init`: an experiment is refused, and
-told which path it takes, by what is read here.
+docs/own_server.md explains every name. What is declared must not change in `init`: by it an experiment is refused, or
+takes its path.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import Guarded
 from fredsim.servers.base import Server
-from fredsim.servers.checks import believed_rule, comes_with_fredsim, why_whole_gradients
+from fredsim.servers.checks import comes_with_fredsim, trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.holdings import Work
+from fredsim.simulation.holdings import PushKind
 from fredsim.simulation.own_numbers import check_metrics
 from fredsim.simulation.recorder import Kind
 
@@ -55,9 +55,9 @@ class Contract:
     ours: bool
     """Whether its very class comes with fredsim."""
     based: bool
-    """Whether its class is one over fredsim.servers.Server."""
+    """Whether its class derives from fredsim.servers.Server."""
 
-    pushes: Work = "gradient"
+    pushes: PushKind = "gradient"
     holds: bool = False
     cancels: bool = False
     corrects: bool = False
@@ -83,7 +83,7 @@ class Contract:
     rule: Rule | None = None
     """The elementwise rule that is all it does with a push, its coefficients known ahead; known after `init`."""
     whole_gradients: str = ""
-    """Why it must see whole gradients, where there is no such rule."""
+    """Why it must see whole gradients; empty where there is such a rule."""
 
     @property
     def checked(self) -> bool:
@@ -99,19 +99,19 @@ def without_average(server: Any) -> Any:
     return server.server if isinstance(server, WindowAverage) else server
 
 
-class Read(Guarded):
-    """A server that is read, and may fail."""
+class InspectedServer(Guarded):
+    """A server whose attributes are read, which may fail."""
 
     signatures = SIGNATURES
 
 
 def read_contract(server: Any, clients: int) -> Contract:
-    """Return the contract of a server that is not started, having told it of how many clients there will be.
+    """Tell a server that is not started how many clients there will be, and return its contract.
 
-    Raises SimulationError where it fails or declares what cannot be, ConfigError where it refuses so many clients.
+    Raises SimulationError where it fails or a declaration is invalid, ConfigError where it refuses so many clients.
     """
     own = without_average(server)
-    read = Read(own)
+    read = InspectedServer(own)
     if read.has("expect"):
         read.call("expect", clients)
     contract = Contract(
@@ -127,7 +127,7 @@ def read_contract(server: Any, clients: int) -> Contract:
 def complete(contract: Contract, server: Any) -> Contract:
     """Return the contract of a server that is started. Raises SimulationError where `init` changed what was read."""
     own = without_average(server)
-    read, outside = Read(own), Read(server, own)
+    read, outside = InspectedServer(own), InspectedServer(server, own)
     read.where = outside.where = "init"
     for name, now in _declared(read, own).items():
         before = getattr(contract, name)
@@ -145,16 +145,16 @@ def complete(contract: Contract, server: Any) -> Contract:
         timestamp=read.has("timestamp"),
         averaged_params=outside.has("averaged_params"),
         v=read.has("v"),
-        rule=None if whole else believed_rule(own),
+        rule=None if whole else trusted_rule(own),
         whole_gradients=whole,
     )
 
 
 def _declared(read: Guarded, own: Any) -> dict[str, Any]:
-    """Return all that must be the same before and after `init`. Raises SimulationError for what cannot be."""
+    """Return all that must be the same before and after `init`. Raises SimulationError where one is invalid."""
     pushes, steps = read.get("pushes", "gradient"), read.get("local_steps", None)
-    if pushes not in get_args(Work):
-        raise read.broken("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(Work))}")
+    if pushes not in get_args(PushKind):
+        raise read.broken("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(PushKind))}")
     if steps is not None:
         read.check_count(steps, "local_steps")
     found = {"pushes": pushes, "local_steps": steps, "metrics": check_metrics(read)}
@@ -163,15 +163,15 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
 
 
 def _has(read: Guarded, own: Any, name: str) -> bool:
-    """Return whether there is such a method; one that is Server's own and does nothing is none."""
-    nothing = {"fetch", "pushes_until_release"}
-    if name in nothing and name not in vars(own) and getattr(type(own), name, None) is getattr(Server, name):
+    """Return whether the server has this method; the defaults of Server itself do not count."""
+    defaults = {"fetch", "pushes_until_release"}
+    if name in defaults and name not in vars(own) and getattr(type(own), name, None) is getattr(Server, name):
         return False
     return read.has(name)
 
 
 def _v(own: Any) -> dict[str, Any]:
-    """Return whether there is v, and the array of the rule's state that it is; none where a class forms v itself."""
+    """Return whether there is v, None where only `init` can tell, and which array of the rule's state it is."""
     if getattr(type(own), "v", None) is ElementwiseServer.v:
         return {"v": bool(own.deviation), "deviation": own.deviation}
     return {"v": True if inspect.getattr_static(own, "v", None) is not None else None}

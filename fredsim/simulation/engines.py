@@ -1,23 +1,30 @@
-"""From a backend's name to what computes: `numpy`, the slow oracle, `numba`, threaded kernels, and `cuda`, a device.
+"""The engine of each backend: `numpy`, the slow oracle; `numba`, threaded kernels; `cuda`, a device.
 
-A backend's own modules are imported only where it computes: what they rest on need not be installed.
+A backend's modules are imported only where it is used: what they import need not be installed.
 """
 
 from __future__ import annotations
 
-from fredsim.compute.engines import Engine, RoomyOperations
-from fredsim.compute.numpy_engine import NumpyEngine, RoomyNumpyOperations
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import BackendOperations, Engine
+from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.numerics.distributions import Draw
 
 __all__ = ["found_backend", "make_engine", "make_operations"]
 
 
 def found_backend(backend: Backend) -> Backend:
-    """Return the backend that `auto` comes to on this machine, or the one that is named."""
+    """Return the backend: for `auto`, `cuda` where this machine has a device, else `numba`."""
     if backend != "auto":
         return backend
     try:
@@ -29,10 +36,25 @@ def found_backend(backend: Backend) -> Backend:
     return "cuda"
 
 
+class HostDraws:
+    """Numba's draws for a backend that computes elsewhere; numba is imported when it draws first."""
+
+    @cached_property
+    def _draw(self) -> Draw:
+        from fredsim.jit.team import Team
+        from fredsim.kernels.draws import NumbaDraws
+
+        return NumbaDraws(Team(1)).draw
+
+    def __call__(self, *counter: Any, **named: Any) -> NDArray[np.float64]:
+        """As fredsim.numerics.distributions.draw."""
+        return self._draw(*counter, **named)
+
+
 def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
 
-    That of a PyTorch module leaves the servers' operations to the backend, so these keep their bits. Raises ConfigError
+    A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
     where the backend needs what is not there.
     """
     if not isinstance(model, Mlp):
@@ -44,20 +66,20 @@ def make_engine(backend: Backend, model: Mlp | TorchModel, dataset: Dataset, mu:
     if backend == "cuda":
         from fredsim.cuda.engine import CudaEngine
 
-        return CudaEngine(model, dataset, mu)
+        return CudaEngine(model, dataset, mu, HostDraws())
     from fredsim.kernels.engine import NumbaEngine
 
     return NumbaEngine(model, dataset, mu, threads)
 
 
-def make_operations(backend: Backend, threads: int | None) -> RoomyOperations:
-    """Return what a backend computes beside gradients; see `make_engine`."""
+def make_operations(backend: Backend, threads: int | None) -> BackendOperations:
+    """Return the operations of servers on a backend; see `make_engine`."""
     if backend == "numpy":
-        return RoomyNumpyOperations()
+        return NumpyBackendOperations()
     if backend == "cuda":
         from fredsim.cuda.operations import CudaOperations
 
-        return CudaOperations()
+        return CudaOperations(HostDraws())
     from fredsim.kernels.operations import NumbaOperations
 
     return NumbaOperations(threads)

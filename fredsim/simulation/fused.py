@@ -1,4 +1,4 @@
-"""The path on which an elementwise rule is applied to a gradient as it is formed; fetches may be refused."""
+"""The path `fused`: an elementwise rule is applied to a gradient as it is formed, and a fetch may be refused."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Fused(Snapshots):
     """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
 
     All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
-    whose sums in float32 tell all that is not within a hair's breadth of the gate's bounds.
+    which sums v in float32; a v̄ too near to the gate's bounds for that is UNDECIDED, and formed anew in float64.
     """
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
-        self._rooms: list[Array] = []  # that were not needed
+        self._spare: list[Array] = []  # arrays of the pool that no client fetched into
 
     def _warm(self) -> None:
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
@@ -49,9 +49,11 @@ class Fused(Snapshots):
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
+        coming = self._arrivals.coming(count)
+        clients, count = coming.client.tolist(), len(coming)
         self._known_from, self._known_to = self.iteration, self.iteration + count
-        clients, numbers = self._arrivals.coming(count)
-        self._samples = self._sampler.rows(np.arange(self._known_from, self._known_to), np.array(clients), numbers)
+        sent = np.arange(self._known_from, self._known_to) if coming.sent is None else coming.sent
+        self._samples = self._sampler.rows(sent, coming.client, coming.columns["number"])
         gate = self._protocol.fetch_gate
         self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
 
@@ -59,9 +61,18 @@ class Fused(Snapshots):
         """Return the next events, none after a row is due, and their places among what is known of the next."""
         if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
-            self._look_ahead(min(AHEAD, few, length.left(self.iteration, self._server.timestamp)))
+            left = length.left(self.iteration, self._server.timestamp)
+            self._look_ahead(min(AHEAD, few, AHEAD if left is None else left))
         row = self._interval.left(self.iteration, self._server.timestamp)
-        schedule = self._arrivals.next(self.iteration, min(self._limit(length), row, self._known_to - self.iteration))
+        known = self._known_to - self.iteration
+        limit = min(self._limit(length), known if row is None else min(row, known))
+        schedule = self._arrivals.next(self.iteration, limit)
+        if schedule.time is not None and len(schedule):
+            self._rows_before(int(schedule.time[0]))
+            due = self._interval.next_time(self._rows_on_clock)
+            count = int(np.searchsorted(schedule.time, due, side="right"))
+            self._arrivals.put_back(len(schedule) - count)
+            schedule = schedule.first(count)
         at = self.iteration - self._known_from
         return schedule, slice(at, at + len(schedule))
 
@@ -69,6 +80,9 @@ class Fused(Snapshots):
         """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
         holdings, server = self._holdings, self._server
         schedule, window = self._next_window(length)
+        if not len(schedule):
+            self._over = True
+            return
         clients, rows, probe = schedule.client.tolist(), self._samples[window], self._parts.probe
         if probe is not None and probe.due(self.iteration):
             self._measure(probe, clients[0], rows[0])
@@ -78,34 +92,36 @@ class Fused(Snapshots):
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
         n, size = len(coefficients), server.params.nbytes
-        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be had: the next window ends the run
+        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be formed: the next window says why
         self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
+        if schedule.time is not None:
+            self.time = int(schedule.time[n - 1])
         bounds = self._bounds[window][:n]
-        rooms = [  # for what clients may fetch
-            (self._rooms.pop() if self._rooms else self._shelf.take()) if may_pass else server.params
+        copies = [  # arrays for what clients may fetch
+            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else server.params
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
-        self._apply.begin(coefficients, bounds, rooms)
+        self._apply.begin(coefficients, bounds, copies)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         while i < n:
             for verdict in self._apply(i):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
-                client, room = clients[i], rooms[i]
+                client, copy = clients[i], copies[i]
                 rule.timestamp = server.timestamp = self.iteration + 1
                 if not self._protocol.wait:
                     holdings.begin(client)
                     arrivals.began(client)
                 if verdict == PASSED:
                     arrivals.fetched(client, self.iteration)
-                    holdings.adopt(client, room, server.timestamp)
+                    holdings.adopt(client, copy, server.timestamp)
                     self._recorder.fetch(size, client)
                 elif verdict == UNDECIDED:
                     self._fetch(client)
                 else:
                     self._refuse(client)
-                if verdict != PASSED and room is not server.params:
-                    self._rooms.append(room)
+                if verdict != PASSED and copy is not server.params:
+                    self._spare.append(copy)
                 self.iteration, i = self.iteration + 1, i + 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()

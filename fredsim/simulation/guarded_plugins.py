@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.gates import GATES, Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
@@ -19,12 +20,14 @@ from fredsim.simulation.supplies import Supplies
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
 Array = NDArray[np.float32]
-TRUTH = (bool, np.bool_)
+BOOLEAN = (bool, np.bool_)
 
 
 class GuardedDispatcher(Guarded):
-    """A dispatcher and its calls."""
+    """A dispatcher whose calls are checked."""
 
+    #: Whether it is a clock (fredsim.simulation.guarded_clock).
+    timed = False
     state_names = ("_held",)
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
@@ -35,9 +38,9 @@ class GuardedDispatcher(Guarded):
         """Tell a dispatcher of how many clients there will be. Raises ConfigError where it refuses so many."""
         super().__init__(dispatcher)
         self._clients = clients
-        self._held: set[int] = set()
+        self._held: set[int] = set()  # clients
         self._step = 0  # of the last choice
-        #: Whether its very class comes with fredsim: one that is derived from ours may choose otherwise.
+        #: Whether its very class comes with fredsim: one derived from ours may choose otherwise.
         self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
         if self.has("expect"):
             self.call("expect", clients)
@@ -79,16 +82,15 @@ class GuardedDispatcher(Guarded):
             self.hold(client)
         super().put_state(state)
 
-    def order(self, count: int) -> NDArray[np.int64]:
-        """Return the clients of the first `count` iterations, where none is ever held."""
+    def order(self, count: int) -> Order:
+        """Return the first `count` arrivals, where no client is ever held."""
         if self._ours:
-            order: NDArray[np.int64] = self._inner.order(count)
-            return order
-        return np.array([self.choose(step) for step in range(count)], np.int64)
+            return Order(self._inner.order(count))
+        return Order(np.array([self.choose(step) for step in range(count)], np.int64))
 
 
 class GuardedGate(Guarded):
-    """A gate and its calls."""
+    """A gate whose calls are checked."""
 
     signatures = {  # noqa: RUF012
         "init": ("clients", "tensors", "streams", "stream"), "passes": ("step", "client", "statistics"),
@@ -114,7 +116,7 @@ class GuardedGate(Guarded):
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
         """Return the gate's bounds (n, 2) of v̄ for iterations `begin` on: below refused, above passed."""
-        ours = type(self._inner) in GATES.values()  # one that is derived from ours may decide otherwise
+        ours = type(self._inner) in GATES.values()  # one derived from ours may decide otherwise
         found = self._inner.bounds(begin, clients) if ours else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 
@@ -122,17 +124,17 @@ class GuardedGate(Guarded):
         """Return whether a copy passes, or whether each tensor does."""
         self.at(client, step)
         passes = self.call("passes", step, client, statistics)
-        if isinstance(passes, TRUTH):
+        if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
-        if len(mask) != self._tensors or not all(isinstance(part, TRUTH) for part in mask):
+        if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
             raise self.broken("passes", what)
         return [bool(part) for part in mask]
 
 
 class GuardedCompressor(Guarded):
-    """A compressor and its calls."""
+    """A compressor whose calls are checked."""
 
     signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
 
@@ -142,7 +144,7 @@ class GuardedCompressor(Guarded):
         supplies.start(self)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Return what the server decodes, and the bytes it took."""
+        """Return what the server decodes of a push, both float32 (P,), and the bytes it took."""
         self.at(client, step)
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)

@@ -21,13 +21,13 @@ from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
 from fredsim.simulation.supplies import Supplies
 
-__all__ = ["GuardedServer", "Pushed"]
+__all__ = ["GuardedServer", "PushResult"]
 
 Array = NDArray[np.float32]
 
 
-class Pushed(NamedTuple):
-    """What a push brought about."""
+class PushResult(NamedTuple):
+    """Who goes on after a push, who begins anew, and whether the parameters are still finite."""
 
     released: tuple[int, ...]
     restarted: tuple[int, ...]
@@ -35,14 +35,14 @@ class Pushed(NamedTuple):
 
 
 class GuardedServer(Guarded):
-    """A server, its contract, and its calls."""
+    """A server, its contract, and its calls, which are checked."""
 
     state_names = ("timestamp", "_held", "_certain")
 
     def __init__(self, server: Any, clients: int) -> None:
         """Read the contract of a server for so many clients.
 
-        Raises SimulationError where it is none, ConfigError where the server refuses so many.
+        Raises SimulationError where it breaks that contract, ConfigError where it refuses so many.
         """
         super().__init__(server, without_average(server))
         self.contract = read_contract(server, clients)
@@ -51,7 +51,7 @@ class GuardedServer(Guarded):
         self.timestamp = 0
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
         self._proxies: list[str] | None = None  # their names
-        self._held: set[int] = set()
+        self._held: set[int] = set()  # clients
         self._certain = 0  # how many pushes are certain to come yet before any client is released
 
     def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
@@ -96,21 +96,21 @@ class GuardedServer(Guarded):
 
     @property
     def elementwise(self) -> ElementwiseServer:
-        """The server itself, whose updates are known ahead but for the rule."""
+        """The server itself, where its update is an elementwise rule."""
         server: ElementwiseServer = self._inner
         return server
 
     @property
     def rule(self) -> Rule:
-        """The rule that is all it does with a push, where it is."""
+        """The rule of such a server."""
         assert self.contract.rule is not None
         return self.contract.rule
 
     def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
-        """Return the coefficients (n, C) of n pushes to an elementwise server, whose names stand in its rule.
+        """Return the coefficients (n, C) of n pushes to an elementwise server, in the order of its rule.
 
-        Fewer rows where those of a later push cannot be had; that may never come. Raises SimulationError where the
-        first cannot.
+        Fewer rows where those of a later push cannot be formed: the run may end before it. Raises SimulationError
+        where those of the first cannot.
         """
         server = self.elementwise
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
@@ -120,12 +120,12 @@ class GuardedServer(Guarded):
                     for column, values in enumerate(server.coefficients(t, staleness)):
                         result[:, column] = values
                     return result
-                except Exception:  # of a user's schedule: at which push? one by one
+                except Exception:  # of a user's schedule: one by one shows at which push
                     pass
             for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                 self.at(None, one)
                 try:
-                    result[i] = self.guard("coefficients", partial(server.formed, one, behind))
+                    result[i] = self.guard("coefficients", partial(server.checked_coefficients, one, behind))
                 except FredsimError:
                     if i == 0:
                         raise
@@ -142,7 +142,7 @@ class GuardedServer(Guarded):
         return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
-        """Return the bytes of one copy, where the server has a say in it."""
+        """Return the bytes of one copy: `usual`, unless the server counts them itself."""
         contract = self.contract
         if not (contract.bytes_pushed if direction == "pushed" else contract.bytes_fetched):
             return usual
@@ -152,16 +152,16 @@ class GuardedServer(Guarded):
 
     def mean(self) -> float:
         """Return v̄ for the gates: 1 before the first push."""
-        return self._of_v("model", lambda v: [self._mean(v)], 1)[0]
+        return self._statistic_of_v("model", lambda v: [self._mean(v)], 1)[0]
 
     def means(self) -> list[float]:
         """Return v̄ of each tensor for the gates: 1 before the first push."""
         tensors = self._layout.tensors
-        return self._of_v(
+        return self._statistic_of_v(
             "tensor", lambda v: [self._mean(x.reshape(-1)) for x in self._layout.split(v).values()], len(tensors)
         )
 
-    def _of_v(self, kind: str, measure: Callable[[Array], list[float]], count: int) -> list[float]:
+    def _statistic_of_v(self, kind: str, measure: Callable[[Array], list[float]], count: int) -> list[float]:
         """Return a statistic of v, measured once a timestamp."""
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
@@ -181,10 +181,10 @@ class GuardedServer(Guarded):
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
-    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, again: bool = False) -> Pushed:
-        """Push; return who goes on, who begins anew, and whether the parameters are still finite.
+    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, again: bool = False) -> PushResult:
+        """Give the server a push (P,). Raises SimulationError where it fails or breaks its contract.
 
-        `again`: the push is one that was applied before, and may be again: a user's server gets a copy.
+        `again`: the push was applied before, and may be once more, so a user's server gets a copy.
         """
         self.at(client, iteration)
         if not self._checked:
@@ -192,8 +192,8 @@ class GuardedServer(Guarded):
             reply = self.call("apply_update", grad, client, timestamp)
             self.timestamp = server.timestamp
             if reply is None:
-                return Pushed((client,), (), bool(server.finite))
-            return Pushed(tuple(reply.released), tuple(reply.restarted), bool(server.finite))
+                return PushResult((client,), (), bool(server.finite))
+            return PushResult(tuple(reply.released), tuple(reply.restarted), bool(server.finite))
         if self.contract.holds:
             self.pushes_until_release()
             self._certain -= 1
@@ -201,10 +201,10 @@ class GuardedServer(Guarded):
             grad = np.array(grad) if again else np.asarray(grad)
         reply = self.lend(grad, "apply_update", grad, client, timestamp)
         finite = self._after_update()
-        released, restarted = self._named_by(reply, client)
-        return Pushed(released, restarted, finite)
+        released, restarted = self._check_reply(reply, client)
+        return PushResult(released, restarted, finite)
 
-    def _named_by(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _check_reply(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
             raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
@@ -232,7 +232,7 @@ class GuardedServer(Guarded):
         return released, restarted
 
     def _after_update(self) -> bool:
-        """Take up the timestamp, check the parameters; return whether they are finite."""
+        """Read the timestamp, check the parameters; return whether they are finite."""
         before = self.timestamp
         if not self.contract.timestamp:
             self.timestamp += 1
@@ -264,7 +264,7 @@ class GuardedServer(Guarded):
             self._check_array(given, self._size, "what fetch returns")
         return given
 
-    def moved(self, client: int, iteration: int) -> SimulationError:
+    def changed_params(self, client: int, iteration: int) -> SimulationError:
         """Return the error of parameters that changed between two fetches at one timestamp."""
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
         self.at(client, iteration)

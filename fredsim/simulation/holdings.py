@@ -1,7 +1,6 @@
-"""What the simulated clients hold between fetching parameters and pushing, and what they compute from it.
+"""The parameters that clients hold between a fetch and a push, and what they compute from them.
 
-They keep the fetched parameters themselves; clients that hold the same version share one array, which is freed when the
-last of them moves on.
+Clients that hold the same version share one array, which is freed when the last of them moves on.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Shelf
+from fredsim.compute.storage import Pool
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import State, Stateful, part_of
 
-__all__ = ["Holdings", "Work"]
+__all__ = ["Holdings", "PushKind"]
 
 Array = NDArray[np.float32]
-Work = Literal["gradient", "delta", "params"]
+PushKind = Literal["gradient", "delta", "params"]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
@@ -35,15 +34,15 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
-def step_alone(theta: Any, g: Any, rate: Any) -> Any:
+def step_params(theta: Any, g: Any, rate: Any) -> Any:
     """Take a local step; the push is θ itself."""
     return theta - rate * g
 
 
-STEPS: dict[Work, Rule] = {
+STEPS: dict[PushKind, Rule] = {
     "gradient": Rule(step, state=("total",)),
     "delta": Rule(step_delta, state=("total",)),
-    "params": Rule(step_alone),
+    "params": Rule(step_params),
 }
 
 
@@ -60,10 +59,10 @@ class Version:
 
 
 class Holdings(Stateful):
-    """Clients that keep the parameters they fetched, as versions shared by timestamp.
+    """Which version each client holds, for the work under way and, with `wait` false, for the next.
 
-    With `wait` false a client starts its next work, as soon as it has pushed, from what it held then; what it fetches
-    takes effect for the work after that.
+    Such a client starts its next work, as soon as it has pushed, from what it held then; what it fetches takes effect
+    for the work after that.
     """
 
     def __init__(
@@ -73,25 +72,25 @@ class Holdings(Stateful):
         clients: int,
         *,
         wait: bool,
-        pushes: Work,
+        pushes: PushKind,
         local_steps: int,
         tensors: Sequence[slice],
-        shelf: Shelf,
+        pool: Pool,
     ) -> None:
         """Hand `params` (P,) to every client.
 
-        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' places, and `shelf` has
-        the room for the versions.
+        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' places in the flat
+        vector, and `pool` allocates versions.
         """
         self._engine = engine
         self._step_rule = STEPS[pushes]
         self._step = engine.compile_rule(self._step_rule) if local_steps > 1 or pushes != "gradient" else None
-        self._works: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
+        self._buffers: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
         self._wait = wait
         self._size = len(params)
         self._tensors = tensors
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
-        self._shelf = shelf
+        self._pool = pool
         self._shared: dict[int, Version] = {}
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
@@ -103,7 +102,7 @@ class Holdings(Stateful):
         """Return the timestamp of the version that the work under way started from."""
         return self._under_way[client].timestamp
 
-    def work(
+    def compute_pushes(
         self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
     ) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
@@ -115,21 +114,21 @@ class Holdings(Stateful):
         if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])
             return cast(Sequence[Array], gradients), first_losses, [True] * len(clients)
-        while len(self._works) < len(clients):
-            room = self._engine.zeros(self._size + MARGIN)[: self._size]
+        while len(self._buffers) < len(clients):
+            theta = self._engine.zeros(self._size + MARGIN)[: self._size]
             sums = [self._engine.zeros(self._size) for _ in self._step_rule.state]
-            self._works.append([room, *sums])
-        works, losses, finite = self._works[: len(clients)], [], [True] * len(clients)
-        for (here, *sums), params in zip(works, held, strict=True):
-            self._engine.duplicate(params, here)
+            self._buffers.append([theta, *sums])
+        buffers, losses, finite = self._buffers[: len(clients)], [], [True] * len(clients)
+        for (theta, *sums), params in zip(buffers, held, strict=True):
+            self._engine.duplicate(params, theta)
             for total in sums:
                 total[...] = 0.0
         for number in range(rows.shape[1]):
-            grads, step_losses = self._engine.gradients([here for here, *_ in works], rows[:, number])
+            grads, step_losses = self._engine.gradients([theta for theta, *_ in buffers], rows[:, number])
             losses.append(step_losses.copy())
-            for b, work in enumerate(works):
-                finite[b] &= self._step(*work, grads[b], 0, self._size, np.float32(rate))
-        return [work[-1] for work in works], np.concatenate(losses, axis=1), finite
+            for b, arrays in enumerate(buffers):
+                finite[b] &= self._step(*arrays, grads[b], 0, self._size, np.float32(rate))
+        return [arrays[-1] for arrays in buffers], np.concatenate(losses, axis=1), finite
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""
@@ -158,15 +157,15 @@ class Holdings(Stateful):
         return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
 
     def keep(self, client: int) -> None:
-        """Let the client go on with what it holds, which has been read and will not be for a while."""
-        self._shelf.rest(self._held[client].params)
+        """Let the client go on with the version that it holds; the pool may put it into its file."""
+        self._pool.page_out(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
-        """Let the client hold an array of the shelf's, which is its alone from now on.
+        """Let the client, and nobody else, hold an array of the pool's.
 
         It comes from a gate that lets everything pass or nothing: no client holds tensors of different timestamps.
         """
-        self._shelf.rest(params)
+        self._pool.page_out(params)
         self._replace(client, Version(params, timestamp, shared=False))
 
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
@@ -182,7 +181,7 @@ class Holdings(Stateful):
         self._replace(client, version)
 
     def step(self, client: int, grad: Array, rate: float) -> bool:
-        """Step a copy that is the client's alone; return whether it stayed finite."""
+        """Let the client step by itself from what it holds; return whether that stayed finite."""
         own = self._held[client]
         version = self._store(own.params, own.timestamp, shared=False)
         with np.errstate(all="ignore"):
@@ -191,7 +190,7 @@ class Holdings(Stateful):
         return self._engine.finite(version.params)
 
     def restamp(self, client: int, timestamp: int) -> None:
-        """Give the client a copy with another timestamp, all of its tensors."""
+        """Give all tensors that the client holds another timestamp."""
         self._stamps.pop(client, None)
         self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
 
@@ -233,9 +232,9 @@ class Holdings(Stateful):
         self._held[client] = version
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
-        room = self._shelf.take()
+        room = self._pool.take()
         self._engine.duplicate(params, room)
-        self._shelf.rest(room)
+        self._pool.page_out(room)
         version = Version(room, timestamp, shared)
         if shared:
             self._shared[timestamp] = version
@@ -244,6 +243,6 @@ class Holdings(Stateful):
     def _drop(self, version: Version) -> None:
         version.holders -= 1
         if version.holders == 0:
-            self._shelf.give_back(version.params)
+            self._pool.give_back(version.params)
             if version.shared:
                 del self._shared[version.timestamp]

@@ -1,4 +1,4 @@
-"""The event loop: who arrives, its gradient, the server's update, who goes on.
+"""The event loop: a client arrives, the server is updated, and whom it releases goes on.
 
 The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. Each
 way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, .fused, .scheduled.
@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.length import Interval, Length
@@ -41,9 +42,9 @@ Status = Literal["finished", "diverged", "interrupted"]
 class Outcome:
     """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
 
-    `params` are those to evaluate; `raw_params` the server's own, where it averages. Of the seconds, which evaluation
-    and the probe are not among, `seconds_kernels` went by in compiled code, NaN where there is none; `shares` divides
-    these up, where they are known.
+    `params` (P,) are those to evaluate; `raw_params` the server's own, where it averages. `seconds` leaves out
+    evaluation and the probe; `seconds_kernels` of them were spent in compiled code, NaN where there is none, and
+    `shares` says on what, where that is known.
     """
 
     status: Status
@@ -80,7 +81,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    drawn: Length  # how far a schedule that is known whole is drawn: no longer than what is run of it
+    drawn: Length  # of a schedule that is known whole: what is run of it, `length` at most
     limits: Limits
     path: PathName
     backend: Backend
@@ -90,6 +91,18 @@ class Parts:
     stop: Callable[[], bool]
     probe: Probe | None = None
     test: bool = False  # whether rows have the loss and the error of the test rows, too
+
+    @property
+    def events(self) -> int | None:
+        """How many events there will be at most, where that is known, on a clock about so many."""
+        if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
+            return self.length.events
+        return self.dispatcher.about(self.length.until)
+
+    def most(self, works: int) -> int:
+        """Return how many works are begun, of so many that there may be at once."""
+        events = self.events
+        return works if events is None else min(works, events)
 
 
 class Simulation:
@@ -107,13 +120,19 @@ class Simulation:
         self._recorder = parts.recorder
         self._interval = parts.interval
         self.iteration = 0
+        self.time = 0  # of the last event, in nanoseconds, where there is a clock
+        self._rows_on_clock = 0  # that are recorded
+        self._over = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = 0.0
 
     def run(self, length: Length) -> Outcome:
         """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
         begin, self._seconds_before = time.perf_counter(), self._engine.seconds
         status = self.go_on(length)
-        if self._recorder.rows[-1].iteration != self.iteration:
+        if self._over and length.until is not None:
+            self._rows_before(length.until + 1)
+            self.time = length.until
+        if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
         probe = self._parts.probe
         seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
@@ -137,7 +156,7 @@ class Simulation:
         """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
         if not self._recorder.rows:
             self._record()
-        while length.left(self.iteration, self._server.timestamp):
+        while not self._over and length.left(self.iteration, self._server.timestamp) != 0:
             if self._parts.stop():
                 return "interrupted"
             self._advance(length)
@@ -145,19 +164,25 @@ class Simulation:
         return "finished"
 
     @property
+    def timed(self) -> bool:
+        """Whether there is a clock."""
+        return self._dispatcher.timed
+
+    @property
     def says_its_state(self) -> bool:
-        """Whether all that the run goes on from is known to be in its state: a user's part may not say what its is."""
+        """Whether its state is sure to be complete: that of a user's class may not be, where it has no `take_state`."""
         return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
         """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""
         states = {owner: part.take_state() for owner, part in self._owners().items()}
         parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
-        return {"iteration": self.iteration} | parts
+        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | parts
 
     def put_state(self, state: State) -> None:
         """Go on from a state of a simulation of the same experiment, on the same path."""
-        self.iteration = int(state["iteration"])
+        self.iteration, self.time = int(state["iteration"]), int(state["time"])
+        self._rows_on_clock = int(state["rows_on_clock"])
         for name, part in self._owners().items():
             part.put_state(part_of(state, name))
 
@@ -183,6 +208,18 @@ class Simulation:
         """Let some events happen, none beyond the run's length."""
         raise NotImplementedError
 
+    @property
+    def _now(self) -> float:
+        """What rows have as their time: simulated seconds, or the iteration where there is no clock."""
+        return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
+
+    def _rows_before(self, time: int) -> None:
+        """Record the rows on the clock that are due before an event at this time, in nanoseconds."""
+        while (due := self._interval.next_time(self._rows_on_clock)) < time:
+            self.time = int(due)
+            self._record()
+            self._rows_on_clock += 1
+
     def _record(self) -> None:
         begin = time.perf_counter()
         kernels = self._engine.seconds
@@ -192,7 +229,7 @@ class Simulation:
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         digest = self._layout.digest(np.asarray(self._server.params))
-        self._recorder.row(self.iteration, self._server.timestamp, validation, digest, test)
+        self._recorder.row(self.iteration, self._server.timestamp, self._now, validation, digest, test)
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:

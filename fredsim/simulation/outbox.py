@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.states import State, Stateful, part_of
 
-__all__ = ["Message", "Outbox"]
+__all__ = ["Message", "Outbox", "UnderWay"]
 
 Array = NDArray[np.float32]
 Compress = Callable[[Array], tuple[Array, int]]
@@ -37,13 +37,25 @@ class Message:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A push that has left its client and not arrived.
+
+    `message`, None for one that was dropped; the push itself (P,), and its samples' losses (k·µ,).
+    """
+
+    message: Message | None
+    push: Array
+    losses: Array
+
+
 class Outbox(Stateful):
-    """The clients' unsent and last sent pushes."""
+    """The clients' unsent and last sent pushes, and those under way."""
 
     state_names = ("_unsent", "_sent")
 
     def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
-        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` make room for pushes."""
+        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` allocates pushes."""
         self._operations = operations
         self._policy = policy
         self._tensors = tensors
@@ -51,6 +63,17 @@ class Outbox(Stateful):
         #: What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
+        self.under_way: dict[int, UnderWay] = {}  # by client
+
+    def take_state(self) -> State:
+        """Return what is unsent, was sent last, and is under way."""
+        state = super().take_state()
+        for client, one in self.under_way.items():
+            state |= {f"under_way.{client}.push": np.array(one.push), f"under_way.{client}.losses": one.losses.copy()}
+            if one.message is not None:
+                message = {"sent": np.array(one.message.push), "of": [one.message.timestamp, one.message.size]}
+                state |= {f"under_way.{client}.{name}": np.array(value) for name, value in message.items()}
+        return state
 
     def put_state(self, state: State) -> None:
         """Go on from a state."""
@@ -59,6 +82,12 @@ class Outbox(Stateful):
             client: (self._array(total), counts, oldest) for client, (total, counts, oldest) in self._unsent.items()
         }
         self._sent = {client: (self._array(push), timestamps) for client, (push, timestamps) in self._sent.items()}
+        self.under_way = {}
+        for client in {int(name.partition(".")[0]) for name in part_of(state, "under_way")}:
+            one = part_of(state, f"under_way.{client}")
+            timestamp, size = one["of"].tolist() if "of" in one else (0, 0)
+            message = Message(self._array(one["sent"]), timestamp, size) if "of" in one else None
+            self.under_way[client] = UnderWay(message, self._array(one["push"]), one["losses"].copy())
 
     def _array(self, values: Array) -> Array:
         array = self._operations.zeros(len(values))

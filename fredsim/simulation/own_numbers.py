@@ -11,7 +11,7 @@ from fredsim.simulation.recorder import METRICS, TEST, Kind, Recorder
 
 __all__ = ["check_metrics", "check_proxies", "let_record"]
 
-LARGEST = 1e300  # of integers: larger ones have no float
+LARGEST = 1e300  # of integers: much larger ones overflow a float
 
 
 def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
@@ -33,8 +33,8 @@ def let_record(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recor
     """
     if not metrics:
         return
-    found = recorder or Recorder(lambda _: None)
-    found.declare(metrics)
+    into = recorder or Recorder(lambda _: None)
+    into.declare(metrics)
 
     def record(name: str, value: float) -> None:
         if name not in metrics:
@@ -43,13 +43,13 @@ def let_record(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recor
         if not isinstance(value, REAL) or (isinstance(value, int) and abs(value) > LARGEST):
             what = f"{name} is {repr(value)[:40]}; it must be a number, {LARGEST:g} at most"
             raise guarded.broken("record", what)
-        found.number(name, int(value) if isinstance(value, INTEGER) else float(value))
+        into.number(name, int(value) if isinstance(value, INTEGER) else float(value))
 
     guarded.guard("record", lambda: setattr(server, "record", record))
 
 
 def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:
-    """Return the names of what `proxies` returned: new ones, and those of `before`. Raises SimulationError."""
+    """Return the names of what `proxies` returned. Raises SimulationError: one is taken, or not as `before`."""
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
     ):

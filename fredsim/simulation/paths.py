@@ -1,7 +1,7 @@
-"""Which way a run is computed. All of them give the same bits; what is known ahead decides how soon.
+"""The path on which a run is computed: all give the same bits, and the more is known ahead, the faster is the path.
 
 `hand`: clients hold the work they have in hand; needs an elementwise rule whose coefficients follow from timestamp and
-staleness alone, and every fetch known ahead. `fused`: clients hold the parameters they fetched, and such a rule is
+staleness alone, and fetches that all pass. `fused`: clients hold the parameters they fetched, and such a rule is
 applied to a gradient row by row as it is formed; a fetch may be refused. `snapshots`: as fused, with whole gradients;
 any server. `queued`: a device applies such a rule to stretches of iterations, where all is known ahead.
 """
@@ -16,19 +16,19 @@ from fredsim.errors import ConfigError
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.protocol import Protocol
 
-__all__ = ["Choice", "Taken", "choose_path"]
+__all__ = ["Choice", "PathTaken", "choose_path"]
 
-Taken = Literal["hand", "fused", "queued", "snapshots"]
+PathTaken = Literal["hand", "fused", "queued", "snapshots"]
 
-#: Iterations whose order is drawn ahead and kept: about 50 bytes each.
-LONGEST_ORDER = 10_000_000
+#: Iterations of a schedule that is drawn ahead and kept, at most: about 50 bytes each.
+LONGEST_SCHEDULE = 10_000_000
 
 
 @dataclass(frozen=True)
 class Choice:
     """The path of a run, and why it is no faster one."""
 
-    path: Taken
+    path: PathTaken
     why: str
 
 
@@ -37,35 +37,38 @@ def choose_path(
     backend: Backend,
     contract: Contract,
     protocol: Protocol,
-    events: int,
+    events: int | None,
     *,
     probed: bool,
     native: bool,
+    reacts: bool = False,
 ) -> Choice:
-    """Return the path of a run of so many events at most.
+    """Return the path of a run of about so many events, or of nobody knows how many.
 
-    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module. Raises ConfigError where a path
-    is wanted that the run cannot take.
+    `probed`: the true B-staleness is measured; `native`: the model is a PyTorch module; `reacts`: what is computed has
+    a say in who arrives when. Raises ConfigError where a path is wanted that the run cannot take.
     """
-    whole = "a PyTorch module forms whole gradients" if native else _against_rows(contract, protocol)
-    unordered = _against_order(protocol, events, probed)
-    offered: dict[Taken, str] = {"snapshots": ""}
+    unfused = "a PyTorch module forms whole gradients" if native else _why_unfused(contract, protocol)
+    if reacts and not unfused:
+        unfused = "how long a fetch takes hangs on whether it passes"
+    unknown = _why_unknown(protocol, events, probed)
+    offered: dict[PathTaken, str] = {"snapshots": ""}
     if backend == "numba":
-        offered = {"hand": whole or unordered, "fused": whole, **offered}
+        offered = {"hand": unfused or unknown, "fused": unfused, **offered}
     elif backend == "cuda":
-        offered = {"queued": whole or unordered, **offered}
+        offered = {"queued": unfused or unknown, **offered}
     if wanted != "auto":
-        hindrance = offered.get(wanted, f"the backend {backend} has no such path")
-        if hindrance:
-            raise ConfigError(f"path is {wanted}; {hindrance}: leave path out")
+        why_not = offered.get(wanted, f"the backend {backend} has no such path")
+        if why_not:
+            raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
         return Choice(wanted, f"path is {wanted}")
-    taken = next(path for path, hindrance in offered.items() if not hindrance)
+    taken = next(path for path, why_not in offered.items() if not why_not)
     if backend == "numpy":
         return Choice(taken, "the backend numpy forms whole gradients")
-    return Choice(taken, whole or unordered or "all that an event depends on is known ahead")
+    return Choice(taken, unfused or unknown or "all that an event depends on is known ahead")
 
 
-def _against_rows(contract: Contract, protocol: Protocol) -> str:
+def _why_unfused(contract: Contract, protocol: Protocol) -> str:
     """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
@@ -82,10 +85,10 @@ def _against_rows(contract: Contract, protocol: Protocol) -> str:
     return contract.whole_gradients or ("the server notes what clients compute from" if contract.begins else "")
 
 
-def _against_order(protocol: Protocol, events: int, probed: bool) -> str:
-    """Return why not all events are known before the first, or why they must happen one by one, or nothing."""
-    if events > LONGEST_ORDER:
-        return f"the order of more than {LONGEST_ORDER:,} iterations is not kept in memory"
+def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:
+    """Return why the whole schedule is not known ahead, or cannot be used, or nothing."""
+    if events is not None and events > LONGEST_SCHEDULE:
+        return f"the order of more than {LONGEST_SCHEDULE:,} iterations is not kept in memory"
     if probed:
         return "the probe asks for the parameters that clients hold"
     return "" if protocol.fetch_gate is None else "a fetch may be refused"

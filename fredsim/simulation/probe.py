@@ -4,7 +4,7 @@
 
 (Odena 2016, arXiv:1601.04033, eq 3), beside what strategies take for it: the staleness τ, the distance of the
 parameters, v̄ of servers that keep v, and what a server's own `proxies(client_id, timestamp)` returns. Norms are of
-float64 values, summed by the contract's tree, so probe.csv has the same bits on every backend. Nothing here feeds back
+float64 values, summed by a balanced tree, so probe.csv has the same bits on every backend. Nothing here feeds back
 into the run.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.shelf import Limits
+from fredsim.compute.storage import Limits
 from fredsim.numerics.oracle import tree_sum
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.guarded_server import GuardedServer
@@ -50,14 +50,14 @@ class Probe(Stateful):
         self.seconds = 0.0
         self._writer = csv.writer(file, lineterminator="\n")
         self._begun = False
-        self._room: Array | None = None  # for a copy of the server's parameters
+        self._copy: Array | None = None  # of the server's parameters
 
     def due(self, iteration: int) -> bool:
         """Return whether the arrival of this iteration, from 0, is measured."""
         return (iteration + 1) % self.every == 0
 
-    def ahead(self, iteration: int) -> int:
-        """Return how many arrivals from this one on come before the next, other than this, that is measured."""
+    def left(self, iteration: int) -> int:
+        """Return how many arrivals, this one among them, come before the next one after it that is measured."""
         return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
 
     def measure(
@@ -70,16 +70,16 @@ class Probe(Stateful):
         engine: Engine,
     ) -> None:
         """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
-        if self._room is None:
-            self._room = engine.shelf(server.params.size, Limits()).take()
-        held, own, timestamp = holdings.params(client), self._room, holdings.timestamp(client)
+        if self._copy is None:
+            self._copy = engine.pool(server.params.size, Limits()).take()
+        held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):
             grads, _ = engine.gradients([held, own], np.stack([rows, rows]))
-            theirs, ours = (grads[i].astype(np.float64) for i in range(2))
-            b_staleness, size = _norm(theirs - ours), _norm(theirs)
+            stale, fresh = (grads[i].astype(np.float64) for i in range(2))
+            b_staleness, norm = _norm(stale - fresh), _norm(stale)
             distance = _norm(held.astype(np.float64) - own.astype(np.float64))
-            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, size, distance
+            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, norm, distance
             row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
             if server.contract.v:
                 row["v_mean"] = server.mean()

@@ -43,11 +43,11 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
 
     Raises ConfigError where the experiment gives a setting that the server brings, or they do not go together.
     """
-    choice, clients, server = experiment.dispatcher, experiment.clients, experiment.server.name
-    settings = {key: getattr(choice, key) for key in SETTINGS}
-    usual = type(choice)()
+    asked, clients, server = experiment.dispatcher, experiment.clients, experiment.server.name
+    settings = {key: getattr(asked, key) for key in SETTINGS}
+    defaults = type(asked)()
     for key, value in contract.gates.items():
-        if settings[key] != getattr(usual, key):
+        if settings[key] != getattr(defaults, key):
             raise ConfigError(f"dispatcher.{key} is given; the server {server} brings its own")
         settings[key] = value
     gates: dict[str, GuardedGate | None] = {}
@@ -60,13 +60,13 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
     if clients.local_steps not in {1, local_steps}:
         raise ConfigError(f"clients.local_steps is {clients.local_steps}; the server {server} sets {local_steps}")
     protocol = Protocol(
-        wait=choice.wait,
+        wait=asked.wait,
         push_gate=gates["push"],
         fetch_gate=gates["fetch"],
         dropped_push=settings["dropped_push"],
         compressor=compressor,
         replica=settings["replica"],
-        fred_timestamps=choice.fred_timestamps,
+        fred_timestamps=asked.fred_timestamps,
         local_steps=local_steps,
     )
     check(protocol, contract)

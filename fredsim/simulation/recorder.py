@@ -26,8 +26,8 @@ __all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 class Row:
     """A row of metrics.csv.
 
-    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before, and so are the
-    numbers of the server's own among `more`, by column; those of the test rows come before them.
+    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before. `more` has the
+    further columns: those of the test rows, then the server's own numbers, which are over the same pushes.
     """
 
     iteration: int
@@ -93,7 +93,7 @@ class Recorder(Stateful):
         return *METRICS, *(TEST if self._test else ()), *self._kinds
 
     def declare(self, kinds: Mapping[str, Kind]) -> None:
-        """Add columns for the numbers that a server records: what it makes of those since the row before."""
+        """Add columns for the numbers that a server records: the sum or mean of those since the row before."""
         self._kinds = kinds
         self._numbers = {name: [] for name in kinds}
 
@@ -148,17 +148,21 @@ class Recorder(Stateful):
         self,
         iteration: int,
         timestamp: int,
+        time: float,
         validation: tuple[float, float],
         digest: str,
         test: tuple[float, float] | None = None,
     ) -> None:
-        """Record a row; `validation`, and `test` where it is asked for, are the loss and the error rate."""
+        """Record a row; `time` is in seconds of the clock, or the iteration.
+
+        `validation`, and `test` where it is asked for, are the loss and the error rate.
+        """
         ordered = np.sort(np.array(self._staleness, np.int64))
         self.histogram.update(self._staleness)
         row = Row(
             iteration=iteration,
             timestamp=timestamp,
-            time=float(iteration),
+            time=time,
             train_loss=self._train_loss(),
             validation_loss=validation[0],
             validation_error=validation[1],
@@ -190,7 +194,7 @@ class Recorder(Stateful):
         self.rows = [Row(**json.loads(state["row"]))] if state["row"] else []
 
     def _own_numbers(self) -> dict[str, float | None]:
-        """Return the sums and means of the server's numbers since the row before, by the contract's tree in float64."""
+        """Return the sums and means of the server's numbers since the row before, by a balanced tree in float64."""
         found: dict[str, float | None] = {}
         for name, kind in self._kinds.items():
             values = self._numbers[name]
@@ -203,7 +207,7 @@ class Recorder(Stateful):
         return found
 
     def _train_loss(self) -> float | None:
-        """Return the mean of the minibatches' mean losses, both by the contract's tree in float64."""
+        """Return the mean of the minibatches' mean losses, both by a balanced tree in float64."""
         if not self._losses:
             return None
         samples = np.concatenate(self._losses).T.astype(np.float64)

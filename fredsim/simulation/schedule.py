@@ -8,13 +8,16 @@ ahead as nothing can change it (`Arrivals`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.base import Order, nobody_arrives
 from fredsim.plugins.states import State, Stateful
+from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
+from fredsim.simulation.length import Length
 
 __all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
 
@@ -35,17 +38,33 @@ class Schedule:
     #: Which of the client's works it is, from 0: it fixes the minibatch.
     number: Integers
 
+    #: When the server is done with it, in nanoseconds; None without a clock.
+    time: Integers | None = None
+    #: How many gradients were done before this one, which is its iteration where copies take no time: None.
+    sent: Integers | None = None
+    #: (T, 3) nanoseconds: when the work was begun, its gradient done, and the push at the server; None where it was
+    #: begun at the time of event `begun`, and the rest is `time`.
+    stages: Integers | None = None
+
     def __len__(self) -> int:
         return len(self.client)
 
+    def first(self, count: int) -> Schedule:
+        """Return the first events."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: values[:count] for name, values in columns.items() if values is not None})
 
-def whole_schedule(clients: Integers, *, wait: bool) -> Schedule:
-    """Return what follows from the order of clients (T,) where every fetch passes.
+
+def whole_schedule(order: Order, *, wait: bool) -> Schedule:
+    """Return what follows from the order of arrivals where every fetch passes.
 
     With `wait` a client begins its next work from what it fetches on arrival; without, from what it held then.
     """
-    number, before = _by_client(clients)
-    return Schedule(clients, before if wait else np.where(before >= 0, before[before], -1), number)
+    number, before = _by_client(order.client)
+    begun = before if wait else np.where(before >= 0, before[before], -1)
+    if order.number is not None:
+        number = order.number
+    return Schedule(order.client, begun, number, order.time, order.sent, order.stages)
 
 
 def _by_client(clients: Integers) -> tuple[Integers, Integers]:
@@ -76,11 +95,11 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
     works = 1 if wait else 2  # that a client has at once: under way, and to be begun from what it holds
-    return inverse * works + schedule.number % works, len(known) * works
+    return inverse * works + _by_client(schedule.client)[0] % works, len(known) * works
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
-    """Return each event's place of the parameters that it started from, and of what its client fetches; and how many.
+    """Return by event the place of the parameters it is computed from and that of what is then fetched; and how many.
 
     int64 (T,) each; −1 for a fetch that is never used. Place 0 keeps the initial parameters; any other is free again
     once its client has arrived.
@@ -116,7 +135,7 @@ def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
 class Arrivals(Stateful):
     """Makes the schedule as the run goes: the loop says who fetched and who began anew."""
 
-    state_names = ("_ahead", "_numbers", "_drawn", "_works", "_under_way", "_fetched")
+    state_names = ("_ahead", "_columns", "_drawn", "_ended", "_works", "_under_way", "_fetched")
 
     def __init__(
         self,
@@ -125,66 +144,101 @@ class Arrivals(Stateful):
         clients: int,
         *,
         wait: bool,
-        iterations: int | None,
+        length: Length,
     ) -> None:
-        """Start with every client at work on the initial parameters; `iterations` is the run's length, if that ends it.
+        """Start with every client at work on the initial parameters; `length` is the run's.
 
         `gates` are told who arrives, so that they can draw ahead.
         """
-        self._dispatcher, self._gates, self._iterations = dispatcher, gates, iterations
+        self._dispatcher, self._gates, self._length = dispatcher, gates, length
+        self._clock = dispatcher if isinstance(dispatcher, GuardedClock) else None
         self._drawn = self._at = 0  # choices so far, and the place of the next to arrive among those kept
+        self._ended = False  # whether the clock has passed the run's end, or no gradient will ever arrive
         self._works = np.zeros(clients, np.int64)  # how many works of each client are drawn or given up
-        self._keep_ahead([], np.empty(0, np.int64))
+        self._keep_ahead([], {})
         self._under_way = [-1] * clients  # the events after which they were fetched for
         self._fetched = self._under_way if wait else self._under_way.copy()
 
     def next(self, iteration: int, limit: int, *, held_for: Callable[[], int] | None = None) -> Schedule:
         """Return the next arrivals: of different clients, and none that may depend on a reply to another.
 
-        `held_for`, of a server that holds its clients, says for how many pushes each client that pushes stays held.
+        `held_for`, where a reply says who goes on, says for how many pushes each client that pushes does not. There are
+        none where the run's time is over. Raises SimulationError where no gradient will ever arrive.
         """
         if held_for is None:
             self._draw(limit)
             begin = end = self._at
-            while end < begin + limit and self._before[end] < begin:
+            stop = min(begin + limit, len(self._ahead))
+            while end < stop and self._before[end] < begin:
                 end += 1
             self._at = end
-            clients, numbers = self._ahead[begin:end], self._numbers[begin:end]
+            clients = self._ahead[begin:end]
+            columns = {name: values[begin:end] for name, values in self._columns.items()}
         else:
-            clients = []
-            for _ in range(min(limit, held_for())):
-                clients.append(self._dispatcher.choose(iteration + len(clients)))
-                self._dispatcher.hold(clients[-1])
-            numbers = self._works[clients]
-            self._works[clients] += 1
-        return Schedule(np.array(clients), np.array([self._under_way[client] for client in clients]), numbers)
+            clients, columns = self._choose(min(limit, held_for()), iteration)
+        if not clients and self._length.until is None:
+            raise nobody_arrives(iteration)
+        under_way = np.array([self._under_way[client] for client in clients], np.int64)
+        return Schedule(np.array(clients, np.int64), under_way, **columns)
 
-    def coming(self, count: int) -> tuple[list[int], Integers]:
-        """Return the next `count` clients and the numbers of their works, of a server that never holds any."""
+    def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
+        """Return the next clients, which are held then, and what else is known of their arrivals."""
+        clients: list[int] = []
+        orders = []
+        while len(clients) < count and not self._ended:
+            if self._clock is None:
+                clients.append(self._dispatcher.choose(iteration + len(clients)))
+            elif len(order := self._of_run(self._clock.draw(1))):
+                clients += order.client.tolist()
+                orders.append(order)
+            if clients and not self._ended:
+                self._dispatcher.hold(clients[-1])
+        if orders:
+            return clients, Order.joined(orders).columns
+        numbers = self._works[clients]
+        self._works[clients] += 1
+        return clients, {"number": numbers}
+
+    def coming(self, count: int) -> Order:
+        """Return the next `count` arrivals at most, of a server that never holds any."""
         self._draw(count)
-        return self._ahead[self._at : self._at + count], self._numbers[self._at : self._at + count]
+        some = slice(self._at, self._at + count)
+        return Order(np.array(self._ahead[some], np.int64), **{n: values[some] for n, values in self._columns.items()})
 
     def put_back(self, count: int) -> None:
         """Take back the last `count` arrivals that `next` returned, of a server that never holds any."""
         self._at -= count
 
     def _draw(self, count: int) -> None:
-        """See to it that `count` choices at least are drawn ahead."""
-        there = len(self._ahead) - self._at
-        if there >= count:
-            return
-        left = AHEAD if self._iterations is None else min(AHEAD, self._iterations - self._drawn)
-        clients = [self._dispatcher.choose(self._drawn + i) for i in range(max(count - there, left))]
-        self._tell_gates(self._drawn, clients)
-        ids = np.array(clients)
-        numbers = self._works[ids] + _by_client(ids)[0]
-        self._works[ids] = numbers + 1  # of several of a client's the last stays
-        self._drawn += len(clients)
-        self._keep_ahead(self._ahead[self._at :] + clients, np.concatenate([self._numbers[self._at :], numbers]))
+        """See to it that `count` choices at least are drawn ahead, as far as there are any."""
+        while (there := len(self._ahead) - self._at) < count and not self._ended:
+            iterations = self._length.iterations
+            left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
+            wanted = max(count - there, left)
+            if self._clock is not None:
+                order = self._of_run(self._clock.draw(wanted))
+            else:
+                ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
+                order = Order(ids, self._works[ids] + _by_client(ids)[0])
+                self._works[ids] = order.columns["number"] + 1  # of several of a client's the last stays
+            clients = order.client.tolist()
+            self._tell_gates(self._drawn, clients)
+            self._drawn += len(clients)
+            columns = {
+                name: np.concatenate([self._columns[name][self._at :], values]) if self._columns else values
+                for name, values in order.columns.items()
+            }
+            self._keep_ahead(self._ahead[self._at :] + clients, columns)
 
-    def _keep_ahead(self, clients: list[int], numbers: Integers) -> None:
+    def _of_run(self, order: Order) -> Order:
+        """Return the arrivals that are part of the run; take note where no more will be."""
+        part = order.until(self._length.until)
+        self._ended = len(part) < max(1, len(order))
+        return part
+
+    def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
         """Keep the choices that are drawn and have not arrived."""
-        self._ahead, self._numbers, self._at = clients, numbers, 0
+        self._ahead, self._columns, self._at = clients, columns, 0
         self._before: list[int] = _by_client(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
@@ -204,15 +258,15 @@ class Arrivals(Stateful):
         """Take note that the work that a client began before the last will never arrive."""
         self._works[client] += 1
         for place in range(self._at, len(self._ahead)):
-            self._numbers[place] += self._ahead[place] == client
+            self._columns["number"][place] += self._ahead[place] == client
 
     def take_state(self) -> State:
         """Return what has been drawn, and the works under way."""
-        self._keep_ahead(self._ahead[self._at :], self._numbers[self._at :])
+        self._keep_ahead(self._ahead[self._at :], {name: values[self._at :] for name, values in self._columns.items()})
         return super().take_state()
 
     def put_state(self, state: State) -> None:
         """Go on from a state."""
         super().put_state(state)
-        self._keep_ahead(self._ahead, self._numbers)
+        self._keep_ahead(self._ahead, self._columns)
         self._tell_gates(self._drawn - len(self._ahead), self._ahead)

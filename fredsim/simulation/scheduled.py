@@ -1,4 +1,4 @@
-"""The paths on which the whole schedule is known before the first event, and all but the rule of the server with it."""
+"""The paths `hand` and `queued`: the whole schedule is known before the first event, only the rule is left to apply."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedEngine, Machine, QueueingEngine, QueueMachine
+from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
+from fredsim.dispatchers.base import Order, nobody_arrives
+from fredsim.errors import ConfigError
 from fredsim.plugins.states import State, Stateful
+from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
-from fredsim.simulation.paths import Choice
+from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
 from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
-from fredsim.system.memory import SPILL, refuse_beyond_memory
+from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
 
 __all__ = ["Queued", "WorkInHand"]
 
@@ -30,7 +33,7 @@ QUEUED_BYTES = 256 * 2**20
 
 
 class Scheduled(Simulation):
-    """All that events depend on is known before the first, but for the rule."""
+    """A run whose whole schedule is known before its first event."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
@@ -40,10 +43,22 @@ class Scheduled(Simulation):
     def _known(self) -> Schedule:
         """Return the schedule, drawn when it is first needed."""
         if self._schedule is None:
-            order = self._dispatcher.order(self._parts.drawn.events)
-            self._schedule = whole_schedule(order, wait=self._protocol.wait)
+            self._schedule = whole_schedule(self._order(), wait=self._protocol.wait)
             self._prepare(self._schedule)
         return self._schedule
+
+    def _order(self) -> Order:
+        """Return who arrives. Raises SimulationError where too few ever will, ConfigError for too many."""
+        drawn, dispatcher = self._parts.drawn, self._dispatcher
+        if not isinstance(dispatcher, GuardedClock):
+            return dispatcher.order(drawn.events or 0)
+        order = dispatcher.whole_order(drawn.events, drawn.until)
+        if drawn.events is not None and len(order) < drawn.events:
+            raise nobody_arrives(len(order))
+        if drawn.events is None and len(order) == LONGEST_SCHEDULE:
+            many = f"in seconds there are more than {LONGEST_SCHEDULE:,} arrivals, whose order is not kept in memory"
+            raise ConfigError(f"path is {self._choice.path}; {many}: give path: snapshots")
+        return order
 
     def _owners(self) -> dict[str, Stateful]:
         owners = super()._owners()
@@ -63,14 +78,18 @@ class Scheduled(Simulation):
         schedule, some = self._known(), events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]
-        result[some] = self._sampler.rows(chosen, schedule.client[chosen], schedule.number[chosen])
+        sent = chosen if schedule.sent is None else schedule.sent[chosen]
+        result[some] = self._sampler.rows(sent, schedule.client[chosen], schedule.number[chosen])
         return result
 
     def _advance(self, length: Length) -> None:
         """Let events happen up to the next row, or as many as take a fraction of a second."""
         schedule = self._known()
-        began, begin, server = time.perf_counter(), self.iteration, self._server
-        many = min(self._many, length.left(begin, begin), self._interval.left(begin, begin))
+        started, begin, server = time.perf_counter(), self.iteration, self._server
+        many = self._next_stretch(schedule, length)
+        if not many:
+            self._over = True
+            return
         iterations = np.arange(begin, begin + many)
         staleness = iterations - (schedule.begun[begin : begin + many] + 1)  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
@@ -79,8 +98,10 @@ class Scheduled(Simulation):
         if happened < n:
             raise Diverged(begin + happened)
         self._recorder.events(staleness[:n], losses, server.params.nbytes, schedule.client[begin : begin + n])
+        if schedule.time is not None:
+            self.time = int(schedule.time[begin + n - 1])
         self.iteration = server.elementwise.timestamp = server.timestamp = begin + n
-        took = time.perf_counter() - began
+        took = time.perf_counter() - started
         if took < SLICE / 2:
             self._many *= 2
         elif took > SLICE and self._many > 1:
@@ -88,9 +109,19 @@ class Scheduled(Simulation):
         if self._interval.due(self.iteration, self.iteration, begin):
             self._record()
 
+    def _next_stretch(self, schedule: Schedule, length: Length) -> int:
+        """Return how many events to let happen now, none beyond the next row; 0 at the run's end."""
+        begin = self.iteration
+        limits = [self._many, length.left(begin, begin), self._interval.left(begin, begin), len(schedule) - begin]
+        if schedule.time is not None and begin < len(schedule):
+            self._rows_before(int(schedule.time[begin]))
+            due = self._interval.next_time(self._rows_on_clock)
+            limits.append(int(np.searchsorted(schedule.time, due, side="right")) - begin)
+        return min(limit for limit in limits if limit is not None)
+
 
 class WorkInHand(Scheduled):
-    """Clients hold the work they have in hand."""
+    """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
@@ -99,18 +130,18 @@ class WorkInHand(Scheduled):
         machine = self._make_machine(0)
         machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
         self._check_works(parts, machine.each)
-        self._machine: Machine | None = None
+        self._machine: HandMachine | None = None
 
     def _check_works(self, parts: Parts, each: int) -> None:
         """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
         if parts.limits.memory is None:
-            works = min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
             what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
-            refuse_beyond_memory(works * each, what, SPILL)
+            refuse_beyond_memory(works * each, what, SPILL_REMEDY)
 
-    def _make_machine(self, slots: int) -> Machine:
+    def _make_machine(self, slots: int) -> HandMachine:
         server = self._server.elementwise
-        return cast(FusedEngine, self._engine).work_in_hand(
+        return cast(FusedEngine, self._engine).hand_machine(
             self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
@@ -127,7 +158,7 @@ class WorkInHand(Scheduled):
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Let the work of some events arrive, and the next one of each client begin."""
-        machine, slots, following = cast("Machine", self._machine), self._slots[begin:end], self._next[begin:end]
+        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
         targets = np.where(following >= 0, slots, -1)
         begun = self._known().begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
@@ -136,7 +167,7 @@ class WorkInHand(Scheduled):
         """Return the state with the work in hand."""
         self._known()
         self._give()
-        work = {f"work.{name}": values.copy() for name, values in cast("Machine", self._machine).work.items()}
+        work = {f"work.{name}": values.copy() for name, values in cast("HandMachine", self._machine).work.items()}
         return super().take_state() | work
 
     def put_state(self, state: State) -> None:
@@ -144,7 +175,7 @@ class WorkInHand(Scheduled):
         super().put_state(state)
         self._schedule = None
         self._known()
-        for name, values in cast("Machine", self._machine).work.items():
+        for name, values in cast("HandMachine", self._machine).work.items():
             values[...] = state[f"work.{name}"]
 
     def _shares(self) -> dict[str, float] | None:
@@ -154,7 +185,7 @@ class WorkInHand(Scheduled):
         """Bring the server's own arrays up to date."""
         if self._machine is not None:
             server = self._server.elementwise
-            self._machine.give(server.params, server.state_of(0))
+            self._machine.copy_to(server.params, server.state_of(0))
 
     def _record(self) -> None:
         """Record a row of the server's own arrays."""
@@ -172,7 +203,7 @@ class Queued(Scheduled):
     def _make_machine(self, places: int) -> QueueMachine:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.machine(self._server.rule, server.params, server.state_of(0), places)
+        return engine.queue_machine(self._server.rule, server.params, server.state_of(0), places)
 
     def _prepare(self, schedule: Schedule) -> None:
         """Find a place for what each client will hold."""

@@ -1,12 +1,14 @@
-"""The path that takes any run: clients hold the parameters they fetched.
+"""The path `snapshots`, which takes any run: clients hold the parameters they fetched.
 
-What a client's gradient is depends only on the parameters it fetched and its minibatch, so those of the next few
+A gradient depends only on the parameters that its client fetched and on its minibatch, so those of the next few
 arrivals are computed together, as far as they come from different clients; how many changes no bit.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 
@@ -16,21 +18,23 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import Stateful
-from fredsim.simulation.guarded_server import Pushed
+from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.guarded_server import PushResult
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
-from fredsim.simulation.outbox import Message, Outbox
+from fredsim.simulation.outbox import Message, Outbox, UnderWay
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
-from fredsim.system.memory import SPILL, refuse_beyond_memory
+from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
 
 __all__ = ["Snapshots"]
 
 Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
 
-#: What the events of a window work on should not drive each other out of the cache.
+#: Of the parameters of one window, so that they stay in the cache.
 WINDOW_BYTES = 4 * 2**20
 
 
@@ -41,8 +45,8 @@ class Snapshots(Simulation):
         super().__init__(parts, choice)
         contract = self._server.contract
         tensors = list(self._layout.slices.values())
-        self._check_copies()
-        self._shelf = parts.engine.shelf(len(parts.params), parts.limits)
+        self._check_memory()
+        self._pool = parts.engine.pool(len(parts.params), parts.limits)
         self._holdings = Holdings(
             parts.engine,
             parts.params,
@@ -51,30 +55,43 @@ class Snapshots(Simulation):
             pushes=contract.pushes,
             local_steps=parts.protocol.local_steps,
             tensors=tensors,
-            shelf=self._shelf,
+            pool=self._pool,
         )
         self._warm()
         self._outbox = Outbox(parts.protocol.dropped_push, tensors, parts.engine)
         gates = [gate for gate in (parts.protocol.push_gate, parts.protocol.fetch_gate) if gate is not None]
-        wait, iterations = parts.protocol.wait, parts.length.iterations
-        self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, iterations=iterations)
-        # A restart makes work under way void; so may a dropped copy, of who is held: then one event at a time.
+        wait = parts.protocol.wait
+        self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
+        clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
+        #: The clock, where it must be told who goes on when.
+        self._clock = clock if clock is not None and clock.reacts else None
+        #: Whether what a push weighs is known only when its gradient is done: the clock asks then.
+        self._sends_early = False
+        if self._clock is not None and not self._clock.instant:
+            self._sends_early = bool(parts.protocol.push_gate or parts.protocol.compressor or contract.bytes_pushed)
+        if self._clock is not None and self._sends_early:
+            self._clock.tell_sizes(self._send_early)
+        #: For how many pushes each client that pushes does not go on, where its going on must be told.
+        self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
+        if self._sends_early or (self._clock is not None and not contract.holds):
+            self._held_for = lambda: 1
+        # One event a window where the one before may change what it is: a restart discards work under way, a dropped
+        # copy changes who is held, and clients' own steps take the learning rate of their arrival.
         protocol = parts.protocol
-        # And the clients' own steps take the learning rate of their arrival, which a schedule may move within a window.
-        self._steps_alone = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
-        certain = not contract.cancels and not (contract.holds and gates) and not self._steps_alone
-        room = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
-        self._window = (parts.limits.window or room) if certain else 1
+        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        certain = not (contract.cancels or (contract.holds and gates) or self._own_steps)
+        fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
+        self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
-    def _check_copies(self) -> None:
+    def _check_memory(self) -> None:
         """Raise ConfigError where what clients may come to hold is more than this machine's memory."""
         parts = self._parts
         if parts.limits.memory is None and parts.engine.device_name is None and not parts.server.contract.holds:
-            copies = 1 + min(parts.clients * (1 if parts.protocol.wait else 2), parts.length.events)
+            copies = 1 + parts.most(parts.clients * (1 if parts.protocol.wait else 2))
             what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold take"
-            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL)
+            refuse_beyond_memory(copies * parts.params.nbytes, what, SPILL_REMEDY)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""
@@ -82,40 +99,82 @@ class Snapshots(Simulation):
 
     def _limit(self, length: Length) -> int:
         """Return how many events may be taken together: they are sure to be part of the run."""
-        limit = min(self._window, length.left(self.iteration, self._server.timestamp))
+        left = length.left(self.iteration, self._server.timestamp)
+        limit = self._window if left is None else min(self._window, left)
         probe = self._parts.probe
-        return limit if probe is None else min(limit, probe.ahead(self.iteration))
+        return limit if probe is None else min(limit, probe.left(self.iteration))
 
     def _owners(self) -> dict[str, Stateful]:
         return super()._owners() | {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
 
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
-        server = self._server
-        held_for = server.pushes_until_release if server.contract.holds else None
-        schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=held_for)
+        schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=self._held_for)
+        if not len(schedule):
+            self._over = True
+            return
+        probe = self._parts.probe
+        if probe is not None and probe.due(self.iteration):
+            self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
         clients = schedule.client.tolist()
-        server.at(clients[0], self.iteration)
-        rate = server.rate() if self._steps_alone else 0.0
-        pushes, losses, finite = self._holdings.work(clients, self._rows(schedule), rate)
-        losses = losses.copy()  # the recorder keeps them, and the engine uses its arrays again
+        times = [0] * len(clients) if schedule.time is None else schedule.time.tolist()
+        if self._sends_early:
+            (client,), (now,) = clients, times
+            pushed = self._outbox.under_way.pop(client)
+            self._pass_time(now)
+            self._arrive(client, pushed)
+            return
+        pushes, losses, finite = self._compute(clients, self._rows(schedule))
         for i, client in enumerate(clients):
             if not finite[i]:
                 raise Diverged(self.iteration)
-            self._arrive(client, pushes[i], losses[i])
+            self._pass_time(times[i])
+            self._server.at(client, self.iteration)
+            message = self._send(client, pushes[i], self.iteration)
+            self._arrive(client, UnderWay(message, pushes[i], losses[i]))
+
+    def _pass_time(self, time: int) -> None:
+        """Let the clock go on to an event, if there is a clock."""
+        if self._dispatcher.timed:
+            self._rows_before(time)
+            self.time = time
+
+    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
+        """Return what clients push, their samples' losses, and whether they stayed finite (Holdings.compute_pushes)."""
+        self._server.at(clients[0], self.iteration)
+        rate = self._server.rate() if self._own_steps else 0.0
+        pushes, losses, finite = self._holdings.compute_pushes(clients, rows, rate)
+        return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine uses its arrays again
+
+    def _send_early(self, client: int, number: int, sent: int) -> int:
+        """Compute what a client pushes and send it, before it arrives; return its bytes, 0 where it is dropped."""
+        rows = self._minibatches(np.array([sent]), np.array([client]), np.array([number]))
+        (push,), (losses,), (finite,) = self._compute([client], rows)
+        if not finite:
+            raise Diverged(self.iteration)
+        message = self._send(client, push, sent)
+        if message is not None:  # the engine uses its arrays again
+            message = replace(message, push=self._copy(message.push))
+        self._outbox.under_way[client] = UnderWay(message, self._copy(push), losses)
+        return 0 if message is None else message.size
+
+    def _copy(self, push: Array) -> Array:
+        room = self._engine.zeros(len(push))
+        self._engine.duplicate(push, room)
+        return room
 
     def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of the next works that arrive, the first of them probed."""
-        count, steps = len(schedule), self._protocol.local_steps
+        """Return the samples (B, k, µ) of the k local steps of the arrivals."""
+        sent = np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
+        return self._minibatches(sent, schedule.client, schedule.number)
+
+    def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
+        """Return the samples (B, k, µ) of the k local steps of works, before which so many gradients were done."""
+        steps = self._protocol.local_steps
         within = np.arange(steps)
-        iterations = np.arange(self.iteration, self.iteration + count)[:, None] * steps + within
-        numbers = schedule.number[:, None] * steps + within
-        rows = self._sampler.rows(iterations.reshape(-1), np.repeat(schedule.client, steps), numbers.reshape(-1))
-        rows = rows.reshape(count, steps, -1)
-        probe = self._parts.probe
-        if probe is not None and probe.due(self.iteration):
-            self._measure(probe, int(schedule.client[0]), rows[0, 0])
-        return rows
+        sent, numbers = (values[:, None] * steps + within for values in (sent, numbers))
+        rows = self._sampler.rows(sent.reshape(-1), np.repeat(clients, steps), numbers.reshape(-1))
+        return rows.reshape(len(clients), steps, -1)
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
         """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
@@ -124,54 +183,60 @@ class Snapshots(Simulation):
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
-    def _arrive(self, client: int, push: Array, losses: Array) -> None:
-        """Let one client's work arrive: the gate, the update, the reply, the fetches."""
-        server, before = self._server, self._server.timestamp
+    def _arrive(self, client: int, work: UnderWay) -> None:
+        """Let one client's work arrive: the update, the reply, the fetches."""
+        server, before, message = self._server, self._server.timestamp, work.message
         server.at(client, self.iteration)
-        message = self._send(client, push)
         if message is None:  # the client goes on, and nobody else
-            pushed = Pushed((client,), (), finite=True)
+            pushed = PushResult((client,), (), finite=True)
         else:
             again = message.size == 0
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
             self._recorder.apply(before - message.timestamp, client)
-        self._recorder.push(0 if message is None else message.size, losses, client)
+        self._recorder.push(0 if message is None else message.size, work.losses, client)
         waits = self._protocol.wait
         if not waits:
             self._begin(client)
         for other in pushed.released:
-            stays = not self._fetch(other) and self._protocol.replica and other == client
-            if stays and not self._holdings.step(client, push, server.rate()):
+            size = self._fetch(other)
+            stays = not size and self._protocol.replica and other == client
+            if stays and not self._holdings.step(client, work.push, server.rate()):
                 raise Diverged(self.iteration)
             if waits:
                 self._begin(other)
-            if server.contract.holds:
+            if self._clock is not None:
+                self._clock.release(other, size)
+            elif server.contract.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
-            self._fetch(other)
+            size = self._fetch(other)
             self._begin(other)  # its work under way is given up: without waiting too it begins anew
-            self._arrivals.give_up(other)
+            if self._clock is not None:
+                self._outbox.under_way.pop(other, None)
+                self._clock.restart(other, size)
+            else:
+                self._arrivals.give_up(other)
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
-    def _send(self, client: int, push: Array) -> Message | None:
-        """Return what reaches the server of a client's push."""
+    def _send(self, client: int, push: Array, step: int) -> Message | None:
+        """Return what reaches the server of a client's push, before which so many gradients were done."""
         protocol, started_from = self._protocol, self._holdings.timestamp(client)
         if protocol.push_gate is None:
-            decoded, size = self._compress(client, push)
+            decoded, size = self._compress(client, step, push)
             return Message(decoded, started_from, size)
-        passes = protocol.push_gate.passes(self.iteration, client, self._server)
+        passes = protocol.push_gate.passes(step, client, self._server)
         if protocol.compressor is not None and not isinstance(passes, bool):
             raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
-        return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client))
+        return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
 
-    def _compress(self, client: int, push: Array) -> tuple[Array, int]:
+    def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
         if self._protocol.compressor is None:
             return push, self._server.bytes_of("pushed", push.nbytes)
-        decoded, size = self._protocol.compressor.compress(push, client, self.iteration)
+        decoded, size = self._protocol.compressor.compress(push, client, step)
         return decoded, size
 
     def _begin(self, client: int) -> None:
@@ -183,14 +248,14 @@ class Snapshots(Simulation):
         if self._server.contract.begins:
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
-    def _fetch(self, client: int) -> bool:
-        """Let a client fetch, if the gate lets it; return whether it got anything."""
+    def _fetch(self, client: int) -> int:
+        """Let a client fetch, if the gate lets it; return the bytes of what it got."""
         server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
         passes = True if gate is None else gate.passes(self.iteration, client, server)
         parts = None if isinstance(passes, bool) or all(passes) else passes
         if not (passes if parts is None else any(parts)):
             self._refuse(client)
-            return False
+            return 0
         self._arrivals.fetched(client, self.iteration)
         given = server.fetch(client, self.iteration)
         if given is not server.params and not self._engine.finite(given):
@@ -198,13 +263,14 @@ class Snapshots(Simulation):
         if parts is None:
             shared = given is server.params
             if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
-                raise server.moved(client, self.iteration)
+                raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
-            self._recorder.fetch(server.bytes_of("fetched", given.nbytes), client)
+            size = server.bytes_of("fetched", given.nbytes)
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
-            self._recorder.fetch(4 * sum(compress(self._layout.sizes, parts)), client)
-        return True
+            size = 4 * sum(compress(self._layout.sizes, parts))
+        self._recorder.fetch(size, client)
+        return size
 
     def _refuse(self, client: int) -> None:
         """Let a client go on without a fetch."""

@@ -1,4 +1,4 @@
-"""What a run gives to its plug-ins, and the one way to start servers, dispatchers, gates and compressors."""
+"""What a run gives to servers, dispatchers, gates and compressors, and the one way to start them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Supplies:
         return [4 * size for size in self.layout.sizes]
 
     def start(self, plugin: Guarded, **own: Any) -> None:
-        """Call the `init` of a plug-in with what its kind takes of these, and of what is its `own`, by place.
+        """Call the `init` of a plug-in with the arguments of its kind, by place: from `own`, else from these.
 
-        One over a class of fredsim's has its streams and operations before. Raises SimulationError where it fails.
+        One derived from fredsim's gets streams and operations first. Raises SimulationError where it fails.
         """
         if isinstance(plugin.inner, Configurable):
             plugin.inner.equip(self.streams, self.operations)

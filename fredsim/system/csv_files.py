@@ -1,4 +1,4 @@
-"""Reading a CSV file of results: what is damaged is said with its line, and never taken for a result."""
+"""Reading the CSV files of results; damage is an error that names the line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fredsim.system.files import irregular
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNT", "DIGEST", "NUMBER", "PERHAPS", "TEXT", "Cell", "read_cells", "read_table"]
+__all__ = ["COUNT", "DIGEST", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
 
-Cell = Callable[[str], object]  # what a column's cells are: true of those that may stand there
+CellCheck = Callable[[str], object]  # true of the cells that a column may have
 
 
 def _is_number(cell: str) -> bool:
@@ -29,31 +29,31 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-COUNT: Cell = re.compile(r"\d+").fullmatch
-DIGEST: Cell = re.compile(r"[0-9a-f]{64}").fullmatch
-NUMBER: Cell = _is_number
-PERHAPS: Cell = lambda cell: not cell or _is_number(cell)  # noqa: E731  a name beside its likes
-TEXT: Cell = bool
+COUNT: CellCheck = re.compile(r"\d+").fullmatch
+DIGEST: CellCheck = re.compile(r"[0-9a-f]{64}").fullmatch
+NUMBER: CellCheck = _is_number
+OPTIONAL: CellCheck = lambda cell: not cell or _is_number(cell)  # noqa: E731  it stands among its kind
+TEXT: CellCheck = bool
 
 
-def read_table(path: Path, columns: Mapping[str, Cell], rising: str = "") -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: str = "") -> pd.DataFrame:
     """Return a CSV file's rows.
 
-    `columns` must be there, with such cells; there may be others. The numbers of column `rising` rise from row to row.
-    Raises OutputError where the file cannot be read, or something in it is not so.
+    It must have `columns`, all their cells as checked, and may have others. The numbers of column `increasing` must
+    increase strictly. Raises OutputError where the file cannot be read, or is not like that.
     """
     import pandas as pd
 
-    with _damage(path):
+    with _read_errors(path):
         text = path.read_bytes().decode()
-        for wrong in _wrong(_lines(text), text.endswith("\n"), columns, rising):
+        for wrong in _faults(_lines(text), text.endswith("\n"), columns, increasing):
             raise OutputError(f"{path}: is damaged ({wrong}); run the experiment again")
         return pd.read_csv(StringIO(text))
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows as text, by column, unchecked. Raises OutputError where it cannot be read."""
-    with _damage(path):
+    with _read_errors(path):
         (_, header), *rows = _lines(path.read_bytes().decode()) or [(0, [])]
         return [dict(zip(header, row, strict=False)) for _, row in rows]
 
@@ -65,8 +65,8 @@ def _lines(text: str) -> list[tuple[int, list[str]]]:
 
 
 @contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Make one OutputError, with the remedy, of what is wrong with a file that is read."""
+def _read_errors(path: Path) -> Iterator[None]:
+    """Turn any error of reading a file into an OutputError with the remedy."""
     if kind := irregular(path):
         raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
@@ -76,8 +76,10 @@ def _damage(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: cannot be read ({reason}); run the experiment again") from None
 
 
-def _wrong(lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, Cell], rising: str) -> Iterator[str]:
-    """Yield what is wrong with a table."""
+def _faults(
+    lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, CellCheck], increasing: str
+) -> Iterator[str]:
+    """Yield what is wrong with a table; `whole`: its text ends in a line feed."""
     if not lines:
         return  # pandas says so
     (_, header), *rows = lines
@@ -94,7 +96,7 @@ def _wrong(lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str
         for column, fits in columns.items():
             if not fits(cells[column]):
                 yield f"line {number}: {column} is {cells[column]!r}"
-        if rising:
-            if float(cells[rising]) <= before:
-                yield f"line {number}: {rising} is {cells[rising]} after {before:.0f}"
-            before = float(cells[rising])
+        if increasing:
+            if float(cells[increasing]) <= before:
+                yield f"line {number}: {increasing} is {cells[increasing]} after {before:.0f}"
+            before = float(cells[increasing])

@@ -1,4 +1,4 @@
-"""What is at a path, before it is read: a pipe would wait for ever, a device never end. The digest of what it holds."""
+"""What a path is, before it is read: reading a pipe may wait, and a device go on, for ever. The digest of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["content_digest", "irregular"]
 
 
 def irregular(path: str | os.PathLike[str]) -> str:
-    """Return what is at a path that is no regular file, such as `a folder`; nothing of a file, or where nothing is."""
+    """Return what a path is, such as `a folder`; an empty text where it is a regular file or does not exist."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):  # a name that no file can have
@@ -35,6 +35,6 @@ def content_digest(path: str) -> str | None:
 
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
-    del state  # every run of a sweep asks; a file that has changed is read anew
+    del state  # part of the cache's key: a file that has changed is read anew
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

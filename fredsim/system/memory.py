@@ -1,4 +1,4 @@
-"""The memory of this machine, sizes as messages name them, and what to say when memory runs out all the same."""
+"""The memory of this machine: how much there is, sizes in words, and errors where it is too little."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, SimulationError
 
-__all__ = ["SPILL", "byte_unit", "in_bytes", "machine_memory", "refuse_beyond_memory", "short_of_memory"]
+__all__ = ["SPILL_REMEDY", "byte_unit", "in_bytes", "machine_memory", "memory_errors", "refuse_beyond_memory"]
 
-#: Where a container says how much its processes may take, in bytes, or `max`.
+#: Where Linux says how much the processes of a container may take, in bytes, or `max`.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
-
-#: The remedy for what clients hold.
-SPILL = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
+#: What errors advise where clients hold too much.
+SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this process can come to: the machine's, its container's, or its own limit."""
+    """Return how many bytes this process may have: the machine's, its container's or its own limit, the least."""
     found = []
     if hasattr(os, "sysconf"):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -38,27 +37,27 @@ def machine_memory() -> int:
 
 
 def byte_unit(size: float, most: float = 1000) -> tuple[float, str]:
-    """Return the unit in which a number of bytes is less than `most`: what to divide by, and its name."""
+    """Return the smallest unit of which a number of bytes is less than `most`: its bytes, and its name."""
     units = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
     power = next((power for power in range(len(units)) if size < most * 1000**power), len(units) - 1)
     return 1000.0**power, units[power]
 
 
 def in_bytes(size: float) -> str:
-    """Return a number of bytes with its unit."""
+    """Return a number of bytes in words, such as 1.5 GB."""
     unit, name = byte_unit(size, 999.5)  # three digits, rounded
     return f"{size / unit:.3g} {name}"
 
 
 def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
-    """Raise ConfigError where `size` bytes are more than this machine has. `what` takes them, and begins with a key."""
+    """Raise ConfigError, `what` takes so much and `remedy`, where `size` bytes are more than this machine has."""
     if size > (most := machine_memory()):
         raise ConfigError(f"{what} {in_bytes(size)}, and this machine has {in_bytes(most)} of memory; {remedy}")
 
 
 @contextmanager
-def short_of_memory() -> Iterator[None]:
-    """Raise SimulationError, naming what takes memory, where there is too little of it."""
+def memory_errors() -> Iterator[None]:
+    """Turn a MemoryError into a SimulationError that names what to lower."""
     try:
         yield
     except MemoryError as error:

@@ -1,4 +1,4 @@
-"""What takes a while and happens deep below: who shows it listens for as long as it takes."""
+"""A callback for the compilation of kernels, which takes a while and happens far below whoever shows progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["compiling", "telling"]
+__all__ = ["compiling", "on_compiling"]
 
 _LISTENER: ContextVar[Callable[[], None] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def telling(listener: Callable[[], None]) -> Iterator[None]:
-    """Let `listener` be called before a kernel is compiled, which happens once on a machine; of this thread's."""
+def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
+    """Within `with`, call `listener` before this thread compiles a kernel, as happens once on a machine."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -22,7 +22,7 @@ def telling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 def compiling() -> None:
-    """Say that a kernel will be compiled now."""
+    """Call the listener: a kernel is about to be compiled."""
     listener = _LISTENER.get()
     if listener is not None:
         listener()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.dispatchers import DISPATCHERS, Dispatcher, RoundRobin, Scripted, Uniform, Weighted
+from fredsim.dispatchers import DISPATCHERS, Clock, Dispatcher, RoundRobin, Scripted, Uniform, Weighted
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream, Streams
@@ -22,6 +22,7 @@ MAKE: dict[str, Callable[[], Dispatcher]] = {
     "uniform": lambda: Uniform(),
     "weighted": lambda: Weighted(weights=[1.0, 3.0], on_chosen={"factor": 0.5, "recover_after": 2}),
     "round_robin": lambda: RoundRobin(),
+    "clock": lambda: Clock(compute={"noise": {"name": "exponential"}}),
     "scripted": lambda: Scripted(order=[0, 3, 1, 2, 3]),
 }
 

@@ -75,6 +75,15 @@ DISPATCHERS: dict[str, dict[str, Any]] = {
     "weighted": {"name": "weighted", "weights": [1.0, 4.0], "on_chosen": {"factor": 0.5, "recover_after": 3}},
     "round_robin": {"name": "round_robin"},
     "scripted": {"name": "scripted", "order": [0, 3, 1, 1, 4, 2, 0]},
+    "clock": {
+        "name": "clock", "compute": {"seconds": {"name": "gamma", "cv": 0.6}, "noise": {"name": "gamma", "cv": 0.3}}
+    },
+}  # fmt: skip
+NETWORK: dict[str, Any] = {
+    "name": "clock",
+    "compute": {"seconds": {"name": "power"}, "noise": {"name": "exponential"}},
+    "link": {"latency": 0.1, "up": [1e4, 3e3, 1e4, 1e5, 1e4], "down": 2e4},
+    "server": {"seconds": 0.1, "up": 2e4, "down": 2e4},
 }
 #: What the data, the model and the sampling contribute, once each.
 OTHERS: dict[str, dict[str, Any]] = {
@@ -108,6 +117,28 @@ OTHERS: dict[str, dict[str, Any]] = {
         )
     },
 }
+OTHERS |= {
+    "clock, network": {"dispatcher": NETWORK},
+    "clock, network, gates": {"dispatcher": NETWORK | {"push": {"every": 2}, "fetch": {"every": 3}}},
+    "clock, network, compress": {"dispatcher": NETWORK, "compress": {"name": "ternary"}},
+    "clock, network, sync": {"dispatcher": NETWORK, "server": SERVERS["sync"]},
+    "clock, network, stop": {"dispatcher": NETWORK, "server": SERVERS["ringmaster, stop"]},
+    "clock, wait false": {"dispatcher": DISPATCHERS["clock"] | {"wait": False}},
+    "clock, outages lost": {"dispatcher": DISPATCHERS["clock"] | {"outages": {"up": 5.0, "down": 2.0}}},
+    "clock, outages paused": {
+        "dispatcher": DISPATCHERS["clock"]
+        | {"outages": {"up": {"name": "exponential", "mean": 5.0}, "down": {"name": "exponential"}, "task": "paused"}}
+    },
+    "clock, seconds": {"dispatcher": DISPATCHERS["clock"], "iterations": None, "seconds": 12.0},
+    **{
+        f"clock, {noise['name']}": {"dispatcher": {"name": "clock", "compute": {"noise": noise}}}
+        for noise in (
+            {"name": "exponential"}, {"name": "shifted_exponential", "shift": 0.5}, {"name": "lognormal", "sigma": 0.5},
+            {"name": "pareto", "alpha": 2.5}, {"name": "uniform", "spread": 0.5}, {"name": "half_normal", "add": True},
+            {"name": "bernoulli", "p": 0.2, "factor": 5.0},
+        )
+    },
+}  # fmt: skip
 #: What clients have of the data, once each, and the ways to sample within that.
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"partition": {"name": "iid", "shards": True}},

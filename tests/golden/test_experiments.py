@@ -66,5 +66,5 @@ def test_all_of_them_are_recorded() -> None:
 def test_the_keys_that_make_another_experiment() -> None:
     digest = resolve(BASE).digest
     assert {key for key, value in (SAME | OTHER).items() if changed(key, value).digest != digest} == {*OTHER}
-    lengths = {"iterations", "updates", "epochs"}  # one of them is given
+    lengths = {"iterations", "updates", "epochs", "seconds"}  # one of them is given
     assert {key.partition(".")[0] for key in SAME | OTHER} | lengths == {*Experiment.model_fields}

@@ -30,7 +30,7 @@ def test_rules_on_a_device_give_the_bits_of_numpy(
             client = int(ex.rng.choice(sorted(ex.eligible)))
             gradients = [g * scales for g in ex.gradients()]
             if ex is two:
-                gradients = [DeviceArray(operations.taken(g)) for g in gradients]
+                gradients = [DeviceArray(operations.tensor_of(g)) for g in gradients]
             ex.push(client, gradients)
     states = one.server.take_state(), two.server.take_state()
     assert isinstance(server.params, DeviceArray)

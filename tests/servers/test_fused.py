@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.update import TeamRule, compile_rule
-from fredsim.numerics.operations import Kernel, NumpyOperations
+from fredsim.numerics.operations import NumpyOperations, Update
 from fredsim.numerics.rules import Rule
 
 Array = NDArray[np.float32]
@@ -21,7 +21,7 @@ TEAM = Team(1)
 class Fused(NumpyOperations):
     """Operations of the compiled backend."""
 
-    def compile_rule(self, rule: Rule) -> Kernel:
+    def compile_rule(self, rule: Rule) -> Update:
         return TeamRule(TEAM, rule)
 
 

@@ -1,4 +1,4 @@
-"""Figures from recorded runs, each with a table. The same runs give the same files."""
+"""Figures of recorded runs, each with a table. The same runs give the same files, byte for byte."""
 
 from fredsim.show.plots.figure import KINDS, Options, plot
 from fredsim.show.plots.groups import labels

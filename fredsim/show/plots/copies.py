@@ -1,4 +1,4 @@
-"""Copies that passed the gates against those that could have been made: pushes on the left, fetches on the right."""
+"""Copies that passed the gates against potential copies, without gates: pushes on the left, fetches on the right."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from fredsim.show.plots.drawing import Drawing, Kind, Options, share_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 
-__all__ = ["COPIES", "final_row"]
+__all__ = ["CAPTION", "COPIES", "final_row"]
+
+CAPTION = "Copies that passed the gates against those that could have been made; grey: all pass."
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw a line a run; runs of one label share a look."""
+    """Draw one line per run; runs of one label share colour and dash."""
     del options
     for axes, copies in zip(grid, ("pushes", "fetches"), strict=True):
         for line in panels[0].lines:
@@ -30,8 +32,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_ylim(bottom=0)
         axes.set_xlabel(f"potential {copies} (copies)")
         axes.set_ylabel(f"{copies} (copies)")
-    caption = "Copies that passed the gates against those that could have been made; grey: all pass."
-    return Drawing(caption, [Table([final_row(line) for line in panels[0].lines])])
+    return Drawing(CAPTION, [Table([final_row(line) for line in panels[0].lines])])
 
 
 COPIES = Kind("copies made against potential copies, pushes and fetches", draw, axes=2)

@@ -1,6 +1,6 @@
-"""Curves of a run's rows: error or loss against iterations, updates or bytes, and published points beside them.
+"""Curves of metrics.csv: error or loss against iterations, updates or bytes, with published points.
 
-Runs of one line are drawn as their median and a band from the smallest to the largest value, at each iteration.
+The runs of one line are drawn as their median, and a band from the smallest to the largest value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, marks, x_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, in_units, label_of, marks, style_y, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import PUBLISHED, Table
 
@@ -37,10 +37,10 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             for found in published.series(line.runs, x, y):
                 sources[found.source] = None
                 axes.plot(*zip(*found.points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
-    for axes in grid:  # only now: a limit that is set stays, and all panels share theirs
+    for axes in grid:  # after drawing: a limit once set is no longer adjusted, and all panels share it
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{X[x]} ({name})" if name else X[x])
-    scale = dress_y(grid, options)
+    scale = style_y(grid, options)
     counts = {len(line.runs) for panel in panels for line in panel.lines}
     what = label_of(y).partition(" (")[0]
     parts = [f"{what[0].upper()}{what[1:]} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."]
@@ -50,7 +50,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     parts += [*marks(runs, sources), *([scale] if scale else [])]
     tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
-        rows = [row for panel in panels for line in panel.lines for row in _beside(panel, line, x, y)]
+        rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
     return Drawing(" ".join(parts), tables, bool(sources))
 
@@ -72,13 +72,13 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
-    """Return a line's x and its runs' values, a column a run, by iteration; x is the median of the runs'."""
+    """Return a line's x (the median of its runs) and its runs' values, one column per run, by iteration."""
     at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
     return at.median(axis=1), by_iteration(line, lambda metrics: metrics[y].dropna())
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
-    """Return what is picked from the metrics of a line's runs, a column a run."""
+    """Return what `pick` takes from the metrics of a line's runs, one column per run, by iteration."""
     import pandas as pd
 
     picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
@@ -86,7 +86,7 @@ def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -
 
 
 def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
-    """Return a line's row: how its runs ended, and when they reached what was asked for; medians where several are."""
+    """Return a line's row: how its runs ended, and when they reached the values of `reach`; medians of several runs."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
     row = panel.row({"line": line.label, "runs": len(final)})
     row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
@@ -103,15 +103,15 @@ def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[
 
 
 def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
-    """Return the iteration and the bytes of the first row that is no greater, infinity where there is none."""
+    """Return the iteration and the bytes of the first row whose y is at most `value`, infinities where none is."""
     rows = run.metrics[run.metrics[y] <= value]
     return (float(rows["iteration"].iloc[0]), float(x_of(rows, "bytes").iloc[0])) if len(rows) else (math.inf, math.inf)
 
 
-def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
-    """Yield a row for each published point: it, the median there of the runs that it is of, and the difference.
+def _published_rows(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
+    """Yield one row per published point, with the median there of its runs and the difference.
 
-    Runs that ended before have no such median.
+    Where the runs ended before it, there is no median.
     """
     for found in published.series(line.runs, x, y):
         at, values = _rows(replace(line, runs=found.runs), x, y)
@@ -119,4 +119,4 @@ def _beside(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]
         for place, value in found.points:
             before = middle[at <= place]
             here = float(before.iloc[-1]) if len(before) and (at >= place).any() else None
-            yield published.row(panel.title, line.label, (x, place), value, here)
+            yield published.row(panel, line.label, (x, place), value, here)

@@ -1,4 +1,4 @@
-"""What the kinds of figures share: what they are asked, what they hand back, columns and their units."""
+"""What the kinds of figures share: their options and results, columns and units, the y axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from fredsim.config.figures import Options, X, label_of
 from fredsim.runs.results import Result
-from fredsim.show.plots.groups import CELL, Panel
+from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
 
@@ -24,22 +24,22 @@ __all__ = [
     "Kind",
     "Options",
     "X",
-    "dress_y",
     "in_units",
     "label_of",
     "logarithmic",
     "marks",
     "share_of",
+    "style_y",
     "x_of",
 ]
 
-DECADES = 2.2  # as far as 2 and 5 of each decade have room for their numbers
-FOOT = 0.3  # how many decades high the stretch from 0 to the smallest value above it is
+DECADES = 2.2  # up to so many, 2 and 5 of each are labelled, too
+FOOT = 0.3  # height, in decades, of the linear part from 0 to the smallest positive value
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What was drawn, in a sentence or two, and in tables; and whether published points were among it."""
+    """A caption and tables of what was drawn, and whether published points were among it."""
 
     caption: str
     tables: list[Table] = field(default_factory=list)
@@ -50,20 +50,20 @@ class Drawing:
 class Kind:
     """A kind of figure.
 
-    `draw` takes the axes, the panels and the options. With `axes` 0 there is a pair of axes a panel, all with the same
-    scales where they are `shared`; else there are that many, and the runs stand in one panel. `panels` are the keys, or
-    the beginnings of keys, whose values make a panel where that is not asked for.
+    `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
+    scales where they are `shared`; else there are that many, and one panel has all runs. `panels` are keys, or the
+    beginnings of keys, whose values make a panel where that is not asked for.
     """
 
     idea: str
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False
-    panels: tuple[str, ...] = CELL
+    panels: tuple[str, ...] = PANEL_KEYS
 
 
 def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
-    """Return what a caption says of the crosses and circles that some runs and published points have."""
+    """Return what a caption says of its crosses (runs that diverged) and circles (published points)."""
     diverged = any(run.summary["status"] == "diverged" for run in runs)
     published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
     return [*(["×: a run diverged."] if diverged else []), *published]
@@ -77,18 +77,18 @@ def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
 
 
 def in_units(largest: float) -> tuple[float, str]:
-    """Return a number of bytes to divide by, and its name."""
+    """Return the unit for up to so many bytes: how many bytes it is, and its name."""
     unit, name = byte_unit(largest)
     return unit, "bytes" if name == "B" else name
 
 
 def share_of(row: pd.Series[float], copies: str) -> float:
-    """Return how many of the pushes or fetches that could have been made were."""
+    """Return the share of the potential pushes or fetches that were made."""
     return float(row[copies] / max(1, row[f"potential_{copies}"]))
 
 
-def dress_y(grid: Sequence[Axes], options: Options) -> str:
-    """Name the y axis of panels that share it and choose its scale, once all is drawn; an error begins at 0.
+def style_y(grid: Sequence[Axes], options: Options) -> str:
+    """Label the y axis of panels that share it and choose its scale, once all is drawn; an error begins at 0.
 
     Returns what the caption should say of the scale.
     """
@@ -100,10 +100,10 @@ def dress_y(grid: Sequence[Axes], options: Options) -> str:
 
 
 def logarithmic(grid: Sequence[Axes]) -> str:
-    """Give axes that share their scale a logarithmic y axis, once all is drawn, with plain numbers beside its ticks.
+    """Give axes that share their scale a logarithmic y axis with plain numbers, once all is drawn.
 
-    A value of 0 stands at its foot, where the axis is linear from 0 to the smallest value above. Without any value
-    above 0 it stays linear. Returns what the caption should say of that.
+    Where a value is 0, the axis is linear from 0 to the smallest positive value; without positive values all of it
+    stays linear. Returns what the caption should say of that.
     """
     above = min(float(axes.dataLim.minposy) for axes in grid)
     if not math.isfinite(above):

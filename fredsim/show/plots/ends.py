@@ -1,6 +1,6 @@
-"""How runs ended, a point for each setting: against a swept value, bytes, or the share of copies that passed.
+"""How runs ended, one point per setting: against a swept value, bytes, or the share of copies that passed.
 
-Runs of one point are drawn as their median, and whiskers from the smallest to the largest value.
+The runs of one point are drawn as their median, with whiskers from the smallest to the largest value.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figures import SHARES
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, dress_y, in_units, label_of, marks, share_of, x_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, in_units, label_of, marks, share_of, style_y, x_of
 from fredsim.show.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
 from fredsim.show.tables import PUBLISHED, Table
 
 __all__ = ["ENDS"]
 
-DECADE = 10  # values that span more stand on a logarithmic axis
-TICKS = 8  # swept values that have room for a number each
-SHORT = 4  # characters of such a number that need no slope
+DECADE = 10  # the x axis is logarithmic where its largest value exceeds the smallest so many times
+TICKS = 8  # up to so many swept values have a tick each
+SHORT = 4  # characters of a tick; longer ones are sloped
 
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ in nothing but their seed, or have one value of the axis; `x` None: they have no such value."""
+    """Runs that differ in their seed alone, or share a value of the axis; `x` None: they do not have its key."""
 
     x: float | str | None
     runs: list[Result]
 
     def finals(self, y: str) -> list[float]:
         """Return the last values of the runs that did not diverge."""
-        return [_end(run, y) for run in self.runs if run.summary["status"] != "diverged"]
+        return [_final(run, y) for run in self.runs if run.summary["status"] != "diverged"]
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -60,7 +60,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                     sources[source] = None
                     finals = Point(point.x, ended).finals(options.y)
                     at = options.x or "bytes", point.x
-                    beside.append(published.row(panel.title, line.label, at, value, median(finals) if finals else None))
+                    beside.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
                     if point.x is not None:
                         place = _place(point.x, places, unit)
                         axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
@@ -79,8 +79,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 if max(map(len, texts)) > SHORT:
                     axes.tick_params("x", rotation=30)
                 axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(f"{_name(options)} ({name})" if name else _name(options))
-    scale = dress_y(grid, options)  # only now: a limit that is set stays, and all panels share theirs
+        axes.set_xlabel(f"{_x_label(options)} ({name})" if name else _x_label(options))
+    scale = style_y(grid, options)  # after drawing, as in curves
     tables = [Table(rows)]
     if sources:
         tables.append(Table(beside, PUBLISHED))
@@ -91,7 +91,7 @@ ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copie
 
 
 def _points(line: Line, options: Options) -> list[Point]:
-    """Return a line's points, ascending where they are numbers."""
+    """Return a line's points, ordered by x where that is a number."""
     groups: dict[str, tuple[Any, list[Result]]] = {}
     for run in line.runs:
         flat = flat_config(run)
@@ -116,7 +116,7 @@ def _measured(runs: Sequence[Result], options: Options) -> float:
     return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
 
 
-def _end(run: Result, y: str) -> float:
+def _final(run: Result, y: str) -> float:
     return float(run.metrics[y].iloc[-1])
 
 
@@ -127,7 +127,7 @@ def _place(x: float | str, places: dict[str, float], unit: float) -> float:
 def _draw(
     axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
 ) -> None:
-    """Draw a line's points; those without a value of the axis across all of it; a cross where a run diverged."""
+    """Draw a line's points, those without x as a horizontal line, and a cross where a run diverged."""
     shown: list[tuple[float, list[float]]] = []
     for point in points:
         finals = point.finals(options.y)
@@ -139,7 +139,7 @@ def _draw(
             shown += [(x, finals)] if finals else []
             for run in point.runs:
                 if run.summary["status"] == "diverged":
-                    axes.plot(x, _end(run, options.y), "x", color=line.colour, markersize=7)
+                    axes.plot(x, _final(run, options.y), "x", color=line.colour, markersize=7)
     if not shown:
         return
     middle = [median(finals) for _, finals in shown]
@@ -158,8 +158,8 @@ def _draw(
     )
 
 
-def _name(options: Options) -> str:
-    """Return what the x axis shows."""
+def _x_label(options: Options) -> str:
+    """Return the label of the x axis."""
     if options.x in SHARES:
         return f"share of {options.x} that passed"
     if options.axis is None:
@@ -171,7 +171,7 @@ def _name(options: Options) -> str:
 
 
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
-    name = "total bytes" if (options.x or "bytes") == "bytes" else _name(options).partition(" (")[0]
+    name = "total bytes" if (options.x or "bytes") == "bytes" else _x_label(options).partition(" (")[0]
     what = label_of(options.y).partition(" (")[0]
     parts = [f"{what[0].upper()}{what[1:]} at the end of runs against {name}."]
     most = max(len(point.runs) for point in points)
@@ -183,7 +183,7 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
 
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
-    """Return a point's row: how its runs ended, and at what cost; its name where no value of the axis says it."""
+    """Return a point's row: how its runs ended, and how many copies that took."""
     finals = point.finals(options.y)
     last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})
@@ -195,6 +195,6 @@ def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) ->
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
     for copies in SHARES:
         row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
-    if options.x in {"iterations", "updates"}:  # other measured ones have a column anyway
+    if options.x in {"iterations", "updates"}:  # bytes and shares have columns already
         row[options.x] = point.x
     return row

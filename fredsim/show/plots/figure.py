@@ -1,4 +1,4 @@
-"""A figure: its panels, legend, caption and files. What is drawn in them, the modules beside this one know."""
+"""A figure's panels, legend, caption and file. The modules beside this one draw what is in the panels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fredsim.config.figures import Y, misfits
+from fredsim.config.figures import Y, option_problems
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots.copies import COPIES
@@ -51,23 +51,23 @@ STYLE: Any = {
     "axes.spines.right": False,
     "lines.linewidth": 1.2,
 }
-INSIDE = 6  # lines whose legend has room inside the axes
-LOOKS = 32  # more lines than that cannot be told apart
-LETTERS = 20  # of the caption, in an inch
-NAMES = 12  # letters of a legend, in an inch
-BESIDE = 0.45  # of the width, that a legend beside the panels may take
+INSIDE = 6  # most lines whose legend has room inside the axes
+LOOKS = 32  # most lines that colour and dash tell apart
+LETTERS = 20  # of the caption, per inch
+NAMES = 12  # letters of the legend, per inch
+BESIDE = 0.45  # share of the width that a legend beside the panels may take
 
 
 def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: Options | None = None) -> Drawing:
     """Write a figure of recorded runs to a PDF, SVG or PNG file; return its caption and tables.
 
-    Panels stand side by side, two a row, under one legend. Raises OutputError for a suffix that is none of the three,
-    or a file that cannot be written; ConfigError for a kind, column or key that there is not.
+    Panels stand two in a row. Raises OutputError for another suffix or a file that cannot be written, ConfigError for a
+    kind, column or key that does not exist.
     """
     options = options or Options()
     if path.suffix not in FORMATS:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
-    for name, text in misfits(kind, options, _numbers(results) if options.y not in Y else ()):
+    for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
     found = KINDS[kind]
     panels = group(results, options.by, options.panel if not found.axes else [], options.axis, found.panels)
@@ -111,17 +111,14 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     return drawing
 
 
-def _numbers(results: Sequence[Result]) -> list[str]:
-    """Return the columns of metrics.csv that hold numbers in all runs, but for those that count."""
+def _number_columns(results: Sequence[Result]) -> list[str]:
+    """Return the columns of numbers in the metrics.csv of all runs, but for iteration and timestamp."""
     columns = [list(run.metrics.select_dtypes("number").columns) for run in results]
     return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
 
 
 def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> bool:
-    """Name each line once, and published points: inside the first panel, or beside or `above` all of them.
-
-    Returns whether the lines are few enough for that.
-    """
+    """Draw one legend: inside the first panel, beside all, or `above`. Return whether lines are few enough for one."""
     handles: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -141,7 +138,7 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
     else:
         legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a file's name may hold what looks like a formula
+        text.set_parse_math(False)  # a name may look like a formula
     taken = legend.get_window_extent().width / figure.dpi
     if not (above or inside) and taken > BESIDE * width:
         figure.set_figwidth(width + taken)  # long names would leave the panels no room

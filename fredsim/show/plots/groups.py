@@ -1,4 +1,4 @@
-"""Which runs stand in which panel and make up which line: lines of the same label have one look in every panel."""
+"""Which runs make up which line of which panel. Lines of one label have the same colour and dash in every panel."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from fredsim.config.document import flatten
-from fredsim.config.experiment import Affects, without
+from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.results import Result
 
-__all__ = ["CELL", "SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels", "value_name"]
+__all__ = ["SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels", "value_name"]
 
 # Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
-CELL = ("clients.count", "clients.batch_size")
-#: What stands in no file.
+PANEL_KEYS = ("clients.count", "clients.batch_size")
+#: What stands in no configuration.
 ALL_SHARE = {"clients.partition.name": "iid", "clients.partition.shards": False}
 
 Flat = Mapping[str, Any]
@@ -38,23 +38,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share a pair of axes."""
+    """Lines that share axes."""
 
     title: str
     lines: list[Line]
 
     def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row of a table, which begins with the panel's title where it has one."""
+        """Return a row of a table, with the panel's title in front where it has one."""
         return {**({"panel": self.title} if self.title else {}), **values}
 
 
 def labels(results: Sequence[Result]) -> list[str]:
-    """Return a label a run: the server's name, and every other value in which the runs differ."""
-    return _texts([flat_config(result) for result in results])
+    """Return one label per run: the server's name, and every other value in which the runs differ."""
+    return _run_labels([flat_config(result) for result in results])
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
-    """Return the dotted keys in which runs that have them differ, and their values."""
+    """Return the dotted keys in which runs that have them differ, each with its values."""
     flat = [flat_config(result) for result in results]
     differing = _differing(flat, present=True)
     found = {key: {repr(config[key]): config[key] for config in flat if key in config} for key in _keys(flat)}
@@ -66,15 +66,15 @@ def group(
     by: Sequence[str] | None,
     panel: Sequence[str] | None,
     along: str | None = None,
-    usual: Sequence[str] = CELL,
+    usual: Sequence[str] = PANEL_KEYS,
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
-        by: the dotted keys whose values make a line; None: all in which the runs differ, but the seed.
-        panel: those that make a panel; None: the `usual` ones, where they differ.
-        along: the key whose values the x axis shows, which makes neither line nor panel.
+        by: dotted keys; runs with the same values of them make a line. None: all that differ, but the seed.
+        panel: dotted keys that make a panel in the same way; None: the `usual` ones, where they differ.
+        along: the key of the x axis, which makes neither line nor panel.
         usual: keys, or the parts of an experiment that hold them; λ and µ.
 
     Raises ConfigError for a key that no run has.
@@ -85,14 +85,14 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        found = [key for key in _keys(flat) if any(f"{key}.".startswith(f"{one}.") for one in usual) and key != along]
-        if usual != CELL:
-            found = [key for key in found if key in _differing(flat, present=True)]
-        panel = [key for key in found if differing & {*found} and key not in (by or ())]
+        keys = [key for key in _keys(flat) if key != along and _is_among(key, usual)]
+        if usual != PANEL_KEYS:
+            keys = [key for key in keys if key in _differing(flat, present=True)]
+        panel = [key for key in keys if key not in (by or ())] if differing & {*keys} else []
     if by is None:
-        said = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
-        rest = [{key: value for key, value in config.items() if key not in said} for config in flat]
-        texts = _texts(rest, named="server.name" not in (*panel, along))
+        elsewhere = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
+        rest = [{key: value for key, value in config.items() if key not in elsewhere} for config in flat]
+        texts = _run_labels(rest, named="server.name" not in (*panel, along))
     else:
         texts = [_joined(by, config) for config in flat]
     looks: dict[str, tuple[str, str]] = {}
@@ -106,9 +106,14 @@ def group(
 
 
 def flat_config(result: Result) -> Flat:
-    """Return a run's values under dotted keys, but those that change no curve."""
-    flat = flatten({key: value for key, value in result.config.items() if key not in without(Affects.BITS)})
+    """Return a run's configuration under dotted keys, without those that affect no bit."""
+    flat = flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
     return flat if "clients.partition.name" in flat else flat | ALL_SHARE
+
+
+def _is_among(key: str, parts: Sequence[str]) -> bool:
+    """Return whether a key is one of these parts of an experiment, or in one."""
+    return any(f"{key}.".startswith(f"{part}.") for part in parts)
 
 
 def _keys(flat: Sequence[Flat]) -> list[str]:
@@ -123,9 +128,9 @@ def _check(key: str, flat: Sequence[Flat]) -> None:
 
 
 def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
-    """Return the keys whose values are not the same in all runs.
+    """Return the keys whose values differ between runs.
 
-    With `present`: in all runs that have the key; a value that stands where others have a mapping differs from it.
+    A run without the key differs, too; with `present` only if it has a mapping there, and others a value.
     """
     values: dict[str, list[str]] = {}
     for config in flat:
@@ -138,12 +143,11 @@ def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
     return differing | {key for key, found in values.items() if len(found) < len(flat)}
 
 
-def _texts(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
-    """Return a text for each run: its server's name, and the values that tell it from the others.
+def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
+    """Return one label per run: its server's name (if `named`), and the values that tell it from the others.
 
-    A server's own hyper-parameters tell it only from others of its kind. What others do not have at all, as the
-    hyper-parameters of a gate that they lack, is left out where something else tells them apart. Not `named`: the
-    server's name stands elsewhere.
+    A server's hyper-parameters are compared with those of the same server alone. Keys that only some runs have, such as
+    hyper-parameters of a gate, are left out where the labels differ without them.
     """
     order = _keys(flat)
     everywhere, among = _differing(flat), _differing(flat, present=True)
@@ -166,12 +170,12 @@ def _texts(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
 
 
 def _joined(keys: Sequence[str], config: Flat) -> str:
-    """Return the texts of some values, each once; of a key that a run does not have, what stands in its place."""
-    return ", ".join(dict.fromkeys(_text(*_instead(key, config)) for key in keys))
+    """Return the values of some keys as one text; of a key that a run does not have, the nearest one's."""
+    return ", ".join(dict.fromkeys(_text(*_nearest_key(key, config)) for key in keys))
 
 
-def _instead(key: str, config: Flat) -> tuple[str, Any]:
-    """Return a key and its value; where there is none, what it holds, or the nearest around it that has something."""
+def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
+    """Return a key and its value; where it has none, the first key in it, else the nearest around it that has some."""
     at = key
     while at:
         if at in config:
@@ -186,13 +190,13 @@ def _instead(key: str, config: Flat) -> tuple[str, Any]:
 
 
 def value_name(key: str, value: Any) -> str:
-    """Return a value as figures show it: a server's name is that of its class."""
+    """Return a value as figures show it: a server by its class's name."""
     known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
     return known.__name__ if known else str(value)
 
 
 def _text(key: str, value: Any) -> str:
-    """Return a value with the key's symbol or last word; a dispatcher's name alone, or that of a server's class."""
+    """Return a value with the key's symbol or last word; of a key `….name` the value alone."""
     if key.endswith(".name"):
         return value_name(key, value)
     if key in SYMBOLS:

@@ -1,6 +1,6 @@
-"""The true B-staleness that a probe measured: on the left through training, on the right against the staleness τ.
+"""The true B-staleness (fredsim.simulation.probe): on the left through training, on the right against staleness τ.
 
-The table has its rank correlation (Spearman's) with each measure that a strategy may take for it: 1 is a perfect proxy.
+The table has its rank correlation (Spearman's) with each proxy that a strategy may use: 1 is a perfect one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PROBE", "probes_of", "quartiles", "rank_row"]
 
-PARTS = {"iteration": 20, "staleness": 10}  # of the training, and of the probes by τ
+PARTS = {"iteration": 20, "staleness": 10}  # parts of as many probes each, in the order of these columns
 BANDS = 3  # more bands than that hide each other
-PLACES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}  # all other columns are proxies
+NO_PROXIES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw each line's medians and quartiles; the probes of its runs are taken together."""
+    """Draw each line's medians and quartiles, of the probes of all its runs together."""
     rows = []
     for line in panels[0].lines:
         probes = probes_of(line)
@@ -66,22 +66,22 @@ def probes_of(line: Line) -> pd.DataFrame:
 
 
 def quartiles(probes: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """Return, of parts of as many probes each, in order of `iteration` or `staleness`, an array (4, parts).
+    """Sort probes by `column`, split them into PARTS[column] parts, and return an array (4, parts).
 
-    It holds their medians of this column, and of the B-staleness the first quartiles, medians and third quartiles.
+    Its rows: the medians of the column; the first quartiles, medians and third quartiles of the B-staleness.
     """
     ordered = probes.sort_values([column, "iteration"], kind="stable")
     at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
     where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
     x = np.array([np.median(at[part]) for part in where])
-    there = [values[part][~np.isnan(values[part])] for part in where]
+    known = [values[part][~np.isnan(values[part])] for part in where]
     with np.errstate(invalid="ignore"):  # between two infinities
-        found = [np.percentile(some, [25, 50, 75]) if len(some) else np.full(3, np.nan) for some in there]
+        found = [np.percentile(some, [25, 50, 75]) if len(some) else np.full(3, np.nan) for some in known]
     return np.vstack([x, np.array(found).T])
 
 
 def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
-    """Return a line's medians, and how well each proxy ranks its probes."""
+    """Return a line's row: medians, and the rank correlation of each proxy."""
     true = probes["b_staleness"]
     row: dict[str, Any] = {
         "line": line.label,
@@ -91,7 +91,7 @@ def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
         "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
     }
     for proxy in probes.columns:
-        if proxy not in PLACES:
+        if proxy not in NO_PROXIES:
             varies = probes[proxy].nunique() > 1 and true.nunique() > 1
             row[f"rank by {proxy}"] = float(true.rank().corr(probes[proxy].rank())) if varies else None
     return row

@@ -1,4 +1,4 @@
-"""The published points of the experiments behind a figure, and the table that sets them beside what came out."""
+"""The published points of the experiments of a figure, and rows of the table that compares them with our runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fredsim.runs.results import Result
 from fredsim.show.plots.drawing import x_of
+from fredsim.show.plots.groups import Panel
 
 __all__ = ["Series", "at_end", "row", "series"]
 
@@ -20,7 +21,7 @@ class Series(NamedTuple):
 
 
 def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
-    """Return the published points of the runs' experiments, each series once, where they are of these columns."""
+    """Return the published series of these columns in the runs' experiments, each once, with its runs."""
     found: dict[str, Series] = {}
     for run in runs:
         published = run.config.get("published") or {"x": "", "y": ""}
@@ -33,7 +34,7 @@ def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
 
 
 def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Result]]]:
-    """Yield what was published of an iteration or update that ends some of the runs: source, value, these runs."""
+    """Yield (source, value, runs) for each published point at the iteration or update where these runs ended."""
     for x in ("iterations", "updates"):
         for found in series(runs, x, y):
             for at, value in found.points:
@@ -42,13 +43,7 @@ def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Re
                     yield found.source, value, ended
 
 
-def row(panel: str, line: str, at: tuple[str, Any], published: float, here: float | None) -> dict[str, Any]:
-    """Return a row of the table: the published value, ours, and the difference, at a place (its name, its value)."""
-    return {
-        **({"panel": panel} if panel else {}),
-        "line": line,
-        at[0]: at[1],
-        "published": published,
-        "here": here,
-        "difference": None if here is None else here - published,
-    }
+def row(panel: Panel, line: str, at: tuple[str, Any], published: float, here: float | None) -> dict[str, Any]:
+    """Return a row of the table: the published value, ours and the difference; `at` is the name and value of x."""
+    difference = None if here is None else here - published
+    return panel.row({"line": line, at[0]: at[1], "published": published, "here": here, "difference": difference})

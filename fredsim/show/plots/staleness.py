@@ -16,10 +16,11 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["STALENESS", "Histogram", "final_row", "histograms"]
+__all__ = ["CAPTION", "STALENESS", "Histogram", "final_row", "histograms"]
 
+CAPTION = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
 BINS = 60
-SHOWN = 99.9  # percent of the pushes: the longest tail of a few would leave no room for the rest
+SHOWN = 99.9  # percent of the pushes; the longest tail would leave no room for them
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -27,24 +28,23 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     rows = []
     for axes, panel in zip(grid, panels, strict=True):
         for number, (line, counts, edges, shares) in enumerate(histograms(panel.lines)):
-            few = len(panel.lines)
-            thick = 1 + 3 * (few - 1 - number) / few  # lines that lie on each other can all be seen
-            axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=thick, label=line.label)
+            count = len(panel.lines)
+            width = 1 + 3 * (count - 1 - number) / count  # so that equal lines can all be seen
+            axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=width, label=line.label)
             rows.append(panel.row(final_row(line, counts)))
         if options.log:
             logarithmic([axes])
         axes.set_xlim(left=-0.5)
         axes.set_xlabel("staleness τ (updates)")
         axes.set_ylabel("share of pushes, per update")
-    caption = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
-    return Drawing(f"{caption} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
+    return Drawing(f"{CAPTION} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
 
 
 STALENESS = Kind("histograms of the staleness of pushes", draw)
 
 
 class Histogram(NamedTuple):
-    """How many pushes of a line's runs had each staleness, ascending; shares of them, per update, between edges."""
+    """`counts` of pushes by staleness, ascending; `shares` (n,) of them, per update, between `edges` (n + 1,)."""
 
     line: Line
     counts: pd.Series[int]
@@ -53,7 +53,7 @@ class Histogram(NamedTuple):
 
 
 def histograms(lines: Sequence[Line]) -> list[Histogram]:
-    """Return a histogram a line, all with the same edges; the pushes of a line's runs are counted together."""
+    """Return one histogram per line, all with the same edges; the pushes of a line's runs are counted together."""
     counted = [(line, counts_of(line)) for line in lines]
     end = max((_percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
     width = -(-end // BINS)
@@ -66,20 +66,20 @@ def histograms(lines: Sequence[Line]) -> list[Histogram]:
 
 
 def counts_of(line: Line) -> pd.Series[int]:
-    """Return how many pushes of a line's runs had each staleness, ascending."""
+    """Return the number of pushes of a line's runs by staleness, ascending."""
     import pandas as pd
 
     return pd.concat([run.staleness for run in line.runs]).astype(np.int64).groupby("staleness")["count"].sum()
 
 
 def _percentile(counts: pd.Series[int], percent: float) -> int:
-    """Return the smallest staleness that at least this share of the pushes does not exceed."""
+    """Return the smallest staleness that at least so many percent of the pushes do not exceed."""
     place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
     return int(counts.index[place]) if len(counts) else 0
 
 
 def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
-    """Return a line's row: the pushes of its runs, and their mean, percentiles and largest staleness."""
+    """Return a line's row: its pushes, and mean, percentiles and maximum of their staleness."""
     total = int(counts.sum())
     row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
     if total:

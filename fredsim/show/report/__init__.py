@@ -1,4 +1,4 @@
-"""A report of recorded runs: one HTML page that holds all it needs. The same runs give the same page."""
+"""A report of recorded runs: one self-contained HTML page. The same runs give the same page, byte for byte."""
 
 from fredsim.show.report.page import report
 

@@ -1,7 +1,7 @@
-"""The figures of a report, as data for plotly.js: what a trace shows by which choice of axes, page.js looks up.
+"""The figures of a report, as data for plotly.js.
 
-A trace belongs to a line of `fredsim.show.plots.groups` by its `legendgroup`, which has one look and one entry in the
-legend in all figures. `x` and `y` are lists, or mappings from what the reader may choose to lists.
+The `legendgroup` of a trace is the label of its line (fredsim.show.plots.groups): the page's legend hides and shows all
+traces of one. `x` and `y` are lists, or mappings from the choices of an axis to lists, among which page.js picks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Figure = dict[str, Any]
 
 
 def curves(panels: Sequence[Panel]) -> list[Figure]:
-    """Return a figure a panel: each y against each x, medians and bands of a line's runs, published points."""
+    """Return one figure per panel: each y against each x, medians and bands of a line's runs, published points."""
     figures = [_figure(panel.title, [trace for line in panel.lines for trace in _curve(line)]) for panel in panels]
     for figure in figures:  # the same scales in all panels
         figure |= {
@@ -42,21 +42,21 @@ def curves(panels: Sequence[Panel]) -> list[Figure]:
 
 
 def staleness(panels: Sequence[Panel]) -> list[Figure]:
-    """Return a figure a panel: histograms of the staleness of what the server applied."""
+    """Return one figure per panel: histograms of the staleness of what the server applied."""
     figures = []
     for panel in panels:
         traces = []
         for number, found in enumerate(histograms(panel.lines)):
             trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
-            few = len(panel.lines)
-            trace["line"] |= {"shape": "hv", "width": 1.5 + 4 * (few - 1 - number) / few}  # equal ones can all be seen
+            count = len(panel.lines)  # widths such that equal lines can all be seen
+            trace["line"] |= {"shape": "hv", "width": 1.5 + 4 * (count - 1 - number) / count}
             traces.append(trace)
         figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
     return figures
 
 
 def dropped(panels: Sequence[Panel]) -> list[Panel]:
-    """Return the panels with a run of which a gate dropped something."""
+    """Return the panels with a run in which a gate dropped something."""
     return [
         panel
         for panel in panels
@@ -70,7 +70,7 @@ def dropped(panels: Sequence[Panel]) -> list[Panel]:
 
 
 def copies(panels: Sequence[Panel]) -> list[Figure]:
-    """Return two figures a panel: pushes and fetches that passed the gates, against those that could have been made."""
+    """Return two figures per panel: pushes, and fetches, that passed the gates against potential ones."""
     figures = []
     for panel in panels:
         for kind in ("pushes", "fetches"):
@@ -87,7 +87,7 @@ def copies(panels: Sequence[Panel]) -> list[Figure]:
 
 
 def probed(panels: Sequence[Panel]) -> list[Panel]:
-    """Return the panels with what has a probe in them."""
+    """Return the panels without the runs and lines that have no probes."""
     found = []
     for panel in panels:
         lines = [replace(line, runs=list(filter(_has_probes, line.runs))) for line in panel.lines]
@@ -97,12 +97,12 @@ def probed(panels: Sequence[Panel]) -> list[Panel]:
 
 
 def _has_probes(run: Result) -> bool:
-    """Return whether something was probed: not so where a run was not to be, or diverged before."""
+    """Return whether a run has probes; one that diverged before the first has none."""
     return (run.folder / "probe.csv").is_file() and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:
-    """Return two figures a panel: the true B-staleness through training, and against the staleness τ."""
+    """Return two figures per panel: the true B-staleness through training, and against the staleness τ."""
     figures = []
     for panel in panels:
         drawn = [(line, probes_of(line)) for line in panel.lines]
@@ -126,7 +126,7 @@ def _trace(line: Line) -> dict[str, Any]:
 
 
 def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
-    """Yield a band: two lines that are not seen, and what is between them."""
+    """Yield a band: two invisible lines, the second with the fill between them."""
     unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": line.label}
     red, green, blue = (int(line.colour[at : at + 2], 16) for at in (1, 3, 5))
     between = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, 0.18)"}
@@ -159,14 +159,14 @@ def _curve(line: Line) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(values: Any) -> Any:
-    """Return a column of numbers, or a mapping to such, as lists; None where there is none."""
+    """Return a column of numbers, or a mapping to such, as lists, with None for what is not finite."""
     if isinstance(values, dict):
         return {key: _numbers(column) for key, column in values.items()}
     return [value if math.isfinite(value) else None for value in values]
 
 
 def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:
-    """Return the smallest and the largest number, and the smallest above 0, of an axis in all figures."""
+    """Return the smallest, the largest and the smallest positive number of an axis in all figures."""
     columns = [trace[axis].get(choice, []) for figure in figures for trace in figure["data"]]
     numbers = [value for column in columns for value in column if value is not None]
     above = [value for value in numbers if value > 0]

@@ -1,4 +1,4 @@
-"""The page of a report: its sections as HTML, with plotly.js, its figures and a small program within it."""
+"""The page of a report: its sections as HTML, with plotly.js, the figures and page.js within it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fredsim.show.tables import Table, short
 
 __all__ = ["report"]
 
-VALUES = 8  # of a key in which the runs differ, that are listed
+VALUES = 8  # most values listed of a key in which the runs differ
 RUN_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error", "bytes_pushed",
     "bytes_fetched",
@@ -178,7 +178,7 @@ def _runs(results: Sequence[Result], failures: Sequence[tuple[str, str]]) -> str
 
 
 def _legend(panels: Sequence[Panel]) -> str:
-    """Return a button a line, which hides and shows it in every figure."""
+    """Return one button per line, which hides and shows it in every figure."""
     buttons = []
     for line in {line.label: line for panel in panels for line in panel.lines}.values():
         dash = {"-": "none", "--": "8 4", "-.": "8 3 2 3", ":": "2 3"}[line.dash]
@@ -201,7 +201,7 @@ def _configuration(results: Sequence[Result]) -> str:
 
 
 def _provenance(results: Sequence[Result]) -> str:
-    """Return what made the runs, each fact once where it is the same for all, and their digests."""
+    """Return a table of backends, versions and the like, each once where all runs have the same, and the digests."""
     facts: dict[str, Counter[str]] = {}
     for result in results:
         versions = result.summary.get("versions", {})
@@ -220,13 +220,13 @@ def _provenance(results: Sequence[Result]) -> str:
 
 
 def _table(table: Table) -> str:
-    texts = [{name: row.get(name) for name in table.columns} for row in table.rows]
-    words = {name for name in table.columns if any(isinstance(row[name], str) for row in texts)}
+    rows = [{name: row.get(name) for name in table.columns} for row in table.rows]
+    words = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
 
     def cell(tag: str, name: str, text: str) -> str:
         number = "" if name in words else ' class="number"'
         return f"<{tag}{number}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
-    body = "".join(f"<tr>{''.join(cell('td', name, short(row[name])) for name in row)}</tr>" for row in texts)
+    body = "".join(f"<tr>{''.join(cell('td', name, short(row[name])) for name in row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

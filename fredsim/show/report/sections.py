@@ -16,7 +16,7 @@ __all__ = ["Section", "sections"]
 
 @dataclass(frozen=True)
 class Section:
-    """A title, figures, what they show in a sentence or two, and a table."""
+    """Figures with their title, caption and table; `key` is the HTML id."""
 
     key: str
     title: str
@@ -26,18 +26,16 @@ class Section:
 
 
 def sections(panels: Sequence[Panel]) -> Iterator[Section]:
-    """Yield what there is to show of some runs: curves and staleness, dropped copies and probes where there are any."""
+    """Yield curves and staleness; copies and probes where there are dropped copies, or probes."""
     yield _curves(panels)
     rows = [
         panel.row(staleness.final_row(h.line, h.counts)) for panel in panels for h in staleness.histograms(panel.lines)
     ]
-    caption = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
-    yield Section("staleness", "Staleness", figures.staleness(panels), caption, Table(rows))
+    yield Section("staleness", "Staleness", figures.staleness(panels), staleness.CAPTION, Table(rows))
 
     if gated := figures.dropped(panels):
         rows = [panel.row(copies.final_row(line)) for panel in gated for line in panel.lines]
-        caption = "Copies that passed the gates against those that could have been made; grey: all pass."
-        yield Section("copies", "Bandwidth", figures.copies(gated), caption, Table(rows))
+        yield Section("copies", "Bandwidth", figures.copies(gated), copies.CAPTION, Table(rows))
 
     if probed := figures.probed(panels):
         rows = [panel.row(probe.rank_row(line, probe.probes_of(line))) for panel in probed for line in panel.lines]

@@ -1,4 +1,4 @@
-"""The words of commands: arguments and options that several take, what was given of them, and how one would type it."""
+"""Arguments and options that several commands take, which of them were given, and the command line they make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["By", "Count", "File", "InPanel", "Number", "Out", "Overrides", "Root", "given_words", "typed"]
+__all__ = ["By", "Count", "File", "InPanel", "Number", "Out", "Overrides", "Root", "as_typed", "given_options"]
 
 
 File = Annotated[
@@ -20,14 +20,14 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted k
 
 
 def _folder(text: str) -> Path:
-    """Take a folder's name; an empty one, of a variable that is not set, is not the current folder."""
+    """Return a folder's path. An empty name, as of an unset variable, is not the current folder."""
     if not text:
         raise typer.BadParameter("it is empty; name a folder")
     return Path(text)
 
 
 def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
-    """Return what makes an option of numbers, refusing in our words what is none."""
+    """Return a `typer.Option` for numbers, with our own message for what is none."""
 
     def parse(text: str) -> float:
         try:
@@ -58,14 +58,14 @@ By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 
 
-def given_words(context: typer.Context) -> dict[str, Any]:
-    """Return what the command was given, by parameter, without what has its default."""
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """Return the parameters given on the command line, without those that have their default."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
 
 
-def typed(context: typer.Context, given: dict[str, Any]) -> str:
-    """Return a command with these parameters, as one would type it: folders are written one way."""
+def as_typed(context: typer.Context, given: dict[str, Any]) -> str:
+    """Return the command line that gives these parameters."""
     words = ["fredsim", str(context.info_name)]
     for parameter in context.command.params:
         value = given.get(str(parameter.name))

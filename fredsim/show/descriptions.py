@@ -1,6 +1,6 @@
-"""What `fredsim list NAME` prints, and what `fredsim show` says beside a null: hyper-parameters in words.
+"""Hyper-parameters in words: what `fredsim list NAME` prints, and the comments that `fredsim show` puts beside nulls.
 
-A hyper-parameter's meaning is the string that stands below its field in the class, or its Field(description=…).
+A hyper-parameter's meaning is the string below its field in the class, or its Field(description=…).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pydantic.fields import FieldInfo
 
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, REQUIRED, find_class
-from fredsim.config.resolution import KINDS
+from fredsim.config.resolution import KIND_OF_KEY
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
 from fredsim.show.listing import LISTINGS, Entry, default_of
 
-__all__ = ["describe", "meanings", "with_meanings"]
+__all__ = ["describe", "explain_nulls", "meanings"]
 
 
 def describe(name: str) -> str:
-    """Return what there is of a name: its kind, what it is, and each hyper-parameter. Raises ConfigError for none."""
+    """Describe a name: its kind, its idea, and each hyper-parameter. Raises ConfigError where there is no such name."""
     entries = {kind.removesuffix("s"): listing().get(name) for kind, listing in LISTINGS.items()}
     found = [_described(kind, name, entry) for kind, entry in entries.items() if entry]
     if not found and ":" in name:
@@ -47,7 +47,7 @@ def describe(name: str) -> str:
 
 
 def _own(name: str) -> str:
-    """Describe a class or a function of a user's own. Raises ConfigError where it cannot be imported."""
+    """Describe a user's class or function. Raises ConfigError where it cannot be imported."""
     factory = name.startswith("torch:")
     found = import_named(name.removeprefix("torch:"), "package.module:Class")
     text = getattr(found, "idea", "") or (found.__doc__ or "").strip().partition("\n")[0]
@@ -63,7 +63,7 @@ def _own(name: str) -> str:
 
 
 def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ()) -> str:
-    """Describe what a plain class or function takes, whose types nobody checks."""
+    """Describe the parameters of a plain class or function."""
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError) as error:
@@ -82,19 +82,19 @@ def _described(kind: str, name: str, entry: Entry) -> str:
 
 
 def _page(heading: str, lines: Sequence[str | None], rows: Sequence[Sequence[str]]) -> str:
-    """Return a heading, and below it lines and rows, whose columns but the last are as wide as their longest text."""
+    """Return a heading, and below it lines and rows, in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join([*map(str.ljust, row[:-1], widths), row[-1]]) for row in rows]
     return "\n".join([heading, *(f"  {line}" for line in (*lines, *table) if line)])
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, default, range and meaning of each hyper-parameter, those of a mapping in it dotted."""
-    said = meanings(model)
+    """Yield name, default, range and meaning of each hyper-parameter, those of nested mappings dotted."""
+    meaning = meanings(model)
     for name, field in model.model_fields.items():
-        if name == "name":  # of what is described
+        if name == "name":  # that of the class itself
             continue
-        yield f"{prefix}{name}", default_of(field), _range(field.annotation, field.metadata), said.get(name, "")
+        yield f"{prefix}{name}", default_of(field), _range(field.annotation, field.metadata), meaning.get(name, "")
         for inner in _models(field.annotation):
             yield from _rows(inner, f"{prefix}{name}.")
 
@@ -127,7 +127,7 @@ def _range(annotation: Any, metadata: Any = ()) -> str:
     return f"{names.get(annotation, str(annotation))}{_bounds(metadata)}"
 
 
-TECHNICAL = 2**16  # from here on a bound is what numbers can hold, and says nothing of what they mean
+TECHNICAL = 2**16  # larger bounds are limits of number formats, and not printed
 
 
 def _bounds(metadata: Any) -> str:
@@ -140,13 +140,13 @@ def _bounds(metadata: Any) -> str:
 
 
 def _spelled(value: float) -> str:
-    """Return a bound as people write it: limits of a number's format are powers of two."""
+    """Return a bound in short: a very large or small power of two as such."""
     mantissa, exponent = math.frexp(value)
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else f"{value:g}"
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the mappings that a value may be; schedules are described by themselves."""
+    """Return the models that a value may be, but for schedules, which are listed by themselves."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if _holds(annotation, Constant):
@@ -158,26 +158,26 @@ def _holds(annotation: Any, cls: type) -> bool:
     return annotation is cls or any(_holds(part, cls) for part in get_args(annotation))
 
 
-def with_meanings(text: str, experiment: Experiment) -> str:
-    """Return the YAML text of an experiment with a comment beside each null that stands for something."""
+def explain_nulls(text: str, experiment: Experiment) -> str:
+    """Return the YAML text of an experiment with a comment beside each null that has a meaning."""
     lines, section = [], ""
-    meant = _meant(experiment)
+    meaning = _null_meanings(experiment)
     for line in text.splitlines():
         section = line.partition(":")[0] if line[:1].isalpha() else section
         nulls = re.findall(r"([\w.]+): null(?=[,}\s]|$)", line)
-        said = [(name, meant[section][name]) for name in nulls if name in meant.get(section, {})]
-        if line.endswith(": null") and said:  # the only one here
-            line += f"  # {said[0][1]}"
-        elif said:
-            line = f"{line.rstrip()}  # " + "; ".join(f"{name}: {value}" for name, value in said)
+        known = [(name, meaning[section][name]) for name in nulls if name in meaning.get(section, {})]
+        if line.endswith(": null") and known:  # the only one on this line
+            line += f"  # {known[0][1]}"
+        elif known:
+            line = f"{line.rstrip()}  # " + "; ".join(f"{name}: {value}" for name, value in known)
         lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _meant(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the nulls of each part of an experiment stand for, by the part and the hyper-parameter."""
+def _null_meanings(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
+    """Return what nulls stand for, by part of the experiment (server, dispatcher, …) and hyper-parameter."""
     found: dict[str, Mapping[str, Any]] = {}
-    for key, kind in KINDS.items():
+    for key, kind in KIND_OF_KEY.items():
         choice = getattr(experiment, key)
         cls = find_class(kind, choice.name) if choice is not None else None
         if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "meant"):

@@ -1,0 +1,228 @@
+"""Clients take simulated time: each computes for as long as its task takes, and whoever is done first arrives first.
+
+Time is int64 nanoseconds. How long a task takes hangs on (seed, client, task number) alone (fredsim.dispatchers.
+durations), so two servers on the same clock meet the same machines, and a task that is given up and begun anew gets its
+client's next draw; what it has taken is lost. Copies may take time, too (network), and clients may be down (outages).
+Events are ordered by (time, client).
+
+Where nobody is ever held or stopped, and copies take no time or are all of one size, the whole order is known before
+the first event. Otherwise the run says who goes on, and how large each copy is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fredsim.dispatchers.base import Dispatcher, Order, nobody_arrives
+from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, Takes, Tasks, TwoClasses, check_times
+from fredsim.dispatchers.event_queue import EventQueue
+from fredsim.dispatchers.merged import Merged
+from fredsim.dispatchers.network import Link, Network, ServerTime
+from fredsim.dispatchers.outages import Outages, OutageTimes
+from fredsim.hyper import HyperParameters
+from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State
+
+__all__ = ["Clock", "Sends"]
+
+Sends = Callable[[int, int, int], int]
+"""Called with a client whose gradient is done, the number of its task, and how many gradients of all were done before:
+returns the bytes that it pushes, 0 for nothing."""
+
+COMPUTING, SENDING, ARRIVING, SERVED = range(4)  # stages of a client's work, by what ends
+
+
+class Clock(Dispatcher):
+    """Whoever is done first arrives first."""
+
+    idea = "simulated time: clients compute, send and wait as long as machines and networks would"
+    timed = True
+    operations: Operations = NumpyOperations()
+    #: Tells what each push weighs, where that is not the same for all.
+    sends: Sends | None = None
+    state_names = (
+        "time", "_merged", "_queue", "_network", "_outages", "_numbers", "_begun", "_done", "_received", "_sent",
+        "_bytes", "_count", "_last", "_held", "_fresh", "_starting",
+    )  # fmt: skip
+
+    class Hyper(HyperParameters):
+        """What takes how long: computing, each client's link, the server and what all share, and outages."""
+
+        compute: Compute = Compute()
+        """How long a gradient takes."""
+        link: Link = Link()
+        """How long a copy is under way between a client and the server."""
+        server: ServerTime = ServerTime()
+        """How long the server takes for a push, and the bandwidth that all clients share."""
+        outages: OutageTimes | None = None
+        """How long clients are up and down; null: always up."""
+
+    def expect(self, clients: int) -> None:
+        """Raise ConfigError where a list has not one value a client, or a time exceeds the clock."""
+        seconds, key = self.hyper.compute.seconds, "dispatcher.compute.seconds"
+        if isinstance(seconds, Power):
+            check_times(seconds.base * max(1.0, float(clients) ** seconds.exponent), clients, key)
+        elif isinstance(seconds, TwoClasses):
+            check_times(seconds.base * max(1.0, seconds.factor), clients, key)
+        else:
+            check_times(seconds, clients, key)
+        self._network = Network(self.hyper.link, self.hyper.server, clients)
+        if self.hyper.outages is not None:
+            self.hyper.outages.check(clients)
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over: every client begins its first task at time 0."""
+        self.expect(clients)
+        self._clients = clients
+        draws = Draws(streams, self.operations.draw)
+        self._tasks = self._make_tasks(draws)
+        outages = self.hyper.outages
+        self._outages = None if outages is None else Outages(outages, clients, draws)
+        self.settle()
+
+    def _make_tasks(self, draws: Draws) -> Takes:
+        return Tasks(self.hyper.compute, self._clients, draws)
+
+    @property
+    def instant(self) -> bool:
+        """Whether copies take no time."""
+        return self._network.instant
+
+    def settle(self, *, reacts: bool = True, size: int = 0) -> None:
+        """Say, before the first arrival, what the clock will be told.
+
+        `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
+        for fetches where `release` says otherwise.
+        """
+        self._size = size
+        self._merged = None
+        if self._outages is None and self._network.instant and not reacts and isinstance(self._tasks, Tasks):
+            self._merged = Merged(self._tasks, self._clients)
+        n = self._clients if self._merged is None else 0
+        self._queue = EventQueue(n)
+        self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
+        self.time = self._count = 0  # now, and the gradients that were done
+        self._last = -1  # who arrived, and neither goes on yet nor is held
+        self._held: set[int] = set()
+        self._fresh = True  # no client has begun
+        self._starting: list[tuple[int, int]] = []  # who begins a task, and when
+
+    def about(self, nanoseconds: int) -> int | None:
+        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        return int(self._tasks.rate * nanoseconds / 1e9) if isinstance(self._tasks, Tasks) else None
+
+    def draw(self, count: int) -> Order:
+        """Return the next arrivals, so many at most where clients may be held; none where none will ever arrive."""
+        if self._merged is not None:
+            return self._merged.next(count)
+        rows: list[tuple[int, ...]] = []
+        while len(rows) < count and (row := self._arrive()):
+            rows.append(row)
+        columns = np.array(rows, np.int64).reshape(-1, 7)
+        client, number, sent, time = columns[:, :4].T.copy()
+        return Order(client, number, time, sent, columns[:, 4:])
+
+    def choose(self, step: int) -> int:
+        """Return the client that arrives next."""
+        row = self._arrive()
+        if not row:
+            raise nobody_arrives(step)
+        return row[0]
+
+    def _arrive(self) -> tuple[int, ...]:
+        """Let time pass until the server is done with a push; return it, or nothing where that will never be."""
+        if self._last >= 0:
+            self._go_on(self._last, None)
+        self._begin()
+        found = self._queue.pop()
+        while found is not None:
+            now, client, stage = found
+            if stage == SERVED:
+                break
+            time = self._after(client, now, stage)
+            if time == now:  # nothing else can come between: it would have come before
+                found = now, client, stage + 1
+                continue
+            if time < NEVER:
+                self._queue.put(client, time, stage + 1)
+            found = self._queue.pop()
+        if found is None:
+            return ()
+        self.time, client, _ = found
+        self._last = client
+        of_client = (self._begun, self._done, self._received)
+        row = (client, self._numbers[client], self._sent[client], self.time, *(values[client] for values in of_client))
+        self._numbers[client] += 1
+        return tuple(map(int, row))
+
+    def _after(self, client: int, now: int, stage: int) -> int:
+        """Return when the next stage ends of a client's work, of which this one ends now."""
+        network = self._network
+        if stage == COMPUTING:
+            self._sent[client], self._done[client] = self._count, now
+            self._count += 1
+            size = self._size
+            if self.sends is not None:
+                size = self.sends(client, int(self._numbers[client]), self._count - 1)
+            self._bytes[client] = size
+            return network.sent(client, now, size)
+        size = int(self._bytes[client])
+        if stage == SENDING:
+            return network.shared_up(now, size)
+        self._received[client] = now
+        return network.served(now, size)
+
+    def _begin(self) -> None:
+        """Let the clients begin that have what they compute from."""
+        if self._fresh:
+            clients, times = np.arange(self._clients), np.zeros(self._clients, np.int64)
+        else:
+            clients, times = np.array(self._starting, np.int64).reshape(-1, 2).T
+        self._starting, self._fresh = [], False
+        if not len(clients):
+            return
+        self._begun[clients] = times
+        if self._outages is None:
+            ends = times + self._tasks(clients, self._numbers[clients])
+        else:
+            ends = np.empty(len(clients), np.int64)
+            for i, (client, time) in enumerate(zip(clients.tolist(), times.tolist(), strict=True)):
+                found = self._outages.end(client, int(self._numbers[client]), time, self._tasks)
+                self._numbers[client], self._begun[client], ends[i] = found
+        some = ends < NEVER
+        self._queue.put_all(clients[some], ends[some], COMPUTING)
+
+    def hold(self, client: int) -> None:
+        """Let a client wait that has arrived; one that has not gives up its task."""
+        if client == self._last:
+            self._last = -1
+        else:
+            self._begin()
+            self._queue.cancel(client)
+        self._held.add(client)
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Let a held client go on: it fetches so many bytes, 0 for nothing, and begins its next task."""
+        if client in self._held:
+            self._held.discard(client)
+            self._go_on(client, size)
+
+    def _go_on(self, client: int, size: int | None) -> None:
+        time = self._network.fetched(client, self.time, self._size if size is None else size)
+        if time < NEVER:
+            self._starting.append((client, time))
+
+    def restart(self, client: int, size: int | None = None) -> None:
+        """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
+        self._begin()
+        self._queue.cancel(client)
+        self._numbers[client] += 1
+        self._go_on(client, size)
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        self._starting = [(int(client), int(time)) for client, time in self._starting]

@@ -1,0 +1,163 @@
+"""How long a client's task takes: models from the literature, drawn exactly, as int64 nanoseconds.
+
+A task of client i takes t_i · X, or t_i + X where the noise is to be added; t_i is the client's own, X is drawn for
+each task from (seed, client, task number), whatever else is drawn. The time is formed in float64 and rounded once, half
+to even, to whole nanoseconds, 1 at least.
+
+- t_i a number, a list, (i + 1)^a (Mishchenko et al. 2022, arXiv:2206.07638; Tyurin and Richtárik 2023,
+  arXiv:2305.12387), drawn from a distribution, or `factor` times longer for a share of the clients.
+- X gamma of coefficient of variation cv (DANA, arXiv:1907.11612), exponential or shifted exponential (Dutta et al.
+  2018, arXiv:1803.01113), lognormal, Pareto, uniform, half normal (the code of Ringmaster ASGD, added), or 1 and now
+  and then `factor` (MindFlayer SGD, arXiv:2410.04285), which may be infinite: such a task never ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, Tag
+
+from fredsim.dispatchers.distributions import KNOWN, Distributions, Drawn, Noise, one_of
+from fredsim.errors import ConfigError
+from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.distributions import Draw
+from fredsim.numerics.elementary import pow64
+from fredsim.numerics.streams import Stream, Streams
+
+__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_times"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+Takes = Callable[[Integers, Integers], Integers]
+"""Called with clients and the numbers of their tasks, (n,) each: returns how long these take, in nanoseconds."""
+
+#: The end of the clock, 146 years: sums of two such times fit int64.
+LAST = 2**62
+#: The time of what never happens.
+NEVER = LAST
+#: The first element of a draw's counter, by what it is for.
+TASK, MACHINE, UP, DOWN = 0, 8, 16, 24
+
+
+class Power(HyperParameters):
+    """t_i = base · (i + 1)^exponent."""
+
+    name: Literal["power"]
+    base: Positive = 1.0
+    """The time of client 0, in seconds."""
+    exponent: Annotated[float, Field(ge=-10, le=10)] = 0.5
+    """The exponent; ½ and 1 are the usual ones."""
+
+
+class TwoClasses(HyperParameters):
+    """A share of the clients takes `factor` times as long, always."""
+
+    name: Literal["two_class"]
+    base: Positive = 1.0
+    """The time of the others, in seconds."""
+    share: Annotated[float, Field(ge=0, le=1)]
+    """The share of the slow clients, which are drawn; their number is rounded, half up."""
+    factor: Positive
+    """How many times longer they take."""
+
+
+OwnTimes = Annotated[
+    Annotated[Positive, Tag("Number")]
+    | Annotated[list[Positive], Tag("List")]
+    | Annotated[Power, Tag("Power")]
+    | Annotated[TwoClasses, Tag("TwoClass")]
+    | Drawn,
+    one_of(f"seconds, a list of them, or {{name: …}} of power, two_class, {KNOWN}"),
+]
+
+
+class Compute(HyperParameters):
+    """How long a gradient takes: a time for each client, and what is drawn for each task."""
+
+    seconds: OwnTimes = 1.0
+    """The clients' own times: a number, one a client, or {name: power, two_class, or a distribution}."""
+    noise: Noise = "none"
+    """What is drawn for each task: none, or {name: a distribution}, to multiply by, or with `add: true` to add."""
+
+
+class Draws:
+    """Draws of a run's times: by what they are for, client and number alone."""
+
+    def __init__(self, streams: Streams, draw: Draw) -> None:
+        self._streams, self._draw = streams, draw
+
+    def of(self, found: Distributions, purpose: int, clients: Integers, numbers: Integers) -> Floats:
+        """Return draws (n,) of a distribution, in seconds or as factors."""
+        units = self._draw(found.unit(), self._streams, Stream.TIME, numbers, clients, purpose)
+        scaled: Floats = units * found.scale(clients)
+        return scaled
+
+    def keys(self, clients: int) -> NDArray[np.uint64]:
+        """Return a 64-bit key a client, by which some of them are chosen."""
+        ids = np.arange(clients)
+        high, low = (self._streams.words(Stream.TIME, MACHINE + i, 0, ids).astype(np.uint64) for i in range(2))
+        return high << np.uint64(32) | low
+
+
+class Tasks:
+    """How long each task of each client takes."""
+
+    def __init__(self, compute: Compute, clients: int, draws: Draws) -> None:
+        self._noise, self._draws = compute.noise, draws
+        means = own_times(compute.seconds, clients, draws)
+        self.means = means  # seconds, float64 (λ,) or ()
+        self.rate = float(np.sum(1.0 / means)) if means.ndim else clients / float(means)  # tasks a second, about
+        self._nanoseconds = means * 1e9
+        self._fixed = as_nanoseconds(means) if compute.noise == "none" else None
+
+    def __call__(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return how long these tasks of these clients take, int64 (n,) nanoseconds; NEVER for one that never ends."""
+        if self._fixed is not None:
+            return self._fixed[clients] if self._fixed.ndim else np.full(len(clients), self._fixed)
+        noise = self._noise
+        assert noise != "none"
+        drawn = self._draws.of(noise, TASK, clients, numbers)
+        own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
+        return rounded(own + drawn * 1e9 if noise.add else own * drawn)
+
+
+def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:
+    """Return the clients' own times in seconds, float64 (λ,), or () where they are equal."""
+    if isinstance(seconds, float | int | list):
+        return np.array(seconds, np.float64)
+    ids = np.arange(clients)
+    if isinstance(seconds, Power):
+        exact = {1.0: ids + 1.0, 0.5: np.sqrt(ids + 1.0)}  # the usual ones, rounded as IEEE 754 says
+        powers = exact.get(seconds.exponent)
+        return seconds.base * (pow64(ids + 1.0, seconds.exponent) if powers is None else powers)
+    if isinstance(seconds, TwoClasses):
+        slow = np.argsort(draws.keys(clients), kind="stable")[: int(seconds.share * clients + 0.5)]
+        times = np.full(clients, seconds.base)
+        times[slow] = seconds.base * seconds.factor
+        return times
+    return draws.of(seconds, MACHINE, ids, np.zeros(clients, np.int64))
+
+
+def rounded(nanoseconds: Any) -> Integers:
+    """Return times as int64, rounded half to even, 1 at least; NEVER for those beyond the clock's end."""
+    whole = np.rint(nanoseconds)
+    late = ~(whole < LAST)
+    return np.where(late, NEVER, np.maximum(np.where(late, 0.0, whole), 1.0).astype(np.int64))
+
+
+def as_nanoseconds(seconds: Any) -> Integers:
+    """Return seconds as int64 nanoseconds, 1 at least; NEVER for those beyond the clock's end."""
+    return rounded(np.asarray(seconds, np.float64) * 1e9)
+
+
+def check_times(value: Any, clients: int, key: str) -> None:
+    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock."""
+    if isinstance(value, list) and len(value) != clients:
+        raise ConfigError(f"{key} has {len(value)} values; give one a client, {clients} (clients.count)")
+    longest = max(value) if isinstance(value, list) else value
+    if isinstance(longest, float | int) and longest * 1e9 >= LAST:
+        raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")

@@ -1,0 +1,126 @@
+"""How long copies travel: each client's link, what all of them share, and a server that takes one push at a time.
+
+A push leaves its client when the gradient is done. It takes the link's latency and bytes/up; then it waits for its turn
+at the bandwidth that all pushes share, and for its turn at the server, which takes `seconds` for it. The reply's fetch
+waits for its turn at the bandwidth that all fetches share, and takes bytes/down and the latency again. First come,
+first served, one transfer at a time; who comes at the same time is served in the order of clients' ids. A copy that a
+gate drops is not sent: it takes no time, but for its turn at the server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fredsim.dispatchers.durations import LAST, check_times
+from fredsim.hyper import HyperParameters, NonNegative, Positive
+from fredsim.plugins.states import Stateful
+
+__all__ = ["Link", "Network", "ServerTime"]
+
+
+class Link(HyperParameters):
+    """A client's own link: numbers, or lists of one a client."""
+
+    latency: NonNegative | list[NonNegative] = 0.0
+    """Seconds that a copy is under way, each direction."""
+    up: Positive | list[Positive] | None = None
+    """Bytes a second from the client; null: unlimited."""
+    down: Positive | list[Positive] | None = None
+    """Bytes a second to the client; null: unlimited."""
+
+
+class ServerTime(HyperParameters):
+    """What all clients share."""
+
+    seconds: NonNegative = 0.0
+    """Seconds that the server takes for a push; it takes one at a time."""
+    up: Positive | None = None
+    """Bytes a second of all pushes together, one at a time; null: unlimited."""
+    down: Positive | None = None
+    """Bytes a second of all fetches together, one at a time; null: unlimited."""
+
+
+class Turns(Stateful):
+    """Something that serves one after the other."""
+
+    state_names = ("_free",)
+
+    def __init__(self) -> None:
+        self._free = 0  # from when on
+
+    def end(self, time: int, takes: int) -> int:
+        """Return when one that comes at this time, none came later, has been served."""
+        self._free = max(self._free, time) + takes
+        return self._free
+
+
+class Network(Stateful):
+    """The times of copies, in nanoseconds."""
+
+    state_names = ("_up", "_down", "_server")
+
+    def __init__(self, link: Link, server: ServerTime, clients: int) -> None:
+        """Take what the experiment says.
+
+        Raises ConfigError where a list has not one value a client, or a time exceeds the clock.
+        """
+        for name in ("latency", "up", "down"):
+            check_times(getattr(link, name), clients, f"dispatcher.link.{name}")
+        check_times(server.seconds, clients, "dispatcher.server.seconds")
+        self._link = {name: _as_floats(getattr(link, name)) for name in ("latency", "up", "down")}
+        self._shared = server
+        self._seconds = _nanoseconds(server.seconds)
+        self._up, self._down, self._server = Turns(), Turns(), Turns()
+
+    @property
+    def instant(self) -> bool:
+        """Whether no copy ever takes any time."""
+        limits = (self._link["up"], self._link["down"], self._shared.up, self._shared.down)
+        latency = self._link["latency"]
+        return not self._seconds and all(limit is None for limit in limits) and not np.any(latency)
+
+    def sent(self, client: int, time: int, size: int) -> int:
+        """Return when a push of so many bytes that leaves now has passed the client's link."""
+        return time + self._latency(client) + self._transfer(size, "up", client) if size else time
+
+    def shared_up(self, time: int, size: int) -> int:
+        """Return when a push that has passed the client's link now has passed what pushes share."""
+        rate = self._shared.up
+        return self._up.end(time, _transfer(size, rate)) if size and rate is not None else time
+
+    def served(self, time: int, size: int) -> int:
+        """Return when the server is done with what reaches it now: a push, or of 0 bytes word that there is none."""
+        return self._server.end(time, self._seconds if size else 0)
+
+    def fetched(self, client: int, time: int, size: int) -> int:
+        """Return when a client has what it is sent now."""
+        if not size:
+            return time
+        rate = self._shared.down
+        shared = time if rate is None else self._down.end(time, _transfer(size, rate))
+        return shared + self._transfer(size, "down", client) + self._latency(client)
+
+    def _latency(self, client: int) -> int:
+        latency = self._link["latency"]
+        return _nanoseconds(latency if isinstance(latency, float) else latency[client])
+
+    def _transfer(self, size: int, direction: str, client: int) -> int:
+        rate = self._link[direction]
+        return _transfer(size, rate if rate is None or isinstance(rate, float) else rate[client])
+
+
+def _as_floats(value: Any) -> Any:
+    """Return a number, or an array of one a client."""
+    return np.array(value, np.float64) if isinstance(value, list) else value if value is None else float(value)
+
+
+def _transfer(size: int, rate: float | None) -> int:
+    """Return how long a transfer takes."""
+    return 0 if rate is None else _nanoseconds(size / rate)
+
+
+def _nanoseconds(seconds: float) -> int:
+    """Return seconds as nanoseconds, rounded half to even; what takes longer than the clock lasts never ends."""
+    return min(LAST, round(float(seconds) * 1e9))

@@ -1,0 +1,110 @@
+"""Storage for what clients hold: in memory up to a limit, beyond it in a file that is mapped into memory.
+
+The operating system writes a mapped page out and reads it back as it sees fit; here what is not in use is paged out at
+once, so that a process takes no more memory than its limit and what it works on. The file has no name, and is gone with
+the process.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fredsim.errors import OutputError
+from fredsim.numerics.arrays import aligned
+
+__all__ = ["Limits", "Pool", "array_in", "mapped_file", "page_out"]
+
+Array = NDArray[np.float32]
+
+GRAIN = mmap.ALLOCATIONGRANULARITY
+FILE_BYTES = 64 * 2**20  # of each file
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a simulation may hold at once.
+
+    At most `window` events are computed together, by default as many as do well; what clients hold beyond `memory`
+    bytes lies in a file in `folder`.
+    """
+
+    window: int | None = None
+    memory: int | None = None
+    folder: Path | None = None
+
+
+def mapped_file(folder: Path | None, size: int) -> mmap.mmap:
+    """Return `size` zero bytes of a new, nameless file in `folder`, or where temporary files are kept.
+
+    Where the folder does not exist yet, in its nearest parent that does. Raises OutputError where the disk is too full:
+    a page that finds no space when it is written would end the process.
+    """
+    if folder is not None:
+        folder = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            return mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        what = f"has no room for {size:,} bytes of what clients hold ({error.strerror or error})"
+        raise OutputError(f"{folder or tempfile.gettempdir()}: {what}; make room there, or raise `memory`") from None
+
+
+def page_out(memory: mmap.mmap, begin: int = 0, size: int | None = None) -> None:
+    """Free the memory of some pages of a mapped file, bytes `begin` on; their contents stay in it."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED, begin, len(memory) - begin if size is None else size)
+
+
+def array_in(memory: mmap.mmap, shape: tuple[int, ...], dtype: DTypeLike, at: int = 0) -> NDArray[Any]:
+    """Return the array that begins at byte `at` of a mapped file."""
+    return np.frombuffer(memory, dtype, math.prod(shape), at).reshape(shape)
+
+
+class Pool:
+    """A pool of float32 arrays (size,), each with `margin` floats to spare behind it."""
+
+    def __init__(self, size: int, margin: int, limits: Limits) -> None:
+        """Keep as much in memory as the limits allow, all of it by default."""
+        self._size, self._margin, self._folder = size, margin, limits.folder
+        self._each = -(-4 * (size + margin) // GRAIN) * GRAIN
+        self._left = math.inf if limits.memory is None else limits.memory // self._each
+        self._free: list[Array] = []
+        self._free_in_file: list[Array] = []
+        self._in_file: dict[int, tuple[mmap.mmap, int]] = {}  # by an array's address: its file and offset
+
+    def take(self) -> Array:
+        """Return an array, its contents arbitrary."""
+        if self._free:
+            return self._free.pop()
+        if self._left > 0:
+            self._left -= 1
+            return aligned(self._size + self._margin)[: self._size]
+        if not self._free_in_file:
+            count = max(1, FILE_BYTES // self._each)
+            memory = mapped_file(self._folder, count * self._each)
+            for at in range(0, count * self._each, self._each):
+                array = array_in(memory, (self._size,), np.float32, at)
+                self._in_file[array.ctypes.data] = memory, at
+                self._free_in_file.append(array)
+        return self._free_in_file.pop()
+
+    def give_back(self, array: Array) -> None:
+        """Take back an array that nobody uses any more."""
+        (self._free_in_file if array.ctypes.data in self._in_file else self._free).append(array)
+
+    def page_out(self, array: Array) -> None:
+        """Free the memory of an array that will not be used for a while, where it lies in a file."""
+        if self._in_file and (found := self._in_file.get(array.ctypes.data)):
+            page_out(*found, self._each)

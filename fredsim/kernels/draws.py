@@ -1,0 +1,131 @@
+"""Draws of distributions: the expressions of fredsim.numerics.distributions, compiled for one draw at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import doubles, int64s, item, put
+from fredsim.jit.team import Team, address
+from fredsim.kernels.elementary import exp64, log64
+from fredsim.kernels.streams import normal_quantile, philox
+from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, first_block
+from fredsim.numerics.streams import Stream, Streams
+
+__all__ = ["NumbaDraws"]
+
+NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+UNIFORM, EXPONENTIAL, SHIFTED, NORMAL = (NUMBERS[kind] for kind in KINDS[:4])
+HALF_NORMAL, LOGNORMAL, PARETO, BERNOULLI, GAMMA = (NUMBERS[kind] for kind in KINDS[4:])
+WORK = 60  # multiply-adds that a draw takes about
+
+
+@kernel(
+    kind=int, constants=doubles, seed=int, stream=int, block=int, count=int, out=doubles,
+    steps=int, each_step=int, clients=int, each_client=int,
+)  # fmt: skip
+def draws(rank, size, barrier, a):
+    """Write a draw for each step and client to out; `each_step` says whether `steps` is their address or one step."""
+    k0, k1 = np.uint64(a.seed), np.uint64(a.stream)
+    for i in range(a.count * rank // size, a.count * (rank + 1) // size):
+        step = item(int64s(a.steps), i) if a.each_step else a.steps
+        client = item(int64s(a.clients), i) if a.each_client else a.clients
+        put(a.out, i, drawn(a.kind, a.constants, a.block, step, client, k0, k1))
+
+
+@njit(error_model="numpy")
+def drawn(kind, constants, block, step, client, k0, k1):
+    """Return one draw; `constants` are those of its Distribution."""
+    if kind == GAMMA:
+        return gamma(constants, block, step, client, k0, k1)
+    w0, w1, _, _ = philox(block, step, client, 0, k0, k1)
+    if kind == UNIFORM:
+        return item(constants, 0) + item(constants, 1) * unit(w0)
+    if kind in (EXPONENTIAL, SHIFTED):
+        return item(constants, 0) + item(constants, 1) * -log64(1.0 - unit(w0))
+    if kind == PARETO:
+        return item(constants, 0) * exp64(-log64(1.0 - fine(w0, w1)) / item(constants, 1))
+    if kind == BERNOULLI:
+        return item(constants, 1) if fine(w0, w1) < item(constants, 0) else 1.0
+    x = normal_quantile(w0)
+    if kind == HALF_NORMAL:
+        return abs(x)
+    return exp64(item(constants, 0) * x - item(constants, 1)) if kind == LOGNORMAL else x
+
+
+@njit(error_model="numpy")
+def gamma(constants, block, step, client, k0, k1):
+    """Return a gamma draw."""
+    d, c, boosted = item(constants, 0), item(constants, 1), item(constants, 3)
+    attempt = 0
+    while True:
+        w0, w1, _, _ = philox(block, step, client, attempt, k0, k1)
+        attempt += 1
+        x, u = normal_quantile(w0), unit(w1)
+        v = 1.0 + c * x
+        v = v * v * v
+        if v > 0.0:
+            square = x * x
+            if SQUEEZE * square * square < u or log64(1.0 - u) < 0.5 * square + d - d * v + d * log64(v):
+                break
+    result = d * v
+    if boosted > 0.0:
+        w4, _, _, _ = philox(block + 1, step, client, 0, k0, k1)
+        result = result * exp64(log64(1.0 - unit(w4)) / boosted)
+    return item(constants, 2) * result
+
+
+@njit
+def unit(word):
+    """Return u."""
+    return np.float64(word >> np.uint64(8)) * 2.0**-24
+
+
+@njit
+def fine(high, low):
+    """Return U."""
+    return (np.float64(high >> np.uint64(5)) * 2.0**26 + np.float64(low >> np.uint64(6))) * 2.0**-53
+
+
+class NumbaDraws:
+    """Draws on a team of threads; one draw costs little more than the call of the kernel."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._distribution: Distribution | None = None  # that of the last draw
+        self._arguments = draws.pack(
+            kind=0, constants=0, seed=0, stream=0, block=0, count=0, out=0, steps=0, each_step=0, clients=0,
+            each_client=0,
+        )  # fmt: skip
+
+    def draw(
+        self,
+        distribution: Distribution,
+        streams: Streams,
+        stream: Stream,
+        steps: ArrayLike,
+        clients: ArrayLike,
+        element: int = 0,
+    ) -> NDArray[np.float64]:
+        """As fredsim.numerics.distributions.draw; quickest for a step and a client that are Python's integers."""
+        a: Any = self._arguments
+        if distribution is not self._distribution:
+            a.kind, a.constants = NUMBERS[distribution.kind], address(distribution.constants)
+            self._distribution = distribution
+        a.seed, a.stream, a.block = streams.seed, stream, first_block(element)
+        if type(steps) is int and type(clients) is int:
+            a.count, a.steps, a.each_step, a.clients, a.each_client = 1, steps, 0, clients, 0
+            out = np.empty(1)
+            a.out = address(out)
+            self._team.alone(draws, a)
+            return out
+        taken = [np.ascontiguousarray(counts, np.int64) for counts in np.broadcast_arrays(steps, clients)]  # of (n,)
+        out = np.empty(len(taken[0]))
+        a.count, a.out, a.each_step, a.each_client = len(out), address(out), 1, 1
+        a.steps, a.clients = map(address, taken)
+        self._team.run(draws, a, WORK * len(out))
+        return out

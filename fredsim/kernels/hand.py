@@ -1,0 +1,160 @@
+"""The path `hand`: clients hold no parameters, but a work in hand, a minibatch's activations and errors.
+
+Where it is known at the fetch which minibatch the client will push a gradient of, the forward and the error pass of
+that minibatch are done at once, and only activations and errors are kept until the client arrives. One sweep over the
+rows of the first layer then forms a row of the gradient, applies the rule to it and adds it to the forward passes of
+the clients that fetch right after: no gradient and no snapshot ever exists as a whole.
+
+A window is consecutive events whose works were begun before it. In it threads divide the columns of the first layer, so
+that every sum over inputs stays within a thread, and the rows of the other layers, of which a version is kept for each
+event of the window; then they divide the samples.
+"""
+
+from __future__ import annotations
+
+from fredsim.jit.kernel import Fields, kernel
+from fredsim.jit.pointers import floats, int32s, int64s, item, octets, put
+from fredsim.jit.team import barrier_wait, cycles, fetch_add
+from fredsim.kernels.data import DATA
+from fredsim.kernels.dense import ZERO
+from fredsim.kernels.trees import blocks_of
+from fredsim.kernels.window import (
+    ROWS_AT_ONCE,
+    SPENT,
+    add_columns,
+    inlined,
+    lay_out_window,
+    local_of,
+    run_block_passes,
+    update_columns,
+    update_rows,
+)
+from fredsim.kernels.workspace import NETWORK, TABLES
+
+__all__ = ["EVENTS", "ROWS_AT_ONCE", "SPENT", "advance"]
+
+UPDATE, PASSES, INPUTS, WAITING = range(4)  # indices of SPENT
+
+#: Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these events),
+#: whose gradient the rule applies with row i of `coefficients`, rows `coefficients_stride` bytes apart; after it the
+#: passes of the samples rows[i] (µ,) are done and put in slot target[i]. Either slot may be −1: nothing arrives, or the
+#: client never does again. `losses` (count, µ) are those of the arrivals; bad[rank] becomes the first event after which
+#: a parameter is not finite. `version` is the current one of the layers above the first, 0 … versions − 1.
+EVENTS = Fields(
+    count=int, version=int, arriving=int64s, target=int64s, source=int64s, rows=int32s, coefficients=int,
+    coefficients_stride=int, losses=floats, bad=int64s,
+)  # fmt: skip
+
+
+@kernel(
+    net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
+    arrays=int, addresses=int64s, bounds=int64s, held_rows=int32s, held_losses=floats, held_errors=floats,
+    held_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
+    scratch_stride=int, tickets=int64s, cycles=int64s,
+)  # fmt: skip
+def advance(rank, size, barrier, a):
+    """Process all events, as far as all parameters stay finite.
+
+    `apply_zeros`: whether the rule is applied to rows whose gradient is +0, too. A window has at most `capacity`
+    events. `bounds` (size + 1,): thread `rank` has the first layer's columns from bounds[rank] to bounds[rank + 1],
+    whole vectors; its strip of that layer's rows begins at (inputs + 1)·bounds[rank]. `addresses` (versions + 1,
+    arrays): those that the rule takes, for each version of the other layers and, last, for the first layer. `held_…`
+    are the works in hand, a row a slot.
+    """
+    local, n, version, s, e = local_of(rank, a), a.events.count, a.events.version, ZERO, window_end(a, ZERO)
+    clock = cycles()
+    while s < n:
+        lay_out_window(a, local, s, e)
+        clock = count_cycles(local, INPUTS, clock)
+        clock = sweep_first_layer(a, local, s, e, clock)
+        sweep_upper_layers(a, local, s, e, version)
+        clock = count_cycles(local, UPDATE, clock)
+        barrier_wait(size, barrier)
+        clock = count_cycles(local, WAITING, clock)
+        if any_bad(a, size):
+            break
+        version = run_passes(a, local, size, s, e, version)
+        clock = count_cycles(local, PASSES, clock)
+        s, e = e, window_end(a, e)
+        barrier_wait(size, barrier)
+        clock = count_cycles(local, WAITING, clock)
+
+
+@inlined
+def sweep_first_layer(a, local, s, e, clock):
+    """Update this thread's columns of the first layer, and add up z of the minibatches begun; return the clock."""
+    inputs = item(a.net.sizes, 0)
+    for c in range(a.data.chunks if local.width > 0 else 0):
+        begin, end = c * a.data.chunk, min((c + 1) * a.data.chunk, inputs + 1)
+        for i in range(s, e):
+            if item(a.events.arriving, i) >= 0:
+                if not update_columns(a, local, s, i, begin, end):
+                    put(a.events.bad, local.rank, min(item(a.events.bad, local.rank), i))
+                clock = count_cycles(local, UPDATE, clock)
+            if item(a.events.target, i) >= 0:
+                add_columns(a, local, s, i, c, end > inputs)
+                clock = count_cycles(local, PASSES, clock)
+    return clock
+
+
+@inlined
+def sweep_upper_layers(a, local, s, e, version):
+    """Make a new version of the other layers each event. A thread that is free takes the next ROWS_AT_ONCE rows."""
+    if local.rank == 0:
+        for i in range(s, e):
+            if item(a.events.arriving, i) >= 0:
+                for m in range(a.mu):
+                    put(a.events.losses, i * a.mu + m, item(a.held_losses, item(a.events.arriving, i) * a.mu + m))
+    ticket, taken = fetch_add(a.tickets, 0, 1), ZERO
+    for layer in range(1, a.net.layers):
+        for k in range(0, item(a.net.sizes, layer) + 1, ROWS_AT_ONCE):
+            if taken == ticket:
+                update_rows(a, local, s, e, version, layer, k)
+                ticket = fetch_add(a.tickets, 0, 1)
+            taken += 1
+
+
+@inlined
+def run_passes(a, local, size, s, e, version):
+    """Do the passes of the minibatches begun, divided by samples; return the version after the window."""
+    if local.rank == 0:
+        put(a.tickets, 0, ZERO)
+    done, (blocks, _) = s, blocks_of(a.mu)
+    tasks = (e - s) * blocks
+    for task in range(tasks * local.rank // size, tasks * (local.rank + 1) // size):
+        i = s + task // blocks
+        while done <= i:
+            version = (version + 1) % a.versions if item(a.events.arriving, done) >= 0 else version
+            done += 1
+        if item(a.events.target, i) >= 0:
+            run_block_passes(a, local, s, i, task % blocks, version)
+    while done < e:
+        version = (version + 1) % a.versions if item(a.events.arriving, done) >= 0 else version
+        done += 1
+    return version
+
+
+@inlined
+def any_bad(a, size):
+    """Return whether any thread has found a parameter that is not finite."""
+    found = False
+    for rank in range(size):
+        found |= item(a.events.bad, rank) < a.events.count
+    return found
+
+
+@inlined
+def count_cycles(local, what, since):
+    """Count the cycles since `since` as spent on SPENT[what]; return the clock."""
+    now = cycles()
+    put(local.cycles, what, item(local.cycles, what) + now - since)
+    return now
+
+
+@inlined
+def window_end(a, s):
+    """Return the end of the window that begins at event s."""
+    e = s
+    while e < a.events.count and e - s < a.capacity and item(a.events.source, e) < s:
+        e += 1
+    return e

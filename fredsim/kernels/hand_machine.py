@@ -1,0 +1,165 @@
+"""What fredsim.kernels.hand works on: parameters and state in the order it reads them, works in hand, work space."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.storage import Limits, array_in, mapped_file, page_out
+from fredsim.data.datasets import Split
+from fredsim.jit.team import Team, addresses
+from fredsim.kernels.data import data_of
+from fredsim.kernels.trees import specialised
+from fredsim.kernels.update import compile_rule
+from fredsim.kernels.workspace import WorkspaceLayout, block_size
+from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.rules import Rule
+
+__all__ = ["NumbaHandMachine"]
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+#: What one window keeps beside the parameters should stay in the L2 cache.
+WINDOW_BYTES = 2**19
+#: The most events of one window; few windows of different clients are longer.
+MOST_EVENTS = 64
+#: In how many chunks the first layer's rows are swept: fewer cost less for each event, more keep a chunk in the cache.
+CHUNKS = 4
+
+
+class NumbaHandMachine:
+    """Processes events on a team of threads: fredsim.compute.engines.HandMachine."""
+
+    def __init__(
+        self,
+        team: Team,
+        sizes: Sequence[int],
+        split: Split,
+        mu: int,
+        rule: Rule,
+        params: Array,
+        arrays: Sequence[Array],
+        slots: int,
+        limits: Limits,
+    ) -> None:
+        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` slots for works in hand."""
+        self._team, self._mu = team, mu
+        self._kernels = specialised("hand", mu)
+        width = -(-int(sizes[1]) // 16)
+        self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
+        chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
+        most = max(chunk, self._kernels.ROWS_AT_ONCE)  # rows of a gradient at once
+        self._layout = layout = WorkspaceLayout(sizes, mu, block_size(mu), most)
+        # The first layer lies in a strip of columns a thread; the others' rows, padded, follow each other.
+        self._offsets = layout.offsets(np.where(np.arange(len(layout.widths)) > 0, layout.widths, 0))
+        rows, upper = int(layout.sizes[0]) + 1, int(self._offsets[-1])
+        each = 4 * (rows * layout.padded_samples + mu * layout.widths[0] + upper + layout.transposed_offsets[-1])
+        capacity = min(limits.window or int(max(1, WINDOW_BYTES // each)), MOST_EVENTS)
+        self._version = 0
+        self._below = [aligned(rows * int(layout.widths[0]) + MARGIN) for _ in range(1 + len(arrays))]
+        self._versions = [aligned(upper + MARGIN) for _ in range(capacity + 1)]
+        self._states = [aligned(upper + MARGIN) for _ in arrays]
+        for inside, outside in self._views(params, arrays):
+            inside[...] = outside
+
+        #: As HandMachine.work.
+        self.work = self._allocate_work(slots, limits)
+        #: Cycles of each thread on what SPENT names.
+        self.cycles = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
+        floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
+        scratch = aligned(team.size, floats)
+        work = self.work
+        self._arguments = self._kernels.advance.pack(
+            net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
+            events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
+            capacity=capacity, versions=capacity + 1, arrays=2 + len(arrays), addresses=self._addresses(),
+            bounds=self._bounds, held_rows=work["samples"], held_losses=work["losses"], held_errors=work["errors"],
+            held_activations=work["activations"],
+            factors=aligned(team.size * capacity * rows * layout.padded_samples),
+            active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
+            z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
+            transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
+            scratch_stride=floats, tickets=np.zeros(1, np.int64), cycles=self.cycles,
+        )  # fmt: skip
+
+    def _allocate_work(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
+        """Return arrays for the works in hand; where they take more than `memory`, they lie in a file."""
+        mu, layout = self._mu, self._layout
+        kinds = {
+            "samples": (mu, np.int32),
+            "losses": (mu, np.float32),
+            "errors": (int(layout.error_offsets[-1]), np.float32),
+            "activations": (int(layout.activation_offsets[-1]), np.float32),
+        }
+        #: As HandMachine.each.
+        self.each = 4 * sum(length for length, _ in kinds.values())
+        spills = limits.memory is not None and slots * self.each > limits.memory
+        self._file = mapped_file(limits.folder, slots * self.each + 4 * LINE) if spills else None
+        work: dict[str, NDArray[Any]] = {}
+        at = 0
+        for name, (length, dtype) in kinds.items():
+            size = slots, length
+            work[name] = aligned(*size, dtype=dtype) if self._file is None else array_in(self._file, size, dtype, at)
+            at += -(-4 * slots * length // LINE) * LINE
+        return work
+
+    def _addresses(self) -> Integers:
+        """Return the addresses that the rule takes for each version of the upper layers, and, last, for the first."""
+        following = [*self._versions[1:], self._versions[0]]
+        tables = [addresses([*pair, *self._states]) for pair in zip(self._versions, following, strict=True)]
+        return np.array([*tables, addresses([self._below[0], *self._below])])
+
+    def advance(
+        self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array
+    ) -> tuple[Array, int]:
+        """Process n events; the arguments are those of fredsim.kernels.hand.EVENTS.
+
+        Returns the losses (n, µ) of what arrived, and the first event after which a parameter is not finite, else n.
+        """
+        n = len(arriving)
+        losses = aligned(n, self._mu)
+        bad = np.full(self._team.size, n, np.int64)
+        self._arguments.set(
+            events=self._kernels.EVENTS.pack(
+                count=n, version=self._version, arriving=arriving, target=target, source=source, rows=rows,
+                coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses, bad=bad,
+            )
+        )  # fmt: skip
+        self._team.run(self._kernels.advance, self._arguments)
+        self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
+        if self._file is not None:
+            page_out(self._file)
+        return losses, int(bad.min())
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of all threads' time, by the names of SPENT."""
+        total = self.cycles.sum(axis=0) / max(1, self.cycles.sum())
+        return dict(zip(self._kernels.SPENT, total.tolist(), strict=True))
+
+    def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:
+        """Write parameters and state to flat arrays (P,)."""
+        for inside, outside in self._views(params, arrays):
+            outside[...] = inside
+
+    def _views(self, params: Array, arrays: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
+        """Yield pairs of views of the same elements: of what is kept here, and of the flat arrays."""
+        for flat, below, upper in zip(
+            (params, *arrays), self._below, (self._versions[self._version], *self._states), strict=True
+        ):
+            at = 0
+            for layer, stride in enumerate(self._layout.widths):
+                rows, width = int(self._layout.sizes[layer]) + 1, int(self._layout.sizes[layer + 1])
+                outside = flat[at : at + rows * width].reshape(rows, width)
+                at += rows * width
+                if layer > 0:
+                    offset = self._offsets[layer]
+                    yield upper[offset : offset + rows * stride].reshape(rows, stride)[:, :width], outside
+                    continue
+                for low, high in itertools.pairwise(self._bounds):
+                    here = outside[:, low:high]
+                    yield below[rows * low : rows * high].reshape(rows, high - low)[:, : here.shape[1]], here

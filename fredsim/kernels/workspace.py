@@ -1,0 +1,104 @@
+"""Sizes and offsets of the kernels' work space, for one network and one size of minibatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.jit.kernel import Fields
+from fredsim.jit.pointers import int64s, octets
+
+__all__ = ["GROUP", "NETWORK", "TABLES", "WorkspaceLayout", "block_size"]
+
+GROUP = 8  # blocks of samples, which of them are active in a row being the bits of one byte (fredsim.kernels.trees)
+
+#: The layers as kernels read them: each one's parameters begin at `offsets`, their rows are `strides` apart; the rest
+#: is as in WorkspaceLayout.
+NETWORK = Fields(
+    layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
+    transposed_offsets=int64s,
+)  # fmt: skip
+#: By the byte of a group's active blocks, see `_tables`; `all_active` (groups, `stride`), where every block is active.
+TABLES = Fields(counts=octets, blocks=octets, merges=octets, all_active=octets, stride=int)
+
+Integers = NDArray[np.int64]
+
+
+def _ends(lengths: Integers) -> Integers:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def block_size(mu: int) -> int:
+    """Return how many samples a block of a minibatch of µ has: 1, 4 or 8."""
+    return 1 if mu == 1 else 4 if mu <= 4 else 8
+
+
+@cache
+def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return for each byte of active blocks how many there are, which, and how many waiting sums each is added to.
+
+    A block's sum waits on a stack until all that stands between it and its partner in the tree is summed. Blocks i and
+    j are joined at the height of the highest bit of i ^ j; of two such heights the greater is that of the greater
+    i ^ j. A group's last block is added to all that wait.
+    """
+    counts = np.zeros(2**GROUP, np.uint8)
+    which, merges = np.zeros((2**GROUP, GROUP), np.uint8), np.zeros((2**GROUP, GROUP), np.uint8)
+    for pattern in range(2**GROUP):
+        blocks = [b for b in range(GROUP) if pattern >> b & 1]
+        counts[pattern] = len(blocks)
+        waiting: list[int] = []
+        for i, (here, following) in enumerate(zip(blocks, [*blocks[1:], None], strict=False)):
+            which[pattern, i] = here
+            while waiting and (following is None or waiting[-1] ^ here < here ^ following):
+                waiting.pop()
+                merges[pattern, i] += 1
+            waiting.append(here)
+    return counts, which, merges
+
+
+class WorkspaceLayout:
+    """Sizes and offsets, int64 arrays by layer, in elements; of offsets the end stands last.
+
+    Attributes:
+        sizes: inputs, hidden …, classes.
+        widths: of each layer's outputs, padded to whole vectors; `sample_floats` is their sum.
+        blocks: how many a minibatch has; `groups`, how many these make; `padded_samples`, at least µ, fill the blocks.
+        error_offsets: of each layer's errors among a minibatch's.
+        activation_offsets: of the inputs of each layer above the first, in blocks.
+        transposed_offsets: of each layer's transposed weights; the first has none.
+        tables: TABLES.
+
+    """
+
+    def __init__(self, sizes: Sequence[int], mu: int, block: int, rows: int) -> None:
+        """Lay out minibatches of µ in blocks of `block` samples, for at most `rows` rows of a gradient at once."""
+        self.sizes = np.array(sizes, np.int64)
+        self.widths = -(-self.sizes[1:] // 16) * 16
+        self.blocks = -(-mu // block)
+        self.padded_samples = self.blocks * block
+        self.error_offsets = _ends(self.padded_samples * self.widths)
+        self.activation_offsets = _ends(self.padded_samples * (self.sizes[1:-1] + 1))
+        self.transposed_offsets = _ends(np.concatenate([[0], self.widths[:-1] * self.widths[1:]]))
+        self.sample_floats = int(self.widths.sum())
+        self.groups = -(-self.blocks // GROUP)
+        # In the layers above the first every block counts as active.
+        active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
+        active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
+        counts, blocks, merges = _tables()
+        self.tables = TABLES.pack(counts=counts, blocks=blocks, merges=merges, all_active=active, stride=rows)
+
+    def offsets(self, strides: Integers) -> Integers:
+        """Return where each layer's parameters begin if its rows are `strides` apart; the end last."""
+        return _ends((self.sizes[:-1] + 1) * strides)
+
+    def network(self, strides: Integers, offsets: Integers) -> Any:
+        """Return NETWORK for parameters whose rows are `strides` apart and begin, layer by layer, at `offsets`."""
+        return NETWORK.pack(
+            layers=len(self.widths), sizes=self.sizes, strides=strides, offsets=offsets,
+            error_offsets=self.error_offsets, activation_offsets=self.activation_offsets,
+            transposed_offsets=self.transposed_offsets,
+        )  # fmt: skip

@@ -1,0 +1,155 @@
+"""Clocks as the loop sees them: fredsim's, and a user's class that says how long each task takes.
+
+A user's own clock needs `__init__(**hyper)` and `seconds(client, task)`; it may have `expect(clients)`,
+`init(clients, streams)`, and attributes `link`, `server` and `outages`, mappings as the clock's keys of these names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from fredsim.dispatchers.base import Order
+from fredsim.dispatchers.clock import Clock, Sends
+from fredsim.dispatchers.durations import Draws, as_nanoseconds
+from fredsim.errors import ConfigError
+from fredsim.hyper import explain
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import REAL, Guarded
+from fredsim.plugins.states import State, part_of, put_state, take_state
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.paths import LONGEST_SCHEDULE
+
+__all__ = ["GuardedClock", "OwnClock"]
+
+Integers = NDArray[np.int64]
+
+
+class GuardedClock(GuardedDispatcher):
+    """A clock whose calls are checked."""
+
+    timed = True
+    state_names = ("reacts",)
+
+    def __init__(self, clock: Clock, clients: int) -> None:
+        """Tell a clock of how many clients there will be. Raises ConfigError where it refuses so many."""
+        super().__init__(clock, clients)
+        self._clock = clock
+        self._users = clock.users if isinstance(clock, OwnClock) else clock
+        self._name = type(self._users).__name__
+        #: Whether the run tells the clock who goes on when.
+        self.reacts = False
+
+    @property
+    def instant(self) -> bool:
+        """Whether copies take no time."""
+        return self._clock.instant
+
+    def settle(self, *, reacts: bool, size: int) -> None:
+        """Say whether the run tells who goes on when, and how many bytes a copy has unless the run says otherwise."""
+        self.reacts = reacts
+        self._clock.settle(reacts=reacts, size=size)
+
+    def about(self, nanoseconds: int) -> int | None:
+        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        return self._clock.about(nanoseconds)
+
+    def tell_sizes(self, sends: Sends) -> None:
+        """Let the clock ask what each push weighs."""
+        self._clock.sends = sends
+
+    def draw(self, count: int) -> Order:
+        """Return the next arrivals, about so many: none where no gradient will ever arrive."""
+        return self._clock.draw(count)
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Let a held client go on once it has fetched so many bytes."""
+        self._held.discard(client)
+        self._clock.release(client, size)
+
+    def restart(self, client: int, size: int) -> None:
+        """Let a client give up its task, and begin its next once it has fetched so many bytes."""
+        self._clock.restart(client, size)
+
+    def whole_order(self, count: int | None, until: int | None) -> Order:
+        """Return the first `count` arrivals, or those until a time in nanoseconds.
+
+        Fewer where no more will ever arrive, and no more than LONGEST_SCHEDULE.
+        """
+        most = LONGEST_SCHEDULE if count is None else count
+        orders, there = [], 0
+        while there < most:
+            order = self.draw(min(most - there, 2**20))
+            orders.append(order.until(until))
+            there += len(orders[-1])
+            if len(orders[-1]) < max(1, len(order)):
+                break
+        return Order.joined(orders).first(most)
+
+
+class OwnTasks(Guarded):
+    """How long tasks take, as a user's class says."""
+
+    signatures = {  # noqa: RUF012
+        "expect": ("clients",), "init": ("clients", "streams"), "seconds": ("client", "task"),
+    }  # fmt: skip
+
+    def __call__(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return how long these tasks of these clients take, int64 (n,) nanoseconds."""
+        found = []
+        for client, number in zip(clients.tolist(), numbers.tolist(), strict=True):
+            self.where = f"client {client}, task {number}"
+            seconds = self.call("seconds", client, number)
+            if not isinstance(seconds, REAL) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
+                what = (
+                    f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
+                )
+                raise self.broken("seconds", what)
+            found.append(float(seconds))
+        return as_nanoseconds(found)
+
+
+class OwnClock(Clock):
+    """A clock whose tasks take as long as a user's object says."""
+
+    def __init__(self, users: Any) -> None:
+        """Take a user's object. Raises ConfigError for a link, server or outages that are none."""
+        given = {
+            key: value for key in ("link", "server", "outages") if (value := getattr(users, key, None)) is not None
+        }
+        try:
+            self.hyper = Clock.Hyper.model_validate(given)
+        except ValidationError as error:
+            ((at, text), *_) = explain(error, Clock.Hyper)
+            raise ConfigError(f"dispatcher.name: {type(users).__name__}.{'.'.join(map(str, at))}: {text}") from None
+        self.users = users
+        self._own = OwnTasks(users)
+
+    def expect(self, clients: int) -> None:
+        """Tell the user's object, too."""
+        super().expect(clients)
+        if self._own.has("expect"):
+            self._own.call("expect", clients)
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start the user's object, too."""
+        if self._own.has("init"):
+            self._own.call("init", clients, streams)
+        super().init(clients, streams)
+
+    def _make_tasks(self, draws: Draws) -> OwnTasks:
+        return self._own
+
+    def take_state(self) -> State:
+        """Return the state, and that of the user's object."""
+        own = {f"users.{name}": value for name, value in take_state(self.users).items()}
+        return super().take_state() | own
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        put_state(self.users, part_of(state, "users"))
