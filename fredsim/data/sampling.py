@@ -80,7 +80,7 @@ class Within(Sampler):
     """Minibatches from the client's own shard: its gradient number `number` has positions number·µ … of its own."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
-        super().__init__(batch_size, batch_size, streams)
+        super().__init__(batch_size, batch_size, streams)  # how many samples there are, each shard says
         self._shards = shards
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
