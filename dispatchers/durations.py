@@ -39,6 +39,8 @@ Takes = Callable[[Integers, Integers], Integers]
 LAST = 2**62
 #: The time of what never happens.
 NEVER = LAST
+#: Tasks drawn at once: what is in between takes some 100 bytes each.
+TOGETHER = 2**17
 #: The first element of a draw's counter, by what it is for.
 TASK, MACHINE, UP, DOWN = 0, 8, 16, 24
 
@@ -118,6 +120,9 @@ class Tasks:
         """Return how long these tasks of these clients take, int64 (n,) nanoseconds; NEVER for one that never ends."""
         if self._fixed is not None:
             return self._fixed[clients] if self._fixed.ndim else np.full(len(clients), self._fixed)
+        if len(clients) > TOGETHER:
+            parts = [slice(begin, begin + TOGETHER) for begin in range(0, len(clients), TOGETHER)]
+            return np.concatenate([self(clients[part], numbers[part]) for part in parts])
         noise = self._noise
         assert noise != "none"
         drawn = self._draws.of(noise, TASK, clients, numbers)

@@ -13,6 +13,7 @@ from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Uniform"]
 
+TOGETHER = 2**17  # choices drawn at once
 AHEAD = 4096  # draws made at once: a draw alone costs as much as a hundred together
 
 
@@ -45,5 +46,9 @@ class Uniform(Equal):
         return k if self._eligible is None else self._eligible.find(k)
 
     def order(self, count: int) -> Integers:
-        """Draw all at once."""
-        return self._streams.below(self._clients, Stream.DISPATCH, 0, np.arange(count))
+        """Draw many at once."""
+        order = np.empty(count, np.int64)
+        for begin in range(0, count, TOGETHER):
+            steps = np.arange(begin, min(begin + TOGETHER, count))
+            order[steps] = self._streams.below(self._clients, Stream.DISPATCH, 0, steps)
+        return order

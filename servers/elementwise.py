@@ -12,7 +12,7 @@ from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute
 
@@ -25,6 +25,8 @@ def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a 
 
 
 DECAY = Rule(decay)
+#: The name that the state of the twin stands behind.
+TWIN = "twin"
 
 
 class PerClient(dict[int, Array], Stateful):
@@ -131,6 +133,20 @@ class ElementwiseServer(Server):
         formed: Sequence[np.float32]
         formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
         return formed
+
+    def take_state(self) -> State:
+        """Return the state, with that of the twin."""
+        state = super().take_state()
+        if self.twin is not self:
+            state |= {f"{TWIN}.{name}": value for name, value in Stateful.take_state(self.twin).items()}
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Take up a state."""
+        twins = part_of(state, TWIN)
+        super().put_state({name: value for name, value in state.items() if not name.startswith(f"{TWIN}.")})
+        if self.twin is not self:
+            Stateful.put_state(self.twin, twins)
 
     def _compile(self, rule: Rule) -> Update:
         """Compile a rule and call it on nothing: a run's clock leaves compilation out."""

@@ -10,20 +10,8 @@ import fredsim
 Refused = Callable[..., None]
 
 MODULE = """
-import numpy as np
 from fredsim.servers import Reply, Server
 from fredsim.servers.base import Rated
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = np.float32(lr)
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params -= self.lr * grad
 
 
 class WithoutInit:
@@ -294,7 +282,7 @@ CLASSES = {
     "function": ("server.name: 'faulty:function' is a function; it must be a class",),
     "Quits": ("server: faulty:Quits(lr) failed: SystemExit: 7",),
     "Refuses": ("server: faulty:Refuses(lr) failed: ValueError: the moon is full",),
-    "Raises": ("Raises, client ", ", iteration ", ", apply_update: ZeroDivisionError: three (faulty.py:41)"),
+    "Raises": ("Raises, client ", ", iteration ", ", apply_update: ZeroDivisionError: three (faulty.py:43)"),
     "Double": ("Double, init, params: is float64 (1210,); it must be float32 (1210,)",),
     "Short": ("Short, init, params: is float32 (1209,); it must be float32 (1210,)",),
     "Nothing": ("Nothing, init, params: is NoneType; it must be float32 (1210,)",),
@@ -342,8 +330,8 @@ CLASSES = {
 
 
 @pytest.fixture
-def faulty(small_yaml: Path) -> Path:
-    small_yaml.with_name("faulty.py").write_text(MODULE, encoding="utf-8")
+def faulty(small_yaml: Path, own_server: Callable[..., str]) -> Path:
+    small_yaml.with_name("faulty.py").write_text(own_server() + MODULE, encoding="utf-8")
     return small_yaml
 
 

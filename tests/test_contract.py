@@ -18,22 +18,9 @@ Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
 
 OWN = """
-import numpy as np
-
 from fredsim.errors import ConfigError
 from fredsim.servers import ASGD, Reply, Server
 from fredsim.servers.base import Rated
-
-
-class Plain:
-    def __init__(self, lr):
-        self.lr = np.float32(lr)
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params -= self.lr * grad
 
 
 class HoldsLate(Plain):
@@ -89,6 +76,12 @@ class MakesItsOwnV(Plain):  # what is there only after init is no declaration
         self.timestamp += 1
 
 
+class CallsANumberRate(Plain):  # what is no method is none, whatever its name
+    def init(self, params, clients):
+        super().init(params, clients)
+        self.rate, self.proxies = 0.5, None
+
+
 class Speaks(ASGD):
     def init(self, params, clients, layout=None):
         print(f"started with {len(params)} parameters")
@@ -105,8 +98,8 @@ class Whole:
 
 
 @pytest.fixture
-def own(small_yaml: Path) -> Path:
-    small_yaml.with_name("own_contract.py").write_text(OWN, encoding="utf-8")
+def own(small_yaml: Path, own_server: Callable[..., str]) -> Path:
+    small_yaml.with_name("own_contract.py").write_text(own_server() + OWN, encoding="utf-8")
     return small_yaml
 
 
@@ -152,6 +145,13 @@ def test_what_init_makes_counts(own: Path, command: Command) -> None:
     assert command("show", *words)[0] == 0
     assert command("run", *words, "--quiet", "--out", "out") == (0, "", "")
     assert Path("out/params_raw.safetensors").exists()
+    assert command("run", own, "server.name=own_contract:CallsANumberRate", "--quiet", "--out", "other") == (0, "", "")
+
+
+def test_what_init_does_not_make_is_missed_at_the_start(own: Path, command: Command, refused: Refused) -> None:
+    words = (own, "server.name=own_contract:Plain", "dispatcher.fetch={bandwidth_aware: {c: 1.0}}")
+    assert command("show", *words)[0] == 0
+    refused("run", *words, "--quiet", "--out", "out", says=("dispatcher.fetch asks for the gradients' deviation v",))
 
 
 def test_nothing_is_started_to_look_at_an_experiment(own: Path, command: Command) -> None:

@@ -7,8 +7,10 @@ import pytest
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Simulation
 from tests.test_random_experiments import left_behind
+from tests.test_state import stop_and_go_on
 
 DIGITS = {"name": "digits"}
+GROWING = {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}
 
 
 @pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
@@ -18,7 +20,7 @@ def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: 
     if path == "hand":
         del base["probe"]
     data = base | {"iterations": 200, "evaluation": {"every": 7}, "model": {"hidden": [5], "init": "normal"}}
-    data["server"] = {"name": "asgd", "lr": {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}}
+    data["server"] = {"name": "asgd", "lr": GROWING}
     anew = left_behind(data, {})
     assert anew[1].startswith("diverged")
     taken: list[int] = []
@@ -35,6 +37,19 @@ def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: 
     assert taken[0] > 0
 
 
+@pytest.mark.parametrize("path", ["hand", "snapshots"])
+def test_what_is_left_is_that_of_the_event_before(path: str) -> None:
+    data = {"data": DIGITS, "clients": {"count": 4, "batch_size": 2}, "path": path, "model": {"hidden": [5]}}
+    data |= {"iterations": 200, "server": {"name": "asgd", "lr": GROWING}}
+    files, ended, _ = left_behind(data, {})
+    status, events, _ = ended.split()
+    assert (status, int(events) > 0) == ("diverged", True)
+    shorter, finished, _ = left_behind(data, {"iterations": int(events)})
+    assert finished.startswith(f"finished {events} ")
+    assert shorter == files
+    assert left_behind(data, {"iterations": int(events) + 1})[:2] == (files, ended)
+
+
 class Once:
     """Seconds that have gone by at the fifth look, and never again."""
 
@@ -49,7 +64,7 @@ class Once:
 def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its attributes do not tell which of them are one object, how long a deque may be, or what a mapping does."""
+    """It may keep what no attribute tells; what its attributes do tell is enough to go on from."""
     (tmp_path / "own_diverging.py").write_text(DIVERGING, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     server = {"name": f"own_diverging:{kind}", "lr": 1e-3}
@@ -57,8 +72,39 @@ def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
     data = {"data": DIGITS, "clients": clients, "iterations": 300, "model": {"hidden": [5]}, "server": server}
     anew = left_behind(data, {})
     assert anew[1].startswith("diverged")
-    monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
-    assert left_behind(data, {}) == anew
+    averaged = data | {"average": {"name": "window", "min_window": 2, "max_window": 4}}
+    averaged_anew = left_behind(averaged, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulation, "put_state", None)
+        for found, expected in ((data, anew), (averaged, averaged_anew)):
+            patch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
+            assert left_behind(found, {}) == expected
+    assert stop_and_go_on(data | {"iterations": 12}, [3, 7]) == "snapshots"
+
+
+def test_a_users_class_that_names_its_state_goes_on_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless clients hold more than is kept. A column has a name of more bytes than letters."""
+    (tmp_path / "own_naming.py").write_text(DIVERGING, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    server, clients = {"name": "own_naming:Names", "lr": 1e-3}, {"count": 4, "batch_size": 2}
+    data = {"data": DIGITS, "clients": clients, "iterations": 300, "model": {"hidden": [5]}, "server": server}
+    data["evaluation"] = {"every": 2}
+    anew = left_behind(data, {})
+    assert anew[1].startswith("diverged")
+    taken: list[int] = []
+    usual = Simulation.put_state
+
+    def put_state(simulation: Simulation, state: State) -> None:
+        taken.append(state["iteration"])
+        usual(simulation, state)
+
+    monkeypatch.setattr(Simulation, "put_state", put_state)
+    for most in (2**28, 4 * 4 * 385, 4 * 4 * 385 - 1):
+        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
+        monkeypatch.setattr("fredsim.runs.run.KEEP_BYTES", most)
+        assert left_behind(data, {}) == anew
+    assert len(taken) == 2
+    assert taken[0] > 2
 
 
 DIVERGING = """
@@ -90,6 +136,17 @@ class Bounded(Growing):
         recent = self.by_client.setdefault(client, deque(maxlen=2))
         recent.append(float(grad[0]))
         return grad * np.float32(1 + abs(sum(recent)))
+
+class Names(Growing):
+    state_names = ("params", "rate", "by_client")
+    metrics = {"größe": "sum"}
+
+    def step(self, grad, client):
+        size = grad.size
+        self.last = lambda: size
+        self.by_client[client] = self.by_client.get(client, 0) + self.last()
+        self.record("größe", self.by_client[client])
+        return grad * np.float32(self.by_client[client])
 
 class Counting(Growing):
     def step(self, grad, client):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.plugins.offered import offered
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -82,3 +83,17 @@ def test_another_module_of_the_same_name_is_not_taken_for_it(apart: Path, refuse
 
 def test_the_version(command: Command) -> None:
     assert command("--version") == (0, f"fredsim {version('fredsim')}\n", "")
+
+
+def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file imports, or what has the idea of another, is not offered under that file's name."""
+    folder = tmp_path / "own_package"
+    folder.mkdir()
+    for name, text in {
+        "__init__": "class Base: idea = ''",
+        "one": "from own_package import Base\nclass One(Base): idea = 'first'",
+        "two": "from own_package.one import One\nclass Helper(One): pass",
+    }.items():
+        (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [(name, kind.__name__) for name, kind in offered("own_package", object).items()] == [("one", "One")]

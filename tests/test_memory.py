@@ -51,6 +51,41 @@ def test_what_a_client_keeps_leaves_the_memory_again(path: str, simulate: Simula
     assert [len(file.rests) for file in files] == [1 + 100]  # the initial parameters, then a copy or what is kept
 
 
+@pytest.mark.parametrize(
+    ("path", "wait", "most"), [("snapshots", True, 9), ("snapshots", False, 17), ("fused", True, 9)]
+)
+def test_what_nobody_holds_is_used_again(
+    path: str, wait: bool, most: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies in use: one a client, two where clients do not wait, and one that is being made."""
+    there, used, take, give_back = 0, [0], Pool.take, Pool.give_back
+
+    def taken(pool: Pool) -> Any:
+        nonlocal there
+        there += 1
+        used.append(there)
+        return take(pool)
+
+    def given_back(pool: Pool, array: Any) -> None:
+        nonlocal there
+        there -= 1
+        give_back(pool, array)
+
+    monkeypatch.setattr(Pool, "take", taken)
+    monkeypatch.setattr(Pool, "give_back", given_back)
+    gate = {"fetch": {"bandwidth_aware": {"c": 1e-3}}} if path == "fused" else {}
+    simulate(
+        {
+            "path": path,
+            "iterations": 200,
+            "dispatcher": {"wait": wait, **gate},
+            "server": {"name": "fasgd", "lr": 0.01},
+            "window": 1,
+        }
+    )
+    assert 5 < max(used) <= most
+
+
 def test_work_in_hand_leaves_the_memory_after_every_stretch(simulate: Simulate, files: list[Noted]) -> None:
     run = simulate({"memory": 1, "path": "hand", "iterations": 100, "evaluation": {"every": 10}})
     assert run.summary["path"] == "hand"

@@ -93,6 +93,29 @@ def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | Non
     return Arrivals(dispatcher, [], 7, wait=wait, length=Length(iterations))
 
 
+@pytest.mark.parametrize("iterations", [300, 1500])
+def test_nobody_is_asked_who_comes_after_the_end(iterations: int) -> None:
+    """However many choices are drawn at once: a dispatcher may be a user's, and fail beyond."""
+    made, found = arrivals("uniform", {}, True, iterations), 0
+    while found < iterations:
+        found += len(made.next(found, min(7, iterations - found)))
+    assert made.take_state()["_drawn"] == iterations
+
+
+def test_a_work_that_is_given_up_takes_a_number() -> None:
+    """Whether the choices after it are drawn by then or not."""
+    made, rng, numbers = arrivals("uniform", {}, True, 2500), np.random.default_rng(5), [0] * 7
+    for event in range(2500):
+        window = made.next(event, 1)
+        client = int(window.client[0])
+        assert window.number[0] == numbers[client]
+        for other in (client, *(rng.integers(7, size=1).tolist() if event % 5 == 0 else [])):
+            made.fetched(other, event)
+            numbers[other] += 1
+        if event % 5 == 0:
+            made.give_up(other)
+
+
 @pytest.mark.parametrize("iterations", [300, None])
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize(("name", "hyper"), [("uniform", {}), ("weighted", {"weights": [1.0, 2.0]})])

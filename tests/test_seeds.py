@@ -13,6 +13,7 @@ from fredsim.dispatchers import Uniform, Weighted
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result
+from fredsim.servers import TernarySync
 from fredsim.simulation.length import Length
 from fredsim.simulation.snapshots import Snapshots
 
@@ -162,3 +163,17 @@ def test_nothing_else_moves_a_draw(simulate: Simulate, monkeypatch: pytest.Monke
     assert other_seed[0] != reference[0]
     assert other_seed[1] != reference[1]
     assert (other_seed[2] != reference[2]) == (sampling != "sequential")
+
+
+def test_a_server_draws_from_the_seed_of_its_run(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    update = TernarySync.apply_update
+
+    def apply_update(server: TernarySync, *arguments: Any) -> Any:
+        seeds.append(server.streams.seed)
+        return update(server, *arguments)
+
+    monkeypatch.setattr(TernarySync, "apply_update", apply_update)
+    for seed in (0, 7):
+        simulate({"server": {"name": "ternary_sync", "lr": 0.1}, "iterations": 8, "seed": seed})
+    assert seeds == [0] * 8 + [7] * 8

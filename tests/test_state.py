@@ -131,6 +131,20 @@ def test_what_each_client_did_is_state(path: str) -> None:
     assert run_to(data, 20, run_to(data, 7)).state["recorder.by_client.pushes"].sum() == 20
 
 
+def test_what_clients_hold_of_several_timestamps() -> None:
+    """Where a fetch passes tensor by tensor, a client's timestamp is the oldest of its tensors'."""
+    gate = {"bandwidth_aware": {"c": 0.2, "per": "tensor"}}
+    data = {
+        "iterations": 60,
+        "data": DIGITS,
+        "model": {"hidden": [5]},
+        "clients": {"count": 4, "batch_size": 2},
+        "dispatcher": {"name": "uniform", "fetch": gate},
+        "server": {"name": "fasgd", "lr": 0.01},
+    }
+    assert stop_and_go_on(data, [11, 30]) == "fused"
+
+
 @pytest.mark.skipif(not all(map(find_spec, ("torch", "triton"))), reason="PyTorch or Triton is not installed")
 @pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
 @pytest.mark.parametrize("wait", [True, False])
@@ -142,12 +156,12 @@ def test_on_a_device(server: str, path: str, wait: bool) -> None:
 
 
 OWN = """
-import random
-from collections import deque
+from collections import OrderedDict, deque
 
 import numpy as np
 
-from fredsim.servers import Momentum
+from fredsim.servers import ASGD, ElementwiseServer, Momentum
+from fredsim.servers.base import Rated
 
 class Kept:
     __slots__ = ("count",)
@@ -159,10 +173,10 @@ class Server:
     def init(self, params, clients):
         self.params = params.copy()
         self.view = self.params[:3]
-        self.last = deque(maxlen=None)
+        self.last = deque(maxlen=4)
         self.by_client = {}
         self.rng = np.random.default_rng(7)
-        self.seen = set()
+        self.seen = OrderedDict()
         self.loss = None
         self.scale = np.float32(1)
         if self.keeps:
@@ -170,11 +184,9 @@ class Server:
 
     def apply_update(self, grad, client_id, timestamp):
         self.last.append((client_id, timestamp))
-        if len(self.last) > 4:
-            self.last.popleft()
         mean = self.by_client.get(client_id, np.zeros_like(grad))
         self.by_client[client_id] = np.float32(0.5) * (mean + grad)
-        self.seen.add(client_id)
+        self.seen[client_id] = self.by_client[client_id]
         self.scale *= np.float32(0.99)
         self.loss = float(grad[0])
         noise = np.float32(1 + 0.1 * self.rng.random() + 0.01 * sum(c for c, _ in self.last))
@@ -183,6 +195,15 @@ class Server:
 
 class Lookahead(Momentum):
     pass
+
+class Counts(ElementwiseServer):
+    Hyper = Rated
+    rule = ASGD.rule
+    calls = 0
+
+    def coefficients(self, t, staleness):
+        self.calls += 1
+        return (np.float32(self.rate(t) / self.calls),)
 
 class Previous:
     def __init__(self, lr):
@@ -235,6 +256,9 @@ def test_classes_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert stop_and_go_on({**data, "server": {"name": "own_states:Previous", "lr": 0.1}}, [5, 17]) == "snapshots"
     refusing = {**data, "dispatcher": {"fetch": {"every": 2}}, "server": {"name": "own_states:Lookahead", "lr": 0.1}}
     assert stop_and_go_on(refusing, [5, 17]) == "fused"
+    for path in ("hand", "fused", "snapshots"):  # the second object, which forms coefficients, has a state, too
+        counts = {**data, "path": path, "server": {"name": "own_states:Counts", "lr": 0.1}}
+        assert stop_and_go_on(counts, [5, 17]) == path
     held = {**data, "server": {"name": "sync", "lr": 0.1}}
     assert stop_and_go_on(held, [4, 5, 6]) == "snapshots"
     with pytest.raises(SimulationError, match=r"Server: self\.kept is a Kept, .*give Server take_state\(\)"):

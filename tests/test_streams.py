@@ -116,3 +116,10 @@ def test_normal_quantile_is_as241() -> None:
 def test_a_seed_outside_its_range_is_refused(seed: int) -> None:
     with pytest.raises(ValueError, match="4294967295"):
         Streams(seed)
+
+
+def test_64_bit_integers_of_many_steps_are_those_of_each() -> None:
+    streams, steps = Streams(5), np.arange(7, 1500)
+    for n in (1, 3, 2**32 - 5, 2**44 - 7, 3 * 2**61 + 1, 2**63 - 1):  # of 3·2⁶¹ a quarter is redrawn
+        one_by_one = [streams.below64(n, Stream.DISPATCH, step) for step in steps.tolist()]
+        assert streams.all_below64(n, Stream.DISPATCH, steps).tolist() == one_by_one

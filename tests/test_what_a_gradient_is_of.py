@@ -85,6 +85,42 @@ def test_a_dropped_push_is_skipped_or_refused(simulate: Simulate, plain: ModuleT
     plain.check(simulate(run | {"dispatcher": {"push": {"every": 2}, "dropped_push": "skip"}}), rows)
 
 
+HANDS_OUT = """
+import numpy as np
+
+class HandsOut:
+    def __init__(self, lr):
+        self.lr, self.timestamp, self.pushed, self.handed, self.wrong = lr, 0, 0, {}, 0
+
+    def init(self, params, clients):
+        self.params, self.sum = params.copy(), np.zeros_like(params)
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.sum += grad
+        self.pushed += 1
+        if self.pushed % 3 == 0:
+            self.params -= np.float32(self.lr) * self.sum
+            self.timestamp += 1
+
+    def fetch(self, client_id):
+        self.handed[client_id] = self.params if self.pushed % 2 else self.params + np.float32(0.01 * client_id)
+        return self.handed[client_id]
+
+    def begins(self, client_id, params, timestamp):
+        assert (params == self.handed[client_id]).all() and timestamp == self.timestamp
+"""
+
+
+def test_a_server_that_hands_out_its_parameters_now_and_others_then(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one timestamp some clients get the parameters, which they share, and others get their own."""
+    (tmp_path / "hands_out.py").write_text(HANDS_OUT, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = simulate({"server": {"name": "hands_out:HandsOut", "lr": 0.1}, "iterations": 30})
+    assert run.summary["status"] == "finished"
+
+
 @pytest.mark.parametrize("server", [{"name": "fedasync", "lr": 0.1}, {"name": "easgd", "lr": 0.1}])
 def test_parameters_are_neither_summed_nor_compressed(simulate: Simulate, server: dict[str, Any]) -> None:
     for dropped in ("accumulate", "average"):

@@ -13,7 +13,7 @@ from fredsim.jit.pointers import doubles, int64s, item, put
 from fredsim.jit.team import Team, address
 from fredsim.kernels.elementary import exp64, log64
 from fredsim.kernels.streams import normal_quantile, philox
-from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, first_block
+from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, block_of
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["NumbaDraws"]
@@ -25,15 +25,15 @@ WORK = 60  # multiply-adds that a draw takes about
 
 
 @kernel(
-    kind=int, constants=doubles, seed=int, stream=int, block=int, count=int, out=doubles,
-    steps=int, each_step=int, clients=int, each_client=int,
+    kind=int, constants=doubles, seed=int, stream=int, block=int, count=int, many=int, steps=int, clients=int,
+    out=doubles,
 )  # fmt: skip
 def draws(rank, size, barrier, a):
-    """Write a draw for each step and client to out; `each_step` says whether `steps` is their address or one step."""
+    """Write `count` draws to out; of `many`, `steps` and `clients` are the addresses, else the one step and client."""
     k0, k1 = np.uint64(a.seed), np.uint64(a.stream)
     for i in range(a.count * rank // size, a.count * (rank + 1) // size):
-        step = item(int64s(a.steps), i) if a.each_step else a.steps
-        client = item(int64s(a.clients), i) if a.each_client else a.clients
+        step = item(int64s(a.steps), i) if a.many else a.steps
+        client = item(int64s(a.clients), i) if a.many else a.clients
         put(a.out, i, drawn(a.kind, a.constants, a.block, step, client, k0, k1))
 
 
@@ -63,7 +63,7 @@ def gamma(constants, block, step, client, k0, k1):
     d, c, boosted = item(constants, 0), item(constants, 1), item(constants, 3)
     attempt = 0
     while True:
-        w0, w1, _, _ = philox(block, step, client, attempt, k0, k1)
+        w0, w1, w2, _ = philox(block, step, client, attempt, k0, k1)
         attempt += 1
         x, u = normal_quantile(w0), unit(w1)
         v = 1.0 + c * x
@@ -74,8 +74,7 @@ def gamma(constants, block, step, client, k0, k1):
                 break
     result = d * v
     if boosted > 0.0:
-        w4, _, _, _ = philox(block + 1, step, client, 0, k0, k1)
-        result = result * exp64(log64(1.0 - unit(w4)) / boosted)
+        result = result * exp64(log64(1.0 - unit(w2)) / boosted)
     return item(constants, 2) * result
 
 
@@ -98,8 +97,7 @@ class NumbaDraws:
         self._team = team
         self._distribution: Distribution | None = None  # that of the last draw
         self._arguments = draws.pack(
-            kind=0, constants=0, seed=0, stream=0, block=0, count=0, out=0, steps=0, each_step=0, clients=0,
-            each_client=0,
+            kind=0, constants=0, seed=0, stream=0, block=0, count=0, many=0, steps=0, clients=0, out=0
         )  # fmt: skip
 
     def draw(
@@ -116,16 +114,14 @@ class NumbaDraws:
         if distribution is not self._distribution:
             a.kind, a.constants = NUMBERS[distribution.kind], address(distribution.constants)
             self._distribution = distribution
-        a.seed, a.stream, a.block = streams.seed, stream, first_block(element)
+        a.seed, a.stream, a.block = streams.seed, stream, block_of(element)
         if type(steps) is int and type(clients) is int:
-            a.count, a.steps, a.each_step, a.clients, a.each_client = 1, steps, 0, clients, 0
             out = np.empty(1)
-            a.out = address(out)
+            a.count, a.many, a.steps, a.clients, a.out = 1, 0, steps, clients, address(out)
             self._team.alone(draws, a)
             return out
         taken = [np.ascontiguousarray(counts, np.int64) for counts in np.broadcast_arrays(steps, clients)]  # of (n,)
         out = np.empty(len(taken[0]))
-        a.count, a.out, a.each_step, a.each_client = len(out), address(out), 1, 1
-        a.steps, a.clients = map(address, taken)
+        a.count, a.many, a.steps, a.clients, a.out = len(out), 1, *map(address, taken), address(out)
         self._team.run(draws, a, WORK * len(out))
         return out

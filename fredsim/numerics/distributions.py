@@ -4,9 +4,9 @@
     draw(distribution, Streams(seed), Stream.TIME, steps, clients, element=0)
 
 A draw is a function of (seed, stream, element, step, client). To a draw at element e, a multiple of 8, belong the words
-of the elements e … e + 7, which stand below as word 0 … 7; what is rejected is drawn again with attempt 1, 2, … Each
-function below says what it draws, its mean, and the words that it takes. Its constants are formed once, by operations
-that IEEE 754 defines. fredsim.kernels.draws writes the same expressions for one draw at a time.
+of the elements e … e + 7; the first three are words 0, 1 and 2 below. What is rejected is drawn again with attempt 1,
+then 2, and so on. Each function below says what it draws, its mean, and the words that it takes. Its constants are
+formed once, by operations that IEEE 754 defines. fredsim.kernels.draws writes the same expressions for one draw.
 
     u = (word 0 >> 8)·2⁻²⁴, the contract's uniform number;   U = ((word 0 >> 5)·2²⁶ + (word 1 >> 6))·2⁻⁵³
 """
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32
 
-__all__ = ["BLOCK", "ELEMENTS", "KINDS", "Distribution", "Draw", "Kind", "draw", "first_block"]
+__all__ = ["BLOCK", "ELEMENTS", "KINDS", "Distribution", "Draw", "Kind", "block_of", "draw"]
 
 Floats = NDArray[np.float64]
 Kind = Literal[
@@ -94,18 +94,18 @@ def draw(
 
     Raises ValueError for an element that is no multiple of 8.
     """
-    first = first_block(element)
+    block = block_of(element)
     steps, clients = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x)).astype(np.uint64) for x in (steps, clients)))
     function, constants = FAMILIES[distribution.kind].function, distribution.constants.tolist()
     result = np.empty(len(steps), np.float64)
     for begin in range(0, len(steps), BLOCK):
         some = slice(begin, begin + BLOCK)
-        result[some] = function(Counter(streams, stream, first, steps[some], clients[some]), *constants)
+        result[some] = function(Counter(streams, stream, block, steps[some], clients[some]), *constants)
     return result
 
 
-def first_block(element: int) -> int:
-    """Return the number of the block of four words with which a draw's elements begin. Raises ValueError as `draw`."""
+def block_of(element: int) -> int:
+    """Return the number of the block of four words from which a draw is made. Raises ValueError as `draw`."""
     if element % ELEMENTS:
         raise ValueError(f"element is {element}; the elements of a draw begin at a multiple of {ELEMENTS}")
     return element // 4
@@ -128,25 +128,25 @@ class Draw(Protocol):
 
 
 class Counter:
-    """The places of draws in a stream: steps and clients, uint64 (n,) each, and the first of two blocks of words."""
+    """The places of draws in a stream: steps and clients, uint64 (n,) each, and the number of a block of words."""
 
     def __init__(
-        self, streams: Streams, stream: Stream, first: int, steps: NDArray[np.uint64], clients: NDArray[np.uint64]
+        self, streams: Streams, stream: Stream, block: int, steps: NDArray[np.uint64], clients: NDArray[np.uint64]
     ) -> None:
         self.steps, self.clients = steps, clients
-        self._key, self._first = (streams.seed, int(stream)), first
+        self._key, self._block = (streams.seed, int(stream)), block
 
-    def block(self, number: int = 0, attempt: int = 0, some: Any = slice(None)) -> tuple[Words, Words, Words, Words]:
-        """Return the words 4·number … 4·number + 3 of all draws, or of some."""
-        return philox4x32((self._first + number, self.steps[some], self.clients[some], attempt), self._key)
+    def words(self, attempt: int = 0, some: Any = slice(None)) -> tuple[Words, Words, Words, Words]:
+        """Return the words 0 … 3 of all draws, or of some."""
+        return philox4x32((self._block, self.steps[some], self.clients[some], attempt), self._key)
 
-    def unit(self, number: int = 0) -> Floats:
-        """Return u, of the first word of a block."""
-        return _unit(self.block(number)[0])
+    def unit(self) -> Floats:
+        """Return u."""
+        return _unit(self.words()[0])
 
     def fine(self) -> Floats:
         """Return U, where the 24 bits of u would show: in a heavy tail and in a small probability."""
-        high, low, *_ = self.block()
+        high, low, *_ = self.words()
         return ((high >> np.uint32(5)) * 2.0**26 + (low >> np.uint32(6))) * 2.0**-53
 
 
@@ -172,7 +172,7 @@ def exponential(at: Counter, shift: float, rest: float) -> Floats:
 
 def normal(at: Counter) -> Floats:
     """N, standard normal: Wichura's AS 241 of (word 0 + ½)·2⁻³²; mean 0; word 0."""
-    return normal_quantile(at.block()[0])
+    return normal_quantile(at.words()[0])
 
 
 def half_normal(at: Counter) -> Floats:
@@ -186,7 +186,7 @@ def lognormal(at: Counter, sigma: float, shift: float) -> Floats:
 
 
 def pareto(at: Counter, scale: float, alpha: float) -> Floats:
-    """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1; words 0 and 1."""
+    """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1, less what lies beyond U: 4·10⁻⁶ at α = 1.5; words 0 and 1."""
     return scale * exp64(-log64(1.0 - at.fine()) / alpha)
 
 
@@ -199,17 +199,17 @@ def bernoulli(at: Counter, p: float, factor: float) -> Floats:
 
 
 def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floats:
-    """Gamma of a shape k and a scale; mean k·scale; words 0 and 1 of attempt 0, 1, …, and for a shape below 1 word 4.
+    """Gamma of a shape k and a scale; mean k·scale; words 0 and 1, for a shape below 1 also 2, of each attempt.
 
     Marsaglia and Tsang 2000, "A simple method for generating gamma variables": d = k − 1/3, c = 1/√(9d); of x = N and
     v = (1 + c·x)³ accept d·v where v > 0 and u > 0.0331·x⁴ or log(1 − u) < x²/2 + d − d·v + d·log v, u of word 1. For
-    k < 1 it is that of k + 1, times (1 − u)^(1/k), u of word 4; what is below e^−708 of it is 0.
+    k < 1 it is that of k + 1, times (1 − u)^(1/k), u of word 2; what is below e^−708 of it is 0.
     """
     result = np.empty(at.steps.shape, np.float64)
     left = np.arange(len(result))
     attempt = 0
     while len(left):
-        first, second, *_ = at.block(0, attempt, left)
+        first, second, third, _ = at.words(attempt, left)
         x, u = normal_quantile(first), _unit(second)
         v = 1.0 + c * x
         v = v * v * v
@@ -219,9 +219,9 @@ def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floa
         squeezed = SQUEEZE * square * square < u
         accepted = positive & (squeezed | (log64(1.0 - u) < 0.5 * square + d - d * v + d * log64(v)))
         result[left[accepted]] = d * v[accepted]
+        if boosted > 0.0:
+            result[left[accepted]] *= exp64(log64(1.0 - _unit(third[accepted])) / boosted)
         left, attempt = left[~accepted], attempt + 1
-    if boosted > 0.0:
-        result *= exp64(log64(1.0 - at.unit(1)) / boosted)
     return scale * result
 
 

@@ -126,6 +126,24 @@ class Streams:
                 return product >> 64
             attempt += 1
 
+    def words64(self, stream: Stream, steps: ArrayLike) -> NDArray[np.uint64]:
+        """Return a 64-bit word a step (n,), from words 0 (high) and 1 (low) of the block; `below64` begins with it."""
+        high, low, _, _ = philox4x32((0, np.asarray(steps), 0, 0), (self.seed, int(stream)))
+        return high.astype(np.uint64) << SHIFT | low
+
+    def all_below64(self, n: int, stream: Stream, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what `below64` does for each step, int64 (n,), for n < 2⁶³."""
+        words, n_high, n_low = self.words64(stream, steps), np.uint64(n >> 32), np.uint64(n & 0xFFFF_FFFF)
+        high, low = words >> SHIFT, words & LOW  # of the product of 128 bits, the upper and the lower half
+        middle = high * n_low + (low * n_low >> SHIFT)
+        crossed = (middle & LOW) + low * n_high
+        upper = high * n_high + (middle >> SHIFT) + (crossed >> SHIFT)
+        result: NDArray[np.int64] = upper.astype(np.int64)
+        biased = words * np.uint64(n) < np.uint64(2**64 % n)
+        for place in np.flatnonzero(biased).tolist():
+            result[place] = self.below64(n, stream, int(steps[place]))
+        return result
+
     def uniform(self, stream: Stream, *counter: Any) -> NDArray[np.float64]:
         """Return uniform draws in [0, 1), multiples of 2⁻²⁴; `counter` as in `words`."""
         return (self.words(stream, *counter) >> np.uint32(8)).astype(np.float64) * 2.0**-24

@@ -95,8 +95,8 @@ class Guarded(Stateful):
 
     @property
     def says_its_state(self) -> bool:
-        """Whether the object says itself what its state is, and the user's within it, too."""
-        return says_its_state(self._inner) and says_its_state(self._users)
+        """Whether the user's object says itself what its state is; one of fredsim's that is around it does."""
+        return says_its_state(self._users)
 
     def take_state(self) -> State:
         """Return this wrapper's state and, behind `own.`, the object's. Raises SimulationError where that fails."""

@@ -173,7 +173,6 @@ class WorkInHand(Scheduled):
     def put_state(self, state: State) -> None:
         """Take up the work in hand, too."""
         super().put_state(state)
-        self._schedule = None
         self._known()
         for name, values in cast("HandMachine", self._machine).work.items():
             values[...] = state[f"work.{name}"]

@@ -49,6 +49,14 @@ def test_only_eligible_clients_are_chosen(name: str) -> None:
             held.discard(back)
 
 
+@pytest.mark.parametrize(
+    "make", [MAKE["uniform"], MAKE["round_robin"], MAKE["scripted"], lambda: Weighted(weights=[1.0, 3.0, 0.01])]
+)
+def test_an_order_drawn_at_once_is_what_is_chosen_one_by_one(make: Callable[[], Dispatcher]) -> None:
+    whole, single = started(make(), 7, 3), started(make(), 7, 3)
+    assert whole.order(5000).tolist() == [single.choose(step) for step in range(5000)]
+
+
 @pytest.mark.parametrize("name", MAKE)
 def test_nobody_to_choose_is_an_error_with_a_remedy(name: str) -> None:
     dispatcher = started(MAKE[name](), 4)

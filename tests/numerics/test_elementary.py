@@ -84,6 +84,36 @@ def apply_log(x, out):  # type: ignore[no-untyped-def]
         out[i] = compiled.log32(x[i])
 
 
+@njit
+def apply_wide_exp(x, out):  # type: ignore[no-untyped-def]
+    for i in range(len(x)):
+        out[i] = compiled.exp64(x[i])
+
+
+@njit
+def apply_wide_log(x, out):  # type: ignore[no-untyped-def]
+    for i in range(len(x)):
+        out[i] = compiled.log64(x[i])
+
+
+def test_compiled_gives_the_same_bits_in_float64() -> None:
+    ends = [
+        np.nextafter(x, x + step)
+        for x in (-708.0, 709.78, 2.0**-1022, 0.0, 1.0, 2.0**0.5, 0.5**0.5)
+        for step in (-1, 0, 1)
+    ]
+    special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 5e-324, 1e-310, np.finfo(np.float64).max, *ends])
+    for function, oracle, x in (
+        (apply_wide_exp, exp64, np.linspace(-710, 712, MILLION // 10)),
+        (apply_wide_log, log64, np.exp(np.linspace(-744, 709, MILLION // 10))),
+    ):
+        x = np.concatenate([x, special])
+        out = np.empty_like(x)
+        function(x, out)
+        np.testing.assert_array_equal(out, oracle(x))  # but a NaN's sign
+        np.testing.assert_array_equal(np.signbit(out[~np.isnan(out)]), np.signbit(oracle(x)[~np.isnan(out)]))
+
+
 def test_compiled_gives_the_same_bits() -> None:
     special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 1e-45, 1e-38, 3.4e38], np.float32)
     for function, oracle, x in (

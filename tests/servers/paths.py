@@ -52,3 +52,25 @@ def check_same(one: Result, other: Result) -> None:
 
 
 Check = Callable[..., Result]
+
+#: The beginning of a module of a user's, with a server that is a rule and no more.
+BASE = """
+import numpy as np
+
+from fredsim.numerics.rules import Rule, absolute, where
+from fredsim.servers import ElementwiseServer
+from fredsim.servers.base import Rated
+
+
+def averaging(theta, mean, g, alpha):
+    mean = 0.9 * mean + 0.1 * g
+    return theta - alpha * mean, mean
+
+
+class Base(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(averaging, state=("mean",))
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t)),)
+"""

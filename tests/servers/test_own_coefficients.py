@@ -8,29 +8,9 @@ import pytest
 
 from fredsim.errors import FredsimError
 from fredsim.runs.results import Result
-from tests.servers.paths import check_same
+from tests.servers.paths import BASE, check_same
 
 OWN = """
-import numpy as np
-
-from fredsim.numerics.rules import Rule, absolute, where
-from fredsim.servers import ElementwiseServer
-from fredsim.servers.base import Rated
-
-
-def averaging(theta, mean, g, alpha):
-    mean = 0.9 * mean + 0.1 * g
-    return theta - alpha * mean, mean
-
-
-class Base(ElementwiseServer):
-    Hyper = Rated
-    rule = Rule(averaging, state=("mean",))
-
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t)),)
-
-
 # Coefficients that read what they must not.
 
 class ReadsState(Base):
@@ -262,7 +242,7 @@ class MakesItsOwn(Base):
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_coefficients.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "own_coefficients.py").write_text(BASE + OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
 

@@ -9,29 +9,11 @@ import pytest
 
 from fredsim.errors import FredsimError
 from fredsim.runs.results import Result
-from tests.servers.paths import check_same
+from tests.servers.paths import BASE, check_same
 
 OWN = """
-import numpy as np
-
 from fredsim.dispatchers.uniform import Uniform
-from fredsim.numerics.rules import Rule
-from fredsim.servers import ElementwiseServer, Reply, Server
-from fredsim.servers.asgd import ASGD
-from fredsim.servers.base import Rated
-
-
-def averaging(theta, mean, g, alpha):
-    mean = 0.9 * mean + 0.1 * g
-    return theta - alpha * mean, mean
-
-
-class Base(ElementwiseServer):
-    Hyper = Rated
-    rule = Rule(averaging, state=("mean",))
-
-    def coefficients(self, t, staleness):
-        return (np.float32(self.rate(t)),)
+from fredsim.servers import ASGD, Reply, Server
 
 
 # More than a rule, each time in another place.
@@ -213,7 +195,7 @@ class Backwards(Uniform):
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_word.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "own_word.py").write_text(BASE + OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
 

@@ -16,8 +16,11 @@ __all__ = [
     "decoded",
     "evaluated",
     "exp32",
+    "exp64",
     "gradients",
+    "horner",
     "log32",
+    "log64",
     "mean",
     "philox",
     "rule_names",
@@ -48,20 +51,35 @@ def exp32(x: Number) -> Number:
         return x
     if x < -87.0 or x > 88.72:
         return number(FLOAT32, 0 if x.negative else math.inf)
-    y = x.to(FLOAT64)
+    return exponential(x.to(FLOAT64)).to(FLOAT32)
+
+
+def exp64(x: Number) -> Number:
+    assert not x.nan
+    if x < -708.0 or x > 709.78:
+        return number(FLOAT64, 0 if x.negative else math.inf)
+    return exponential(x)
+
+
+def exponential(y: Number) -> Number:
     k = math.trunc((y * INVERSE_LN2 + (-0.5 if y < 0 else 0.5)).exact)
     h, low = y - number(FLOAT64, k) * LN2_HIGH, number(FLOAT64, k) * LN2_LOW
     r = h - low
     t = r * r
     c = r - t * horner(P, t)
     value = 1.0 - ((low - (r * c) / (2.0 - c)) - h)
-    return (value * Fraction(2) ** k).to(FLOAT32)
+    return number(FLOAT64, value.exact * Fraction(2) ** k)
 
 
 def log32(x: Number) -> Number:
     if x.nan or x.magnitude == 0 or x.negative or x.special:
         return number(FLOAT32, -math.inf) if x.magnitude == 0 else NAN if x.negative else x
+    return log64(x.to(FLOAT64)).to(FLOAT32)
+
+
+def log64(x: Number) -> Number:
     value = x.exact
+    assert value > 0
     k = value.numerator.bit_length() - value.denominator.bit_length()
     k -= Fraction(2) ** k > value
     m = number(FLOAT64, value / Fraction(2) ** k)
@@ -72,7 +90,7 @@ def log32(x: Number) -> Number:
     z = s * s
     r, h = z * horner(L, z), 0.5 * f * f
     wide = number(FLOAT64, k)
-    return (wide * LN2_HIGH - ((h - (s * (h + r) + wide * LN2_LOW)) - f)).to(FLOAT32)
+    return wide * LN2_HIGH - ((h - (s * (h + r) + wide * LN2_LOW)) - f)
 
 
 def tree(leaves: Sequence[Number], kind: Format = FLOAT32) -> Number:

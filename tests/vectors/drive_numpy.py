@@ -10,6 +10,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import elementary, oracle
 from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.distributions import Distribution
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Stream, Streams, philox4x32
 from fredsim.numerics.ternary import Draws
@@ -85,6 +86,12 @@ class NumpyDriver:
         finally:
             engine.close()
         return {"loss": np.float64(loss), "error": np.float64(error)}
+
+    def draw(
+        self, kind: Any, seed: int, element: int, steps: Array, clients: Array, parameters: Array | None = None
+    ) -> Answers:
+        distribution = Distribution(kind, () if parameters is None else tuple(parameters.tolist()))
+        return {"draws": self.operations.draw(distribution, Streams(seed), Stream.TIME, steps, clients, element)}
 
     def scaler(self, g: Array) -> Answers:
         return {"s": self.operations.ternary.scaler(g)}

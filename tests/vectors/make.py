@@ -15,7 +15,9 @@ from typing import Any
 
 from tests.vectors import contract
 from tests.vectors.contract import Numbers
-from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number, of_bits
+from tests.vectors.distributions import distributions
+from tests.vectors.ieee import FLOAT32, FLOAT64, number, of_bits
+from tests.vectors.records import record
 from tests.vectors.rules import RULES
 
 FILE = Path(__file__).with_name("answers.txt")
@@ -29,8 +31,6 @@ HEADER = """\
 """
 Ints = Sequence[int]
 
-COLUMNS = {"f32": 12, "f64": 6, "u32": 12, "u8": 36, "ints": 30, "int": 1, "word": 1}
-
 EPS = Fraction(1, 2**23)  # between 1 and the next number
 TINY = Fraction(1, 2**149)  # the least subnormal
 LARGEST = (2 - EPS) * 2**127
@@ -43,34 +43,6 @@ def f32(*values: Any) -> Numbers:
 
 def flat(lists: Iterable[Numbers]) -> Numbers:
     return list(chain.from_iterable(lists))
-
-
-def record(kernel: str, name: str, given: dict[str, Any], answers: dict[str, Any]) -> str:
-    lines = [f"{kernel} {name}"]
-    for mark, arrays in (("", given), ("= ", answers)):
-        for key, value in arrays.items():
-            kind, words = encoded(value)
-            count = COLUMNS[kind]
-            rows = (words[begin : begin + count] for begin in range(0, len(words), count))
-            lines += [f"{mark}{key} {kind} {' '.join(row)}" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def encoded(value: Any) -> tuple[str, list[str]]:
-    """Return an array's type and words: of numbers, of integers, of a kind and encodings, or a word."""
-    match value:
-        case str():
-            return "word", [value]
-        case int():
-            return "int", [str(value)]
-        case Number():
-            return encoded([value])
-        case [Number() as first, *_]:
-            bits = first.kind.bits
-            return f"f{bits}", [f"{x.bits():0{bits // 4}x}" for x in value]
-        case ("u32" | "u8" as kind, integers):
-            return kind, [f"{integer:0{8 if kind == 'u32' else 2}x}" for integer in integers]
-    return "ints", [str(integer) for integer in value]
 
 
 def words(count: int, purpose: int) -> list[int]:
@@ -291,7 +263,7 @@ def ternaries() -> Iterator[str]:
 
 
 def answers() -> str:
-    records = (elementary, updates, means, networks, evaluations, draws, ternaries)
+    records = (elementary, updates, means, networks, evaluations, draws, ternaries, distributions)
     return "\n".join([HEADER, *(text for part in records for text in part())])
 
 

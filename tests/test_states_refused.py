@@ -1,0 +1,110 @@
+"""What cannot be put back of a user's class is refused by name; a class that names its state says what is."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.errors import SimulationError
+from fredsim.plugins.states import put_state, says_its_state, take_state
+from tests.test_states import Plain, of
+
+
+class Series(SimpleNamespace):
+    """What is like an array and is none."""
+
+    dtype = np.dtype("f4")
+    __array_ufunc__ = None
+
+
+class Rows(dict[int, float]):
+    """A class that is a container, too."""
+
+
+class Listing:
+    """A class that keeps something for all of its instances."""
+
+    seen: list[int] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def counting() -> Callable[[], int]:
+    count = 0
+
+    def function() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return function
+
+
+BIG = np.arange(12.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (of(np.ma.masked_array([1.0, 2.0], [True, False])), r"self\.kept is a MaskedArray, which cannot be put back"),
+        (of([Series()]), r"self\.kept holds a Series, which cannot be put back"),
+        (of(counting()), r"self\.kept is a function, which cannot be put back"),
+        (of([].append), r"self\.kept is a builtin_function_or_method, which"),
+        (of(SimpleNamespace(a=1)), r"self\.kept is a SimpleNamespace, which"),
+        (of(np.random.RandomState(1)), r"self\.kept is a RandomState, which"),
+        (of({3, 1}), r"self\.kept is a set, which does not keep an order, as a dict does"),
+        (of({"a": frozenset()}), r"self\.kept holds a frozenset, which does not keep an order"),
+        (of(defaultdict(lambda: 3)), r"self\.kept is a defaultdict of <function .*>; use setdefault"),
+        (of(type("Own", (dict,), {})()), r"self\.kept is a Own, which"),
+        (of(np.array([None])), r"self\.kept is an array of object"),
+        (of(BIG[::2]), r"self\.kept is a view of an array that is not there; keep a copy"),
+        (of((BIG[:5], BIG[3:])), r"self\.kept overlaps with self\.kept, and neither is a part of the other; keep a"),
+        (of(np.frombuffer(bytearray(8), "f4")), r"self\.kept is an array on the memory of a memoryview; keep a copy"),
+        (of(memoryview(b"12")), r"self\.kept is a memoryview, which"),
+        (of(Plain), r"self\.kept is a type, which"),
+        (Rows(), r"is a dict, too, which keeps more than its attributes"),
+        (Listing(), r"self\.seen is the class's, not the object's; make it a tuple, or make it in __init__"),
+    ],
+)
+def test_what_cannot_be_put_back_is_refused(found: Any, says: str) -> None:
+    remedy = (
+        f".*; name what changes from push to push in state_names, a tuple, or give {type(found).__name__} take_state"
+    )
+    with pytest.raises(SimulationError, match=f"^{type(found).__name__}: {says}{remedy}"):
+        take_state(found)
+
+
+class Named:
+    """A class that says what changes: all else is left alone."""
+
+    state_names: tuple[str, ...] = ("waiting", "mean")
+
+    def __init__(self) -> None:
+        self.waiting, self.mean = set[int](), np.zeros(3)
+        self.level: Callable[[], float] = lambda: float(self.mean.sum())
+        self.first = self.mean[:1]
+
+
+class NamesNothing(Named):
+    """A class that names what is not there."""
+
+    state_names: tuple[str, ...] = ("lost",)
+
+
+def test_a_class_that_names_its_state() -> None:
+    found, fresh = Named(), Named()
+    found.waiting.add(3)
+    found.mean += 2
+    mean = fresh.mean
+    put_state(fresh, take_state(found))
+    assert says_its_state(fresh)
+    assert fresh.waiting == {3}
+    assert fresh.mean is mean
+    assert (fresh.level(), fresh.first.tolist()) == (6.0, [2.0])
+    assert not says_its_state(Plain())
+    with pytest.raises(SimulationError, match=r"NamesNothing: self\.lost is named in state_names, and is not there"):
+        take_state(NamesNothing())

@@ -1,0 +1,39 @@
+"""A record of tests/vectors/answers.txt, written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.vectors.ieee import Number
+
+__all__ = ["record"]
+
+COLUMNS = {"f32": 12, "f64": 6, "u32": 12, "u8": 36, "ints": 30, "int": 1, "word": 1}
+
+
+def record(kernel: str, name: str, given: dict[str, Any], answers: dict[str, Any]) -> str:
+    lines = [f"{kernel} {name}"]
+    for mark, arrays in (("", given), ("= ", answers)):
+        for key, value in arrays.items():
+            kind, words = encoded(value)
+            count = COLUMNS[kind]
+            rows = (words[begin : begin + count] for begin in range(0, len(words), count))
+            lines += [f"{mark}{key} {kind} {' '.join(row)}" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def encoded(value: Any) -> tuple[str, list[str]]:
+    """Return an array's type and words: of numbers, of integers, of a kind and encodings, or a word."""
+    match value:
+        case str():
+            return "word", [value]
+        case int():
+            return "int", [str(value)]
+        case Number():
+            return encoded([value])
+        case [Number() as first, *_]:
+            bits = first.kind.bits
+            return f"f{bits}", [f"{x.bits():0{bits // 4}x}" for x in value]
+        case ("u32" | "u8" as kind, integers):
+            return kind, [f"{integer:0{8 if kind == 'u32' else 2}x}" for integer in integers]
+    return "ints", [str(integer) for integer in value]
