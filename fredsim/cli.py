@@ -148,7 +148,7 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
     ] = None,
-    kind: Annotated[str, typer.Option(help="curves, ends, staleness, copies or probe.")] = "curves",
+    kind: Annotated[str, typer.Option(help="curves, ends, staleness, copies, probe or shards.")] = "curves",
     by: By = None,
     panel: InPanel = None,
     x: Annotated[
@@ -163,6 +163,7 @@ def plot(
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
     caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
+    data_root: Root = None,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
 
@@ -193,7 +194,9 @@ def plot(
         log=log,
         title=title,
         caption=caption,
-        command=as_typed(context, {**given, "output": None}),  # the same runs give the same figure in any file
+        # The same runs give the same figure in any file, wherever their data are.
+        command=as_typed(context, {**given, "output": None, "data_root": None}),
+        data_root=data_root,
     )
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:

@@ -109,7 +109,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         value = item.get("input")
         match item["type"]:
             case "extra_forbidden":
-                known = _fields(model, at[:-1])
+                known = _fields(model, location[:-1])
                 near = nearest(str(at[-1]), known) if len(problems) < MANY else ""
                 text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
             case "missing":
@@ -146,9 +146,13 @@ def _is_union_branch(part: int | str) -> bool:
 
 
 def _fields(model: type[BaseModel], at: Location) -> list[str]:
-    """Return the known keys of the model at a location."""
+    """Return the known keys of the model at a location; of a union those of the branch that the location names."""
+    candidates: list[Any] = []
     for part in at:
         if isinstance(part, int):  # an element of a list of models
+            continue
+        if _is_union_branch(part):
+            model = next((c for c in candidates if getattr(c, "__name__", "") == part), model)
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         candidates = [annotation, *getattr(annotation, "__args__", ())]

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fredsim.config.document import Document
+from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError
 from fredsim.runs.opening import open_experiment
@@ -25,7 +26,7 @@ __all__ = ["WITHOUT_ONE", "experiment"]
 #: Schedules of a rate too large for float32 are as good as any other that diverges.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
 #: Kinds that KNOWN does not hold.
-WITHOUT_ONE = {"always"}
+WITHOUT_ONE = {"always", "lists"}
 
 
 def experiment(number: int) -> dict[str, Any]:
@@ -68,7 +69,28 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
         data["average"] = {"name": "window", "min_window": 3, "max_window": 9, "rate": rng.choice([0.1, 1.0])}
     if rng.random() < 0.15:
         data["probe"] = {"every": rng.randint(1, 20)}
+    if rng.random() < 0.4:
+        data["clients"]["partition"] = _partition(rng)
+    data["evaluation"]["per_client"] = rng.random() < 0.4
     return data
+
+
+def _partition(rng: random.Random) -> dict[str, Any]:
+    """Return a partition of few rows among few clients, which most of them can have."""
+    name = rng.choice([name for name in PARTITIONS if name not in WITHOUT_ONE])
+    chosen: dict[str, Any] = {"name": name}
+    if name == "iid":
+        chosen["shards"] = True
+    elif name == "dirichlet":
+        chosen |= {"alpha": rng.choice([0.05, 0.5, 1.0, 100.0]), "self_balancing": rng.random() < 0.5}
+        if rng.random() < 0.5:
+            chosen |= {"equal_sizes": True, "size": rng.choice([None, 1, 7, 60])}
+    elif name == "pathological":
+        chosen |= {"classes": rng.randint(1, 4)}
+        chosen["assignment"] = rng.choice(["random", "first-deterministic", "deterministic"])
+    else:
+        chosen["per_client"] = rng.randint(1, 5)
+    return chosen
 
 
 def _hidden(rng: random.Random) -> list[int]:

@@ -24,6 +24,7 @@ needs_triton = pytest.mark.skipif(
 )
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_DIGITS, ON_MNIST = (20, 3) if INTERPRETED else (200, 50)
+SHARDS = {"name": "shards", "per_client": 1}
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 
 
@@ -37,17 +38,17 @@ def same(one: Result, other: Result) -> None:
     {},
     {"window": 2, "dispatcher": {"name": "uniform", "wait": False}, "clients": {"count": 6, "batch_size": 3}},
     {"clients": {"count": 3, "batch_size": 70, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 3},
-    {"clients": {"count": 30, "batch_size": 1}, "model": {"hidden": []}},
+    {"clients": {"count": 30, "batch_size": 1, "partition": SHARDS}, "model": {"hidden": []}},
 ], ids=["plain", "no waiting", "large minibatches", "softmax regression"])  # fmt: skip
 def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
     server = {"name": "fasgd", "lr": 0.005}
     base = {"iterations": ON_DIGITS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
-    base["evaluation"] = {"every": 7}
+    base["evaluation"] = {"every": 7, "per_client": True}
     numpy, numba, cuda = (simulate({**base, "backend": name}) for name in ("numpy", "numba", "cuda"))
     assert cuda.summary["path"] == "queued"
-    same(numba, numpy)
-    same(numba, cuda)
-    same(numba, simulate({**base, "backend": "cuda", "path": "snapshots"}))
+    for other in (numpy, cuda, simulate({**base, "backend": "cuda", "path": "snapshots"})):
+        same(numba, other)
+        assert (numba.folder / "clients.csv").read_bytes() == (other.folder / "clients.csv").read_bytes()
 
 
 @needs_triton

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from ruamel.yaml import YAML
 
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.experiment import Experiment, PluginChoice
+from fredsim.config.partition import PARTITIONS
 from fredsim.runs.results import Result, Results
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +87,12 @@ def test_one_of_ones_own(what: str, small_yaml: Path) -> None:
 def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
     text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     sections = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    changes = ["probe={every: 5}", "average={name: window}", "server={name: fasgd, lr: 0.01}", "evaluation.test=true"]
+    changes = [
+        "probe={every: 5}",
+        "average={name: window}",
+        "server={name: fasgd, lr: 0.01}",
+        "evaluation={test: true, per_client: true}",
+    ]
     grid = ["sweep={server.lr: [0.01, 0.02], seed: [0, 1]}", "select={over: server.lr}", "figures=[]"]
     results = fredsim.run(small_yaml, [*changes, *grid], out="out")
     assert isinstance(results, Results)
@@ -94,6 +101,7 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         "metrics.csv": [*one.metrics],
         "staleness.csv": [*one.staleness],
         "probe.csv": [*one.probe],
+        "clients.csv": [*one.clients],
         "summary.json": [*one.summary],
         "runs.csv": [column for column in results.runs if column not in {"server.lr", "seed"}],
         "best.csv": [column for column in results.best if column != "server.lr"],
@@ -105,6 +113,18 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         rows = re.findall(r"^\| (`.*?) \| ", sections[file], re.MULTILINE)
         explained = [name for row in rows for name in re.findall(r"`(.*?)`", row)]
         assert set(explained) - set(names) <= {"mean_validation_loss", "vmap"}, file  # of other experiments
+
+
+def test_shards(small_yaml: Path) -> None:
+    (yaml,) = blocks("docs/shards.md", "yaml")
+    changes = YAML(typ="safe").load(yaml)
+    result = fredsim.run(small_yaml, [f"{key}={value}" for key, value in changes.items()], out="out")
+    assert isinstance(result, Result)
+    assert (len(result.clients), result.clients["samples"].sum()) == (20, 1200)
+    text = (ROOT / "docs/shards.md").read_text(encoding="utf-8")
+    for name, partition in PARTITIONS.items():
+        assert name in text
+        assert [key for key in partition.model_fields if key != "name" and f"`{key}`" not in text] in ([], ["shards"])
 
 
 def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,9 @@ def test_gradients_and_evaluation(
         np.testing.assert_array_equal(losses.view(np.uint32), expected_losses.view(np.uint32))
         assert kernels.evaluate(params[0], "validation") == oracle.evaluate(params[0], "validation")
         assert kernels.evaluate(params[0], "test") == oracle.evaluate(params[0], "test")
+        ours, theirs = (engine.outcomes(params[0], "train") for engine in (oracle, kernels))
+        assert ours[0].tobytes() == theirs[0].tobytes()
+        np.testing.assert_array_equal(ours[1], theirs[1])
     finally:
         kernels.close()
 

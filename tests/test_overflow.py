@@ -140,9 +140,10 @@ def test_an_average_that_overflows_is_evaluated_as_no_number(simulate: Callable[
         "model": {"hidden": [8], "init": {"name": "normal", "std": 2e37}},
         "server": {"name": "own_bounded:Bounded", "lr": 0.1},
         "average": {"name": "window", "min_window": 50, "max_window": 50},
-        "evaluation": {"every": 50},
+        "evaluation": {"every": 50, "per_client": True},
     }
     result = same_everywhere(simulate, changes, [{"backend": "numba"}, {"backend": "numpy"}])
+    assert result.clients[["loss", "error"]].isna().all(axis=None)
     assert result.metrics["validation_error"].isna().tolist()[0] is False
     assert result.metrics["validation_error"].isna().tolist()[-1] is True
     assert result.summary["test_error"] is None

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import FredsimError
 from fredsim.runs.results import Result
 from tests.random_experiments import WITHOUT_ONE, experiment
 
 FEW = 24
-FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv", "clients.csv")
 #: What a path lets take its place: all of them give the same bytes.
 PATHS = {"hand": ("fused", "snapshots"), "fused": ("snapshots",), "snapshots": ("snapshots",)}
 
@@ -76,15 +77,18 @@ def test_a_few(number: int) -> None:
 def test_what_the_few_are_of() -> None:
     """A thousand draws hold every name that there is, and end in every way."""
     seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor")}
+    partitions: set[str] = set()
     for number in range(400):
         data = experiment(number)
         seen["server"].add(data["server"]["name"])
         seen["dispatcher"].add(data["dispatcher"]["name"])
         seen["compressor"] |= {data["compress"]["name"]} if "compress" in data else set()
+        partitions |= {data["clients"]["partition"]["name"]} if "partition" in data["clients"] else set()
         for key in ("push", "fetch"):
             seen["gate"] |= set(data["dispatcher"].get(key, {}))
     for kind, names in seen.items():
         assert names == set(KNOWN[kind]) - WITHOUT_ONE, kind  # type: ignore[index]
+    assert partitions == set(PARTITIONS) - WITHOUT_ONE
 
 
 @pytest.mark.slow

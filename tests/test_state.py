@@ -122,6 +122,15 @@ def test_random_experiments(number: int) -> None:
         assert stop_and_go_on(data | {"backend": "numpy"}, stops) == "snapshots"
 
 
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+def test_what_each_client_did_is_state(path: str) -> None:
+    clients = {"count": 3, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}
+    data = {"iterations": 20, "data": DIGITS, "model": {"hidden": [5]}, "clients": clients, "path": path}
+    data |= {"server": {"name": "asgd", "lr": 0.1}, "evaluation": {"per_client": True}}
+    assert stop_and_go_on(data, [7, 12]) == path
+    assert run_to(data, 20, run_to(data, 7)).state["recorder.by_client.pushes"].sum() == 20
+
+
 def test_what_clients_hold_of_several_timestamps() -> None:
     """Where a fetch passes tensor by tensor, a client's timestamp is the oldest of its tensors'."""
     gate = {"bandwidth_aware": {"c": 0.2, "per": "tensor"}}

@@ -83,6 +83,10 @@ def test_the_gradient_is_that_of_the_same_network_in_portable_numerics(digits: D
     ours, theirs = NumpyEngine(portable, digits).evaluate(start, "test"), engine.evaluate(turned(start), "test")
     assert theirs[0] == pytest.approx(ours[0], rel=1e-5)
     assert theirs[1] == ours[1]
+    found_losses, found_wrong = engine.outcomes(turned(start), "train")
+    expected_losses, expected_wrong = NumpyEngine(portable, digits).outcomes(start, "train")
+    np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
+    np.testing.assert_array_equal(found_wrong, expected_wrong)
 
 
 @pytest.mark.parametrize(("name", "window"), [("dense", None), ("images", None), ("images", 3), ("Decides", None)])

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float32]
-Part = Literal["validation", "test"]
+Part = Literal["train", "validation", "test"]
 
 
 class BackendOperations(Operations, Protocol):
@@ -65,6 +65,10 @@ class Engine(BackendOperations, Protocol):
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples."""
+        ...
+
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the loss of each sample of a part of the data set, and whether its answer is wrong, (n,) each."""
         ...
 
 

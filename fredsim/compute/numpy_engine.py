@@ -59,9 +59,11 @@ class NumpyEngine(NumpyBackendOperations):
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Run the whole part at once."""
+        return oracle.means(*self.outcomes(params, part))
+
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
+        """Run the whole part at once."""
         split: Split = getattr(self._dataset, part)
-        if len(split) == 0:
-            return float("nan"), float("nan")
         logits = oracle.forward(self._weights(params), split.x).logits
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)
-        return oracle.mean64(losses), float(np.count_nonzero(best != split.y) / len(split))
+        return losses, best != split.y

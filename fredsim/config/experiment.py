@@ -12,6 +12,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Discriminator, Field, Tag,
 
 from fredsim.config.choices import Backend, DroppedPush, Init, PathName, Sampling, Unit
 from fredsim.config.figures import FigureChoice
+from fredsim.config.partition import Iid, PartitionChoice
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 
 __all__ = [
@@ -92,12 +93,13 @@ ModelChoice = Annotated[
 
 
 class Clients(HyperParameters):
-    """λ clients, minibatches of µ samples."""
+    """λ clients, minibatches of µ samples; `partition`: who has which training rows (fredsim.config.partition)."""
 
     count: Annotated[int, Field(gt=0, le=10_000_000)]  # more take gigabytes for lists of them alone
     batch_size: PositiveInt
     sampling: Sampling = "sequential"
     local_steps: PositiveInt = 1
+    partition: PartitionChoice = Iid()
 
 
 class DispatcherChoice(PluginChoice):
@@ -120,12 +122,13 @@ class DispatcherChoice(PluginChoice):
 class Evaluation(HyperParameters):
     """A row every so many iterations, updates, epochs or simulated seconds; rows at 0 and at the end always.
 
-    `test`: rows have the loss and the error of the test rows, too.
+    `test`: rows have the loss and the error of the test rows, too. `per_client`: clients.csv is written at the end.
     """
 
     every: PositiveInt | Positive = 1000
     unit: Unit = "iterations"
     test: bool = False
+    per_client: bool = False
 
     @model_validator(mode="after")
     def check(self) -> Evaluation:
@@ -214,8 +217,11 @@ class Experiment(HyperParameters):
         ):
             if data[key] is None:
                 del data[key]
-        if not self.evaluation.test:  # a later key: older configurations and digests stay the same
-            del data["evaluation"]["test"]
+        for key in ("test", "per_client"):  # later keys: older configurations and digests stay the same
+            if not data["evaluation"][key]:
+                del data["evaluation"][key]
+        if self.clients.partition == Iid():
+            del data["clients"]["partition"]
         return data
 
     @property

@@ -26,7 +26,7 @@ __all__ = [
     "recorded_figures",
 ]
 
-KINDS = ("curves", "ends", "staleness", "copies", "probe")
+KINDS = ("curves", "ends", "staleness", "copies", "probe", "shards")
 SHARES = ("pushes", "fetches")
 X = {
     "iterations": "iteration (gradients arrived)",
@@ -47,7 +47,8 @@ class Options:
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
     `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
     iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand in the table of
-    curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`.
+    curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`. `data_root`:
+    where data files are kept, which only a figure of shards reads.
     """
 
     by: Sequence[str] | None = None
@@ -59,6 +60,7 @@ class Options:
     title: str = ""
     caption: bool = True
     command: str = ""
+    data_root: Path | None = None
 
     @property
     def axis(self) -> str | None:
@@ -88,7 +90,9 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
     if kind in {"copies", "probe"} and options.panel:
         yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
-    if kind == "copies" and options.log:
+    if kind == "shards" and options.by:
+        yield "by", "is given; a figure of the kind shards has a panel a partition, use panel"
+    if kind in {"copies", "shards"} and options.log:
         yield "log", "is given; it goes with figures of the other kinds"
     if wrong := _wrong_formula(options.title):
         yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Data, Experiment, PluginChoice, Published, TorchChoice
+from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, Problems, argument_problems, required_keys, resolve_hyper
 from fredsim.config.yaml_reader import Key
 from fredsim.data.datasets import USUAL, check_dataset, file_digest
@@ -54,6 +55,8 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     usual = dict(zip(("train", "validation"), USUAL.get(experiment.data.name, ()), strict=False))
     known = usual | {"sha256": file_digest(experiment.data.name)}
     update["data"] = Data(**known | experiment.data.model_dump(exclude_none=True))
+    partition = with_file_digest(experiment.clients.partition)
+    update["clients"] = experiment.clients.model_copy(update={"partition": partition})
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     try:

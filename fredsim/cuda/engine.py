@@ -131,10 +131,14 @@ class CudaEngine(CudaOperations):
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
         """Evaluate a part of the data set in one go."""
+        return oracle.means(*self.outcomes(params, part))
+
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[np.bool_]]:
+        """Evaluate a part of the data set in one go."""
         split: Split = getattr(self._dataset, part)
         n = len(split)
         if n == 0:
-            return float("nan"), float("nan")
+            return np.empty(0, np.float32), np.empty(0, np.bool_)
         x, labels = self._uploaded(split)
         here = self.tensor_of(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), torch.arange(n, dtype=torch.int32).to(self._device)
@@ -146,7 +150,7 @@ class CudaEngine(CudaOperations):
             dense.softmax_cross_entropy, (-(-n // block),), z[-1], labels, rows, n, self._sizes[-1], losses, losses,
             wrong, ERRORS=False, SAMPLES=block, warps=2,
         )  # fmt: skip
-        return oracle.mean64(losses.cpu().numpy()), float(wrong.sum().item() / n)
+        return losses.cpu().numpy(), wrong.cpu().numpy()
 
     def queue_machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueMachine:
         """Return a machine that applies the rule in place on the server's arrays."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import hashlib
 import importlib.util
 import math
 import os
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
 from fredsim.errors import ConfigError, DataError, nearest
-from fredsim.system.files import irregular
+from fredsim.system.files import content_digest
 
 __all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "file_digest", "load_dataset"]
 
@@ -97,20 +96,7 @@ def check_dataset(name: str) -> None:
 def file_digest(name: str) -> str | None:
     """Return the SHA-256 of the file npz:PATH names, or None for another name or a file that cannot be read."""
     kind, _, path = name.partition(":")
-    if kind != "npz" or irregular(path):
-        return None
-    try:
-        found = os.stat(path)
-        return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)
-    except OSError:
-        return None
-
-
-@functools.lru_cache(maxsize=16)
-def _digest(path: str, *state: int) -> str:
-    del state  # part of the cache's key: a file that has changed is read anew
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return content_digest(path) if kind == "npz" else None
 
 
 @functools.lru_cache(maxsize=4)

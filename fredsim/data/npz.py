@@ -1,10 +1,11 @@
-"""NPZ files of a user's data: their headers are checked before any array is read."""
+"""NPZ files of a user's: their headers are checked before any array is read."""
 
 from __future__ import annotations
 
 import math
 import zipfile
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fredsim.errors import DataError
 from fredsim.system.files import irregular
 from fredsim.system.memory import in_bytes, machine_memory
 
-__all__ = ["read_npz"]
+__all__ = ["read_arrays", "read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
@@ -23,39 +24,45 @@ VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and 
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays x_train, y_train, x_test, y_test.
+    """Return the arrays x_train, y_train, x_test, y_test. Raises DataError as `read_arrays` does."""
+    return read_arrays(path, ARRAYS, REMEDY)
+
+
+def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[str, NDArray[Any]]:
+    """Return these arrays, or all, by name.
 
     Raises DataError where the file is damaged, lacks one, or holds more than memory does.
     """
     try:
         if found := irregular(path):
-            raise DataError(f"{path}: cannot be read (it is {found}); {REMEDY}")
+            raise DataError(f"{path}: cannot be read (it is {found}); {remedy}")
         with open(path, "rb"):
             pass  # what cannot be opened says why
         if not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: is no NPZ file, or a truncated one; {REMEDY}")
+            raise DataError(f"{path}: is no NPZ file, or a truncated one; {remedy}")
         with zipfile.ZipFile(path) as file:
-            _check(path, file)
+            wanted = [name.removesuffix(".npy") for name in file.namelist()] if wanted is None else wanted
+            _check(path, file, wanted, remedy)
         with np.load(path, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in ARRAYS}
+            return {key: arrays[key] for key in wanted}
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
     except (ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); {REMEDY}") from None
+        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
 
 
-def _check(path: str, file: zipfile.ZipFile) -> None:
+def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str) -> None:
     """Raise DataError where an array is missing, is not as long as its header says, or does not fit into memory."""
     names = [name.removesuffix(".npy") for name in file.namelist()]
     needed = 0
-    for key in ARRAYS:
+    for key in wanted:
         if key not in names:
-            raise DataError(f"{path}: has no array '{key}' (arrays: {', '.join(names) or 'none'}); {REMEDY}")
+            raise DataError(f"{path}: has no array '{key}' (arrays: {', '.join(names) or 'none'}); {remedy}")
         shape, dtype, rest = _header(file, f"{key}.npy" if f"{key}.npy" in file.namelist() else key)
         size = math.prod(shape) * dtype.itemsize
         if size != rest and not dtype.hasobject:
             claims = f"its header says {dtype} {shape}, {in_bytes(size)}, and {in_bytes(rest)} follow"
-            raise DataError(f"{path}: {key} is damaged ({claims}); {REMEDY}")
+            raise DataError(f"{path}: {key} is damaged ({claims}); {remedy}")
         needed += size + VALUE * math.prod(shape)
     if needed > (most := machine_memory()):
         takes = f"its arrays take {in_bytes(needed)}, and this machine has {in_bytes(most)} of memory"

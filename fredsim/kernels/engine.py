@@ -104,11 +104,12 @@ class NumbaEngine(NumbaOperations):
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel."""
-        split: Split = getattr(self._dataset, part)
-        if len(split) == 0:
-            return float("nan"), float("nan")
-        losses, wrong = self._evaluate(params, split)
-        return oracle.mean64(losses), float(np.count_nonzero(wrong) / len(split))
+        return oracle.means(*self.outcomes(params, part))
+
+    def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
+        """Evaluate the samples in parallel."""
+        losses, wrong = self._evaluate(params, getattr(self._dataset, part))
+        return losses, wrong.view(np.bool_)
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
         layout = self._evaluation_layout

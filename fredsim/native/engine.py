@@ -102,11 +102,15 @@ class TorchEngine:
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Evaluate in the module's evaluation mode; the mean loss is that of fredsim.numerics.oracle.mean64."""
+        return oracle.means(*self.outcomes(params, part))
+
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
+        """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
+        losses, wrong = np.empty(len(split), np.float32), np.empty(len(split), np.bool_)
         if len(split) == 0:
-            return float("nan"), float("nan")
+            return losses, wrong
         x, y = self._samples(split)
-        losses, wrong = np.empty(len(split), np.float32), 0
         with self._computing(SimulationError), torch.no_grad():
             tensors = self._tensors([params])
             self._module.eval()
@@ -115,10 +119,10 @@ class TorchEngine:
                     some = slice(begin, begin + EVALUATION_BATCH)
                     logits = functional_call(self._module, tensors, (x[some],))
                     losses[some] = torch.nn.functional.cross_entropy(logits, y[some], reduction="none").cpu().numpy()
-                    wrong += int(np.count_nonzero(logits.cpu().numpy().argmax(axis=1) != split.y[some]))
+                    wrong[some] = logits.cpu().numpy().argmax(axis=1) != split.y[some]
             finally:
                 self._module.train()
-        return oracle.mean64(losses), wrong / len(split)
+        return losses, wrong
 
     def close(self) -> None:
         """End the operations' threads; PyTorch keeps its own."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.elementary import exp32, log32
 
-__all__ = ["ForwardPass", "backward", "forward", "gradient", "mean64", "softmax_cross_entropy", "tree_sum"]
+__all__ = ["ForwardPass", "backward", "forward", "gradient", "mean64", "means", "softmax_cross_entropy", "tree_sum"]
 
 Array = NDArray[np.float32]
 Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
@@ -40,6 +40,13 @@ def mean64(values: NDArray[np.floating]) -> float:
     """Return the mean of all elements, in C order, by the tree, each first widened to float64."""
     flat = np.asarray(values).reshape(-1).astype(np.float64)
     return float(tree_sum(flat) / np.float64(flat.size))
+
+
+def means(losses: Array, wrong: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the mean loss, by the tree, and the share of wrong answers of some samples; NaN of none."""
+    if len(losses) == 0:
+        return float("nan"), float("nan")
+    return mean64(losses), float(np.count_nonzero(wrong) / len(losses))
 
 
 def combine(factors: Array, rows: Array) -> Array:

@@ -31,6 +31,7 @@ class Stream(IntEnum):
     COMPRESSION = 6
     TIME = 7
     SERVER = 8
+    PARTITION = 9
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -78,6 +79,12 @@ class Streams:
         block = philox4x32((element >> np.uint64(2), step, client, attempt), (self.seed, int(stream)))
         lane = (element & np.uint64(3)).astype(np.intp)
         return np.choose(lane, block).astype(np.uint32)
+
+    def blocks(
+        self, stream: Stream, number: ArrayLike, step: ArrayLike, client: ArrayLike
+    ) -> tuple[Words, Words, Words, Words]:
+        """Return the words of elements 4·number … 4·number + 3: `words` of a whole block in one."""
+        return philox4x32((number, step, client, 0), (self.seed, int(stream)))
 
     def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0, begin: int = 0) -> Words:
         """Return the words of `count` elements from `begin`, a multiple of 4, on: `words` in a quarter of the work."""

@@ -21,6 +21,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.folders import claim, locked, write_atomic, write_errors
 from fredsim.runs.observer import Observer
+from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import config_digest, file_digests
 from fredsim.runs.run import Run
@@ -71,7 +72,7 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         with write_errors(folder):
-            for name in ("summary.json", "metrics.csv", "probe.csv"):  # those of an earlier run
+            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv"):  # those of an earlier run
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()
@@ -87,20 +88,24 @@ def execute(
             **_circumstances(backend, engine, outcome),
         }
         with write_errors(folder):
-            _write(folder, prepared, outcome, recorder)
+            _write(folder, prepared, engine, outcome, recorder)
             summary["files"] = file_digests(folder)
             write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     observer.end(label or experiment.name, summary)
 
 
-def _write(folder: Path, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> None:
-    """Write the final parameters and staleness.csv. Raises OSError."""
+def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
+    """Write the final parameters, staleness.csv, and clients.csv where it is asked for. Raises OSError."""
     split = prepared.model.layout.split
     write_atomic(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
         write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
     write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
+    if recorder.by_client is not None:
+        rows = len(prepared.dataset.train)
+        text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
+        write_atomic(folder / "clients.csv", text)
 
 
 def _results(outcome: Outcome, last: Row, test_error: float, *, timed: bool) -> dict[str, Any]:

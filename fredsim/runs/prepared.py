@@ -6,8 +6,10 @@ import os
 from dataclasses import dataclass
 
 from fredsim.config.experiment import Evaluation, Experiment, TorchChoice
+from fredsim.config.partition import make_shards
 from fredsim.config.resolution import check_batch
 from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.models.mlp import Mlp
@@ -21,13 +23,17 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's resolved experiment, data, model and length, and when its rows are due."""
+    """A run's resolved experiment, data, model and length, and when its rows are due.
+
+    `shards` says which training rows each client has; None: all clients share all.
+    """
 
     experiment: Experiment
     dataset: Dataset
     model: Mlp | TorchModel
     length: Length
     interval: Interval
+    shards: Shards | None = None
 
 
 @memory_errors()
@@ -50,7 +56,9 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     length = Length(iterations, experiment.updates, until)
     if isinstance(model, Mlp):
         check_sizes(experiment, model, length)
-    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches))
+    clients = experiment.clients
+    shards = make_shards(clients.partition, dataset.train.y, clients.count, experiment.seed)
+    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches), shards)
 
 
 def _interval(evaluation: Evaluation, batches: int) -> Interval:

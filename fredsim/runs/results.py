@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.document import read_document
+from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.errors import OutputError
+from fredsim.runs.per_client import CLIENTS
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, TEXT, CellCheck, read_table
@@ -25,7 +26,7 @@ from fredsim.system.files import irregular
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FILES", "Result", "Results", "config_digest", "load"]
+__all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load"]
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
@@ -49,7 +50,14 @@ FILES = {
     "params.safetensors": "",
     "params_raw.safetensors": "average",
     "probe.csv": "probe",
+    "clients.csv": "evaluation.per_client",
 }
+
+
+def asked_files(config: Mapping[str, Any]) -> list[str]:
+    """Return the files that a run of this configuration leaves because a key of it asks for them."""
+    known = {*config, *flatten(config)}  # a key that asks for nothing is not there
+    return [name for name, key in FILES.items() if key in known]
 
 
 class Result:
@@ -148,6 +156,15 @@ class Result:
 
             return pd.DataFrame(columns=[*COLUMNS], dtype=float)
         return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing="iteration")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The rows of clients.csv, one a client, of an experiment with `evaluation: {per_client: true}`."""
+        path = self.folder / "clients.csv"
+        if not path.is_file():
+            remedy = "give the experiment `evaluation: {per_client: true}`"
+            raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
+        return read_table(path, CLIENTS, increasing="client")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:

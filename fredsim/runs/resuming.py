@@ -7,7 +7,7 @@ from pathlib import Path
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.digests import changed, own_code
-from fredsim.runs.results import FILES, Result
+from fredsim.runs.results import Result, asked_files
 
 __all__ = ["reason_to_run"]
 
@@ -29,11 +29,13 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
         if code := changed(summary.get("code", {}), own_code(experiment.plain())):
             return "; ".join(code)
         _ = result.metrics, result.staleness, result.params
-        for name in ("config.yaml", *(name for name, key in FILES.items() if key and getattr(experiment, key))):
+        for name in ("config.yaml", *asked_files(experiment.plain())):
             if not (folder / name).is_file():
                 return f"{folder / name} is gone"
         if experiment.probe is not None:
             _ = result.probe
+        if experiment.evaluation.per_client:
+            _ = result.clients
     except FredsimError as error:
         return str(error).partition("; run the experiment again")[0]
     return None

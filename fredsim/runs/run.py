@@ -146,7 +146,8 @@ class Run:
             writer.writerow(row.values())
             self._observer.row(row)
 
-        recorder = Recorder(on_row, test=experiment.evaluation.test)
+        evaluation, clients = experiment.evaluation, experiment.clients.count
+        recorder = Recorder(on_row, test=evaluation.test, clients=clients if evaluation.per_client else 0)
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -154,7 +155,9 @@ class Run:
             server=server,
             dispatcher=dispatcher,
             protocol=protocol,
-            sampler=make_sampler(experiment.clients.sampling, len(prepared.dataset.train), size, streams),
+            sampler=make_sampler(
+                experiment.clients.sampling, len(prepared.dataset.train), size, streams, prepared.shards
+            ),
             streams=streams,
             clients=experiment.clients.count,
             length=prepared.length,  # of the whole run, whatever part is done now: it decides the path

@@ -17,7 +17,7 @@ from fredsim.plugins.modules import look_above
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import open_experiment
-from fredsim.runs.results import FILES, Result, config_digest, load
+from fredsim.runs.results import Result, asked_files, config_digest, load
 from fredsim.system.csv_files import read_cells
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
@@ -112,7 +112,8 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             found = both(repr(values[place]), repr(other.params[name][place]))
             return f"params.safetensors: {name}{list(place)} is {found}"
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    some = [name for name, key in FILES.items() if key and all(key in config for config in configs)]
+    one_asks, other_asks = map(asked_files, configs)
+    some = [name for name in one_asks if name in other_asks]
     for name in ("metrics.csv", "staleness.csv", *some):
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:

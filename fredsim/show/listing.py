@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.expansion import shipped
 from fredsim.config.experiment import Data, MlpChoice, TorchChoice
+from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
@@ -96,6 +97,10 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     "compressors": lambda: {name: of_class(found) for name, found in COMPRESSORS.items()},
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
+    },
+    "partitions": lambda: {
+        name: Entry((found.__doc__ or "").partition("\n")[0], found, found.citation)
+        for name, found in PARTITIONS.items()
     },
     "models": lambda: MODELS,
     "datasets": lambda: {name: Entry(idea, Data, takes="") for name, idea in DATASETS.items()},

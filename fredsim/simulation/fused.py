@@ -93,7 +93,7 @@ class Fused(Snapshots):
         coefficients = server.coefficients(iterations, staleness)
         n, size = len(coefficients), server.params.nbytes
         self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be formed: the next window says why
-        self._recorder.arrivals(staleness[:n], losses[:n], size)
+        self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
         if schedule.time is not None:
             self.time = int(schedule.time[n - 1])
         bounds = self._bounds[window][:n]
@@ -115,7 +115,7 @@ class Fused(Snapshots):
                 if verdict == PASSED:
                     arrivals.fetched(client, self.iteration)
                     holdings.adopt(client, copy, server.timestamp)
-                    self._recorder.fetch(size)
+                    self._recorder.fetch(size, client)
                 elif verdict == UNDECIDED:
                     self._fetch(client)
                 else:

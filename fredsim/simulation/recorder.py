@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
+from fredsim.simulation.by_client import ByClient
 
 __all__ = ["METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
@@ -58,6 +59,7 @@ METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
 #: Those that `evaluation: {test: true}` adds.
 TEST = ("test_loss", "test_error")
 Kind = Literal["sum", "mean"]
+Integers = NDArray[np.int64]
 
 
 class Recorder(Stateful):
@@ -65,11 +67,14 @@ class Recorder(Stateful):
 
     state_names = (
         "potential_pushes", "pushes", "bytes_pushed", "potential_fetches", "fetches", "bytes_fetched",
-        "histogram", "_staleness", "_losses", "_numbers",
+        "histogram", "_staleness", "_losses", "_numbers", "by_client",
     )  # fmt: skip
 
-    def __init__(self, on_row: Callable[[Row], None], *, test: bool = False) -> None:
-        """Call `on_row` with each row; `test` gives it the columns of the test rows."""
+    def __init__(self, on_row: Callable[[Row], None], *, test: bool = False, clients: int = 0) -> None:
+        """Call `on_row` with each row; `test` gives it the columns of the test rows.
+
+        So many `clients` are counted each by itself, too; 0: they are not.
+        """
         self._on_row = on_row
         self.rows: list[Row] = []
         self.histogram: Counter[int] = Counter()
@@ -79,6 +84,7 @@ class Recorder(Stateful):
         self._losses: list[NDArray[np.float32]] = []
         self._test = test
         self._kinds: Mapping[str, Kind] = {}
+        self.by_client = ByClient(clients) if clients else None
         self._numbers: dict[str, list[float]] = {}
 
     @property
@@ -95,38 +101,48 @@ class Recorder(Stateful):
         """Take up a number of the server's own."""
         self._numbers[name].append(value)
 
-    def push(self, size: int, losses: NDArray[np.float32]) -> None:
-        """Count a push of `size` bytes, 0 for one that was dropped, and its samples' losses (µ,)."""
+    def push(self, size: int, losses: NDArray[np.float32], client: int) -> None:
+        """Count a client's push of `size` bytes, 0 for one that was dropped, and its samples' losses (µ,)."""
         self.potential_pushes += 1
         self.pushes += size > 0
         self.bytes_pushed += size
         self._losses.append(losses[None])
+        if self.by_client is not None:
+            self.by_client.push(client, size)
 
-    def arrivals(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], size: int) -> None:
-        """Count n pushes at once that are applied, staleness (n,) and losses (n, µ), of `size` bytes each."""
+    def arrivals(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
+        """Count n pushes at once that are applied, staleness (n,) and losses (n, µ), of `size` bytes a client (n,)."""
         n = len(staleness)
         self.potential_pushes += n
         self.pushes += n
         self.bytes_pushed += n * size
         self._staleness.extend(staleness.tolist())
         self._losses.append(losses)
+        if self.by_client is not None:
+            self.by_client.arrivals(clients, staleness, size)
 
-    def events(self, staleness: NDArray[np.int64], losses: NDArray[np.float32], size: int) -> None:
+    def events(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
         """Count n pushes at once, each followed by a fetch of as many bytes."""
-        self.arrivals(staleness, losses, size)
+        self.arrivals(staleness, losses, size, clients)
+        if self.by_client is not None:
+            self.by_client.fetches(clients, size)
         self.potential_fetches += len(staleness)
         self.fetches += len(staleness)
         self.bytes_fetched += len(staleness) * size
 
-    def apply(self, staleness: int) -> None:
-        """Count what the server applied, by its staleness."""
+    def apply(self, staleness: int, client: int) -> None:
+        """Count what the server applied of a client, by its staleness."""
         self._staleness.append(staleness)
+        if self.by_client is not None:
+            self.by_client.apply(client, staleness)
 
-    def fetch(self, size: int) -> None:
-        """Count a fetch of `size` bytes, 0 for one that was dropped."""
+    def fetch(self, size: int, client: int) -> None:
+        """Count a client's fetch of `size` bytes, 0 for one that was dropped."""
         self.potential_fetches += 1
         self.fetches += size > 0
         self.bytes_fetched += size
+        if self.by_client is not None and size:
+            self.by_client.fetches(client, size)
 
     def row(
         self,

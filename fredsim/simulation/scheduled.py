@@ -97,7 +97,7 @@ class Scheduled(Simulation):
         losses, happened = self._process(begin, begin + n, coefficients)
         if happened < n:
             raise Diverged(begin + happened)
-        self._recorder.events(staleness[:n], losses, server.params.nbytes)
+        self._recorder.events(staleness[:n], losses, server.params.nbytes, schedule.client[begin : begin + n])
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
         self.iteration = server.elementwise.timestamp = server.timestamp = begin + n

@@ -194,8 +194,8 @@ class Snapshots(Simulation):
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
-            self._recorder.apply(before - message.timestamp)
-        self._recorder.push(0 if message is None else message.size, work.losses)
+            self._recorder.apply(before - message.timestamp, client)
+        self._recorder.push(0 if message is None else message.size, work.losses, client)
         waits = self._protocol.wait
         if not waits:
             self._begin(client)
@@ -269,7 +269,7 @@ class Snapshots(Simulation):
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
             size = 4 * sum(compress(self._layout.sizes, parts))
-        self._recorder.fetch(size)
+        self._recorder.fetch(size, client)
         return size
 
     def _refuse(self, client: int) -> None:
@@ -277,4 +277,4 @@ class Snapshots(Simulation):
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
             self._holdings.restamp(client, self._server.timestamp)
-        self._recorder.fetch(0)
+        self._recorder.fetch(0, client)

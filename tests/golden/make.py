@@ -139,6 +139,22 @@ OTHERS |= {
         )
     },
 }  # fmt: skip
+#: What clients have of the data, once each, and the ways to sample within that.
+PARTITIONS: dict[str, dict[str, Any]] = {
+    "iid": {"partition": {"name": "iid", "shards": True}},
+    "dirichlet": {"partition": {"name": "dirichlet", "alpha": 0.3}},
+    "dirichlet, of at least 10": {
+        "partition": {"name": "dirichlet", "alpha": 0.5, "min_size": 10, "self_balancing": False}
+    },
+    "dirichlet, iid within": {"partition": {"name": "dirichlet", "alpha": 0.3}, "sampling": "iid"},
+    "dirichlet, shuffled within": {"partition": {"name": "dirichlet", "alpha": 0.3}, "sampling": "shuffled"},
+    "dirichlet, equal sizes": {"partition": {"name": "dirichlet", "alpha": 0.3, "equal_sizes": True, "size": 7}},
+    "pathological": {"partition": {"name": "pathological", "classes": 3}},
+    "pathological, first": {"partition": {"name": "pathological", "classes": 3, "assignment": "first-deterministic"}},
+    "pathological, in turn": {"partition": {"name": "pathological", "classes": 3, "assignment": "deterministic"}},
+    "shards": {"partition": {"name": "shards", "per_client": 2}},
+}
+OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
 #: These make their clients wait.
 HOLDING = {name for name in SERVERS if name.startswith(("sync", "soft_sync", "ternary_sync", "sign_majority"))}
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from fredsim.compressors import COMPRESSORS
+from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
@@ -42,6 +43,8 @@ def test_whatever_there_is_has_a_digest() -> None:
     }
     copies = [gate for one in found for key in ("push", "fetch") for gate in one.get("dispatcher", {}).get(key, {})]
     assert {*copies, "always"} == set(GATES)
+    partitions = {one["clients"]["partition"]["name"] for one in found if "partition" in one["clients"]}
+    assert {*partitions, "lists"} == set(PARTITIONS)
     assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 

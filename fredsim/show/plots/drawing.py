@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from fredsim.config.figures import Options, X, label_of
 from fredsim.runs.results import Result
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
 
@@ -51,13 +51,15 @@ class Kind:
     """A kind of figure.
 
     `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
-    scales where they are `shared`; else there are that many, and one panel has all runs.
+    scales where they are `shared`; else there are that many, and one panel has all runs. `panels` are keys, or the
+    beginnings of keys, whose values make a panel where that is not asked for.
     """
 
     idea: str
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False
+    panels: tuple[str, ...] = PANEL_KEYS
 
 
 def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:

@@ -23,11 +23,19 @@ from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import group
 from fredsim.show.plots.probe import PROBE
+from fredsim.show.plots.shards import SHARDS
 from fredsim.show.plots.staleness import STALENESS
 
 __all__ = ["KINDS", "Options", "plot"]
 
-KINDS: dict[str, Kind] = {"curves": CURVES, "ends": ENDS, "staleness": STALENESS, "copies": COPIES, "probe": PROBE}
+KINDS: dict[str, Kind] = {
+    "curves": CURVES,
+    "ends": ENDS,
+    "staleness": STALENESS,
+    "copies": COPIES,
+    "probe": PROBE,
+    "shards": SHARDS,
+}
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
 STYLE: Any = {
     "svg.hashsalt": "fredsim",
@@ -62,7 +70,7 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
     found = KINDS[kind]
-    panels = group(results, options.by, options.panel if not found.axes else [], options.axis)
+    panels = group(results, options.by, options.panel if not found.axes else [], options.axis, found.panels)
     count = found.axes or len(panels)
     columns = min(count, 2)
     rows = -(-count // columns)

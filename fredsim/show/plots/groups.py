@@ -20,6 +20,8 @@ DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 PANEL_KEYS = ("clients.count", "clients.batch_size")
+#: What stands in no configuration.
+ALL_SHARE = {"clients.partition.name": "iid", "clients.partition.shards": False}
 
 Flat = Mapping[str, Any]
 
@@ -60,15 +62,20 @@ def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
 
 
 def group(
-    results: Sequence[Result], by: Sequence[str] | None, panel: Sequence[str] | None, along: str | None = None
+    results: Sequence[Result],
+    by: Sequence[str] | None,
+    panel: Sequence[str] | None,
+    along: str | None = None,
+    usual: Sequence[str] = PANEL_KEYS,
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
         by: dotted keys; runs with the same values of them make a line. None: all that differ, but the seed.
-        panel: dotted keys that make a panel in the same way; None: λ and µ, where they differ.
+        panel: dotted keys that make a panel in the same way; None: the `usual` ones, where they differ.
         along: the key of the x axis, which makes neither line nor panel.
+        usual: keys, or the parts of an experiment that hold them; λ and µ.
 
     Raises ConfigError for a key that no run has.
 
@@ -78,8 +85,10 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        keys = [key for key in PANEL_KEYS if key not in (*(by or ()), along)]
-        panel = keys if differing & ({*PANEL_KEYS} - {along}) else []
+        keys = [key for key in _keys(flat) if key != along and _is_among(key, usual)]
+        if usual != PANEL_KEYS:
+            keys = [key for key in keys if key in _differing(flat, present=True)]
+        panel = [key for key in keys if key not in (by or ())] if differing & {*keys} else []
     if by is None:
         elsewhere = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
         rest = [{key: value for key, value in config.items() if key not in elsewhere} for config in flat]
@@ -98,7 +107,13 @@ def group(
 
 def flat_config(result: Result) -> Flat:
     """Return a run's configuration under dotted keys, without those that affect no bit."""
-    return flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
+    flat = flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
+    return flat if "clients.partition.name" in flat else flat | ALL_SHARE
+
+
+def _is_among(key: str, parts: Sequence[str]) -> bool:
+    """Return whether a key is one of these parts of an experiment, or in one."""
+    return any(f"{key}.".startswith(f"{part}.") for part in parts)
 
 
 def _keys(flat: Sequence[Flat]) -> list[str]:

@@ -1,0 +1,76 @@
+"""Shards: which training rows each client has. A row of a shard is named by its client and its place in the shard."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["TOGETHER", "ShardTable", "Shards"]
+
+Integers = NDArray[np.int64]
+
+#: Rows of shards that are had together, where a client has no more.
+TOGETHER = 2**20
+
+
+class Shards(ABC):
+    """The shards of all clients, 0 … count − 1."""
+
+    count: int
+
+    @abstractmethod
+    def sizes(self, clients: Integers) -> Integers:
+        """Return how many samples the shards of these clients hold."""
+
+    @abstractmethod
+    def rows(self, clients: Integers, places: Integers) -> Integers:
+        """Return the training rows at these places of these clients' shards; the two broadcast together."""
+
+    def blocks(self) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Yield all shards, some clients at a time: clients (n,), sizes (n,), and their rows one after another."""
+        largest = max(int(self.sizes(clients).max()) for clients in _ranges(self.count, TOGETHER))
+        for clients in _ranges(self.count, max(1, TOGETHER // max(1, largest))):
+            sizes = self.sizes(clients)
+            starts = np.cumsum(sizes) - sizes
+            places = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
+            yield clients, sizes, self.rows(np.repeat(clients, sizes), places)
+
+
+def _ranges(count: int, step: int) -> Iterator[Integers]:
+    for begin in range(0, count, step):
+        yield np.arange(begin, min(begin + step, count))
+
+
+class ShardTable(Shards):
+    """Shards that are written down: those of client i are `rows` from offsets[i] to offsets[i + 1]."""
+
+    def __init__(self, offsets: Integers, rows: NDArray[np.integer]) -> None:
+        """Take offsets (λ + 1,) and rows, fewer than 2³¹."""
+        self.count = len(offsets) - 1
+        self._offsets, self._rows = offsets, rows.astype(np.int32)
+
+    @classmethod
+    def of_owners(cls, owners: Integers, clients: int) -> ShardTable:
+        """Return the shards of rows that have an owner each, −1 for none; a shard is in ascending order of rows."""
+        rows = np.argsort(owners, kind="stable")
+        rows = rows[np.count_nonzero(owners < 0) :]
+        sizes = np.bincount(owners[rows], minlength=clients)
+        return cls(np.concatenate([[0], np.cumsum(sizes)]), rows)
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
+        """Return the shards that stand in a list a client."""
+        return cls(np.cumsum([0, *map(len, lists)]), np.concatenate(lists))
+
+    def sizes(self, clients: Integers) -> Integers:
+        """Return the distances of offsets."""
+        sizes: Integers = self._offsets[clients + 1] - self._offsets[clients]
+        return sizes
+
+    def rows(self, clients: Integers, places: Integers) -> Integers:
+        """Look the rows up."""
+        rows: Integers = self._rows[self._offsets[clients] + places].astype(np.int64)
+        return rows

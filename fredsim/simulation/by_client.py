@@ -1,0 +1,44 @@
+"""What passes between the server and each client by itself: the counts of clients.csv."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.plugins.states import Stateful
+
+__all__ = ["ByClient"]
+
+Integers = NDArray[np.int64]
+
+
+class ByClient(Stateful):
+    """Counts, int64 (λ,) each: pushes that were sent, those that were applied and their staleness, bytes."""
+
+    state_names = ("pushes", "applied", "staleness", "bytes_pushed", "bytes_fetched")
+
+    def __init__(self, clients: int) -> None:
+        self.pushes, self.applied, self.staleness, self.bytes_pushed, self.bytes_fetched = np.zeros(
+            (5, clients), np.int64
+        )
+
+    def push(self, client: int, size: int) -> None:
+        """Count a push of `size` bytes, 0 for one that was dropped."""
+        self.pushes[client] += size > 0
+        self.bytes_pushed[client] += size
+
+    def apply(self, client: int, staleness: int) -> None:
+        """Count what the server applied, by its staleness."""
+        self.applied[client] += 1
+        self.staleness[client] += staleness
+
+    def arrivals(self, clients: Integers, staleness: Integers, size: int) -> None:
+        """Count pushes (n,) that are applied, of `size` bytes each."""
+        np.add.at(self.pushes, clients, 1)
+        np.add.at(self.bytes_pushed, clients, size)
+        np.add.at(self.applied, clients, 1)
+        np.add.at(self.staleness, clients, staleness)
+
+    def fetches(self, clients: Integers | int, size: int) -> None:
+        """Count fetches of `size` bytes each."""
+        np.add.at(self.bytes_fetched, clients, size)

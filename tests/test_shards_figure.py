@@ -1,0 +1,105 @@
+"""`fredsim plot --kind shards`: bubbles, shades and the table hold the numbers of who has which labels."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fredsim.config.partition import PARTITIONS, make_shards
+from fredsim.data.datasets import data_root, load_dataset
+from fredsim.runs import labels as labels_module
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+DIRICHLET = {"name": "dirichlet", "alpha": 0.3}
+
+
+def counts_of(partition: dict[str, Any], clients: int, seed: int = 0) -> NDArray[np.int64]:
+    """How many rows of each label each client has, row by row."""
+    labels = load_dataset("digits", None, None, data_root()).train.y
+    choice: Any = PARTITIONS[partition["name"]].model_validate(partition)
+    shards: Any = make_shards(choice, labels, clients, seed)
+    counts = np.zeros((clients, 10), np.int64)
+    for who, sizes, rows in shards.blocks():
+        for client, row in zip(np.repeat(who, sizes), rows, strict=True):
+            counts[client, labels[row]] += 1
+    return counts
+
+
+def run(command: Command, small_yaml: Path, *words: str) -> None:
+    assert command("run", small_yaml, "iterations=2", "--quiet", *words)[0] == 0
+
+
+def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
+    """A panel a partition; of two seeds the first. Areas are as samples."""
+    partitions = "[iid, {name: iid, shards: true}, {name: dirichlet, alpha: 0.3}, {name: dirichlet, alpha: 5}]"
+    run(command, small_yaml, f"sweep={{seed: [0, 1], clients.partition: {partitions}}}", "--out", "out")
+    drawn.clear()
+    code, output, _ = command("plot", "out", "--kind", "shards", "-o", "shards.png")
+    assert code == 0
+    axes = drawn[0].axes
+    titles = ["iid, shards False", "iid, shards True", "dirichlet, alpha 0.3", "dirichlet, alpha 5.0"]
+    assert [one.get_title() for one in axes] == titles
+    (bubbles,) = (found for found in axes[2].collections if isinstance(found, PathCollection))
+    counts, offsets, areas = counts_of(DIRICHLET, 8), np.asarray(bubbles.get_offsets()), bubbles.get_sizes()
+    assert {(int(x), int(y)) for x, y in offsets} == {*map(tuple, np.argwhere(counts).tolist())}
+    expected = [counts[int(x), int(y)] / counts.max() * areas.max() for x, y in offsets]
+    np.testing.assert_allclose(areas, expected)
+    table = pd.read_csv("shards-table.csv").set_index("panel")
+    row: Any = table.loc["dirichlet, alpha 0.3"]
+    sizes = counts.sum(axis=1)
+    mixes = counts / sizes[:, None]
+    assert row[["clients", "smallest", "median size", "largest"]].tolist() == [
+        8, sizes.min(), np.median(sizes), sizes.max(),
+    ]  # fmt: skip
+    assert row["labels a client"] == (counts > 0).sum() / 8
+    assert row["share of its first label"] == pytest.approx(mixes.max(axis=1).mean())
+    distance = np.mean([abs(mix - counts.sum(axis=0) / 1200).sum() / 2 for mix in mixes])
+    assert row["distance"] == pytest.approx(distance)
+    shared: Any = table.loc["iid, shards False"]
+    assert shared[["smallest", "largest", "distance"]].tolist() == [1200, 1200, 0]
+    assert "such as seeds, it is the first" in Path("shards-table.md").read_text(encoding="utf-8")
+    assert "shards.png" in output
+
+
+def test_a_heat_map_of_many(
+    small_yaml: Path, command: Command, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns are clients, sorted by their first label; of very many some are shown."""
+    run(command, small_yaml, "clients.count=60", "clients.partition={name: dirichlet, alpha: 0.3}", "--out", "out")
+    counts = counts_of(DIRICHLET, 60)
+    for most, shown in ((10_000, range(60)), (20, range(0, 60, 3))):
+        monkeypatch.setattr(labels_module, "MOST", most)
+        drawn.clear()
+        assert command("plot", "out", "--kind", "shards", "-o", "many.pdf")[0] == 0
+        if most == 20:  # few enough for bubbles
+            assert not drawn[0].axes[0].images
+            continue
+        (image,) = drawn[0].axes[0].images
+        found = np.asarray(image.get_array()).T
+        shares = counts[list(shown)] / counts[list(shown)].sum(axis=1, keepdims=True)
+        assert sorted(found.tolist()) == sorted(shares.tolist())
+        firsts = found.argmax(axis=1)
+        assert (np.diff(firsts) >= 0).all()
+        assert all((np.diff(found[firsts == label].max(axis=1)) <= 0).all() for label in range(10))
+
+
+def test_what_does_not_go_with_it(small_yaml: Path, command: Command, refused: Refused, drawn: list[Figure]) -> None:
+    """And it may be among the figures of an experiment."""
+    run(command, small_yaml, "clients.partition={name: shards, per_client: 2}", "--out", "out", "seed=3")
+    for words, says in (
+        (["--by", "seed"], "--by: is given; a figure of the kind shards has a panel a partition, use panel"),
+        (["--log"], "--log: is given; it goes with figures of the other kinds"),
+        (["--y", "train_loss"], "--y: is given; it goes with figures of the kind curves or ends"),
+    ):
+        refused("plot", "out", "--kind", "shards", *words, says=(says,))
+    drawn.clear()
+    assert command("run", small_yaml, "figures=[{name: who, kind: shards}]", "iterations=2", "--out", "two")[0] == 0
+    assert Path("two/who.png").is_file()
