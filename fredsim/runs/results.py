@@ -127,7 +127,7 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, cells_of(Row), increasing="iteration")
+        table = read_table(path, cells_of(Row), increasing="time")
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):

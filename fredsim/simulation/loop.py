@@ -35,6 +35,7 @@ from fredsim.simulation.recorder import Recorder
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "evaluate"]
 
 Array = NDArray[np.float32]
+Measurements = tuple[tuple[float, float], str, tuple[float, float] | None]
 Status = Literal["finished", "diverged", "interrupted"]
 
 
@@ -122,6 +123,7 @@ class Simulation:
         self.iteration = 0
         self.time = 0  # of the last event, in nanoseconds, where there is a clock
         self._rows_on_clock = 0  # that are recorded
+        self._measured: tuple[int, Measurements] | None = None  # at which iteration, and what
         self._over = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = 0.0
 
@@ -182,7 +184,7 @@ class Simulation:
     def put_state(self, state: State) -> None:
         """Go on from a state of a simulation of the same experiment, on the same path."""
         self.iteration, self.time = int(state["iteration"]), int(state["time"])
-        self._rows_on_clock = int(state["rows_on_clock"])
+        self._rows_on_clock, self._measured = int(state["rows_on_clock"]), None
         for name, part in self._owners().items():
             part.put_state(part_of(state, name))
 
@@ -221,6 +223,13 @@ class Simulation:
             self._rows_on_clock += 1
 
     def _record(self) -> None:
+        """Record a row; what it says of the parameters is found once, where rows on the clock follow each other."""
+        if self._measured is None or self._measured[0] != self.iteration:
+            self._measured = self.iteration, self._measurements()
+        self._recorder.row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
+
+    def _measurements(self) -> Measurements:
+        """Return loss and error of the validation rows, the digest, and loss and error of the test rows."""
         begin = time.perf_counter()
         kernels = self._engine.seconds
         result = self._server.result
@@ -228,8 +237,7 @@ class Simulation:
         test = evaluate(self._engine, result, "test") if self._parts.test else None
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
-        digest = self._layout.digest(np.asarray(self._server.params))
-        self._recorder.row(self.iteration, self._server.timestamp, self._now, validation, digest, test)
+        return validation, self._layout.digest(np.asarray(self._server.params)), test
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:

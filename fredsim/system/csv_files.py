@@ -98,5 +98,5 @@ def _faults(
                 yield f"line {number}: {column} is {cells[column]!r}"
         if increasing:
             if float(cells[increasing]) <= before:
-                yield f"line {number}: {increasing} is {cells[increasing]} after {before:.0f}"
+                yield f"line {number}: {increasing} is {cells[increasing]} after {before:.17g}"
             before = float(cells[increasing])
