@@ -68,6 +68,8 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
         data["average"] = {"name": "window", "min_window": 3, "max_window": 9, "rate": rng.choice([0.1, 1.0])}
     if rng.random() < 0.15:
         data["probe"] = {"every": rng.randint(1, 20)}
+    if rng.random() < 0.3:
+        data["events"] = True
     return data
 
 

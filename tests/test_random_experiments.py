@@ -20,7 +20,7 @@ from fredsim.runs.results import Result
 from tests.random_experiments import WITHOUT_ONE, experiment
 
 FEW = 24
-FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv")
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv", "events.parquet")
 #: What a path lets take its place: all of them give the same bytes.
 PATHS = {"hand": ("fused", "snapshots"), "fused": ("snapshots",), "snapshots": ("snapshots",)}
 

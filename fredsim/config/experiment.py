@@ -195,6 +195,7 @@ class Experiment(HyperParameters):
     path: Annotated[PathName, Affects.TIME] = "auto"
     memory: Annotated[Memory | None, Affects.TIME] = None
     probe: Annotated[ProbeChoice | None, Affects.TIME] = None
+    events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     published: Annotated[Published | None, Affects.NOTHING] = None
     figures: Annotated[list[FigureChoice] | None, Affects.NOTHING] = None
 
@@ -216,6 +217,8 @@ class Experiment(HyperParameters):
                 del data[key]
         if not self.evaluation.test:  # a later key: older configurations and digests stay the same
             del data["evaluation"]["test"]
+        if not self.events:
+            del data["events"]
         return data
 
     @property

@@ -71,7 +71,7 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         with write_errors(folder):
-            for name in ("summary.json", "metrics.csv", "probe.csv"):  # those of an earlier run
+            for name in ("summary.json", "metrics.csv", "probe.csv", "events.parquet"):  # those of an earlier run
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()

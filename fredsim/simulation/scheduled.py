@@ -97,7 +97,11 @@ class Scheduled(Simulation):
         losses, happened = self._process(begin, begin + n, coefficients)
         if happened < n:
             raise Diverged(begin + happened)
-        self._recorder.events(staleness[:n], losses, server.params.nbytes)
+        size = server.params.nbytes
+        self._recorder.events(staleness[:n], losses, size)
+        if self._log is not None:
+            part, copies = schedule.part(begin, begin + n), (1, 1, size, size)
+            self._log.add(part, begin, iterations[:n], staleness[:n], copies=copies)
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
         self.iteration = server.elementwise.timestamp = server.timestamp = begin + n
