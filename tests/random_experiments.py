@@ -72,6 +72,8 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.4:
         data["clients"]["partition"] = _partition(rng)
     data["evaluation"]["per_client"] = rng.random() < 0.4
+    if rng.random() < 0.3:
+        data["events"] = True
     return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cached_property
@@ -22,6 +23,7 @@ from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, TEXT, CellCheck, read_table
 from fredsim.system.files import irregular
+from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +53,7 @@ FILES = {
     "params_raw.safetensors": "average",
     "probe.csv": "probe",
     "clients.csv": "evaluation.per_client",
+    "events.parquet": "events",
 }
 
 
@@ -166,6 +169,24 @@ class Result:
             raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
         return read_table(path, CLIENTS, increasing="client")
 
+    @property
+    def events(self) -> pd.DataFrame:
+        """The rows of events.parquet, where the experiment has `events: true`; it may be larger than memory.
+
+        Of a run that was killed, those that were written; a warning says how many where the file's end is damaged.
+        """
+        path = self.folder / "events.parquet"
+        if not path.is_file():
+            raise OutputError(f"{self.folder}: has no events.parquet; give the experiment `events: true`")
+        try:
+            file, cut = open_parquet(path)
+            table: pd.DataFrame = file.read().to_pandas()
+        except (OutputError, OSError, ValueError) as error:  # pyarrow's are of these
+            raise OutputError(f"{error}; run the experiment again") from None
+        if cut:
+            warnings.warn(cut, stacklevel=3)
+        return table
+
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters: float32 arrays by tensor name, each in its tensor's shape."""
@@ -230,7 +251,12 @@ class Results:
 def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of FILES that is there, by name."""
     paths = [folder / name for name in FILES]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+    return {path.name: _digest(path) for path in paths if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:
