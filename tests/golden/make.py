@@ -26,6 +26,7 @@ BASE: dict[str, Any] = {
 SERVERS: dict[str, dict[str, Any]] = {
     "sync": {"name": "sync", "lr": 0.3},
     "sync, 2 backup workers": {"name": "sync", "lr": 0.3, "aggregate": 3},
+    "sync, restart": {"name": "sync", "lr": 0.3, "aggregate": 3, "restart": True},
     "sync of dcasgd": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.3}},
     "soft_sync": {"name": "soft_sync", "lr": 0.3, "n": 2},
     "soft_sync, aware": {"name": "soft_sync", "lr": 0.3, "n": 2, "aware": True},
@@ -123,6 +124,11 @@ OTHERS |= {
     "clock, network, compress": {"dispatcher": NETWORK, "compress": {"name": "ternary"}},
     "clock, network, sync": {"dispatcher": NETWORK, "server": SERVERS["sync"]},
     "clock, network, stop": {"dispatcher": NETWORK, "server": SERVERS["ringmaster, stop"]},
+    "clock, network, sync, restart": {
+        "dispatcher": NETWORK,
+        "server": SERVERS["sync, restart"],
+        "clients": {"count": 5, "batch_size": 3, "sampling": "iid"},
+    },
     "clock, wait false": {"dispatcher": DISPATCHERS["clock"] | {"wait": False}},
     "clock, outages lost": {"dispatcher": DISPATCHERS["clock"] | {"outages": {"up": 5.0, "down": 2.0}}},
     "clock, outages paused": {
