@@ -62,6 +62,8 @@ SERVERS: dict[str, dict[str, Any]] = {
     "fedasync": {"name": "fedasync", "lr": 0.1},
     "fedbuff": {"name": "fedbuff", "lr": 0.1, "buffer": 3},
     "delay_adaptive": {"name": "delay_adaptive", "lr": 0.1, "n": 3},
+    "rescaled": {"name": "rescaled", "lr": 0.1},
+    "rescaled, times": {"name": "rescaled", "lr": 0.1, "times": [1.0, 2.0, 0.5, 3.0, 1.0]},
     "gap_aware": {"name": "gap_aware", "lr": 0.1},
     "dana": {"name": "dana", "lr": 0.03},
     "easgd": {"name": "easgd", "lr": 0.1, "alpha": 0.2, "period": 3},

@@ -85,6 +85,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedbuff constant": {"name": "fedbuff", "lr": FALLING, "buffer": 3, "weight": "constant"},
     "delay_adaptive": {"name": "delay_adaptive", "lr": 0.01},
     "delay_adaptive n": {"name": "delay_adaptive", "lr": 0.05, "n": 2},
+    "rescaled": {"name": "rescaled", "lr": 0.01},
     "gap_aware": {"name": "gap_aware", "lr": 0.01},
     "gap_aware falling": {"name": "gap_aware", "lr": FALLING, "decay": 0.9},
     "gap_aware c": {"name": "gap_aware", "lr": 0.01, "c": 0.02},
