@@ -227,8 +227,9 @@ class Clock(Dispatcher):
 
     def restart(self, client: int, size: int | None = None) -> None:
         """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
-        self._begin()
-        self._queue.cancel(client)
+        if not self._queue.cancel(client):  # what it gives up has not begun
+            self._begin()
+            self._queue.cancel(client)
         self._numbers[client] += 1
         self._go_on(client, size)
 
