@@ -1,8 +1,10 @@
 """Servers and a clock that write down what they are told and asked: the real ones in all that they do."""
 
+import math
 from typing import Any
 
 from fredsim.servers import SERVERS, Reply
+from fredsim.servers.asgd import ASGD
 
 Row = tuple[int, int, int, int, tuple[int, ...]]
 
@@ -10,6 +12,10 @@ Row = tuple[int, int, int, int, tuple[int, ...]]
 PUSHES: list[Row] = []
 #: The (client, task) that the clock was asked for.
 TASKS: list[tuple[int, int]] = []
+
+
+#: When pushes arrived, in seconds.
+TIMES: list[float] = []
 
 
 class Spy:
@@ -29,6 +35,13 @@ class Spy:
         return reply
 
 
+class Told(ASGD):
+    """Does nothing with a push but to apply a rule, and yet is told the time of each."""
+
+    def tell_time(self, seconds: float) -> None:
+        TIMES.append(seconds)
+
+
 def __getattr__(name: str) -> type:
     """Return a spied class by the server's name."""
     if name not in SERVERS:
@@ -37,7 +50,9 @@ def __getattr__(name: str) -> type:
 
 
 def seconds(client: int, task: int) -> float:
-    """How long each task takes: now and then as long as another's."""
+    """How long each task takes: now and then as long as another's; client 5 has some that never end."""
+    if client == 5 and task % 20 == 19:
+        return math.inf
     return 0.5 + (client * 7 + task * task * 5) % 11 / 7
 
 

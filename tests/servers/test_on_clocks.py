@@ -49,7 +49,9 @@ class Plain:
     def begin(self, client: int, time: int) -> None:
         self.tasks[client] += 1
         self.begun.append((client, self.tasks[client]))
-        self.due[client] = time + round(spies.seconds(client, self.tasks[client]) * 1e9), 0
+        self.due.pop(client, None)
+        if (seconds := spies.seconds(client, self.tasks[client])) < np.inf:
+            self.due[client] = time + round(seconds * 1e9), 0
 
     def next(self) -> spies.Row:
         while True:
@@ -199,6 +201,10 @@ def test_a_task_of_so_many_local_steps_takes_so_many_times_as_long(noise: Any, *
         clock.settle(reacts=reacts, steps=steps)
         orders.append(clock.draw(400).first(400))
         assert clock.about(80_000_000_000) == int(20 / steps * sum(4 / np.sqrt(i + 1) for i in range(5)))
+    equal = Clock(compute={"seconds": 2.0})
+    equal.init(5, Streams(0))
+    equal.settle(reacts=reacts, steps=4)
+    assert equal.about(80_000_000_000) == 50
     one, four = orders
     np.testing.assert_array_equal(one.client, four.client)
     assert one.time is not None
@@ -250,6 +256,17 @@ def test_times_that_are_measured_are_those_of_the_clock(make: Callable[[Mapping[
         seen[client] = TIMES[client]
         assert before - server.params == pytest.approx(0.3 * TIMES[client] / np.mean([*seen.values()]), rel=1e-4)
     assert len(seen) == CLIENTS
+
+
+def test_a_rule_whose_server_is_told_the_time_is_told_it(simulate: Simulate) -> None:
+    spies.TIMES.clear()
+    dispatcher = {"name": "clock", "compute": {"seconds": TIMES}}
+    base = {"iterations": 30, "clients": {"count": CLIENTS, "batch_size": 1}, "evaluation": {"every": 1}}
+    result = simulate({**base, "dispatcher": dispatcher, "server": {"name": "tests.servers.spies:Told", "lr": 0.1}})
+    assert result.summary["path"] == "snapshots"
+    assert result.metrics["time"].tolist()[1:] == spies.TIMES
+    simulate({**base, "server": {"name": "tests.servers.spies:Told", "lr": 0.1}})
+    assert len(spies.TIMES) == 30  # without a clock there is no time
 
 
 def test_clients_of_equal_times_are_not_rescaled(simulate: Simulate) -> None:
