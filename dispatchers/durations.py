@@ -1,8 +1,8 @@
 """How long a client's task takes: models from the literature, drawn exactly, as int64 nanoseconds.
 
 A gradient of client i takes t_i · X, or t_i + X where the noise is to be added; t_i is the client's own, X is drawn for
-each task from (seed, client, task number), whatever else is drawn. A task of k local steps, k gradients, takes k times
-as long, by its one draw. The time is formed in float64 and rounded once, half to even, to whole nanoseconds, 1 at least.
+each task from (seed, client, task number), whatever else is drawn. A task of k local steps takes k times as long, by
+its one draw. The time is formed in float64 and rounded once, half to even, to whole nanoseconds, 1 at least.
 
 - t_i a number, a list, (i + 1)^a (Mishchenko et al. 2022, arXiv:2206.07638; Tyurin and Richtárik 2023,
   arXiv:2305.12387), drawn from a distribution, or `factor` times longer for a share of the clients.
