@@ -130,7 +130,7 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, cells_of(Row), increasing="time")
+        table = read_table(path, cells_of(Row), increasing=("time", "iteration"))
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
@@ -143,7 +143,8 @@ class Result:
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, increasing="staleness")
+        columns = {"staleness": COUNT, "count": COUNT}
+        return read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
 
     @cached_property
     def probe(self) -> pd.DataFrame:
@@ -158,7 +159,7 @@ class Result:
             import pandas as pd
 
             return pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing="iteration")
+        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -167,7 +168,7 @@ class Result:
         if not path.is_file():
             remedy = "give the experiment `evaluation: {per_client: true}`"
             raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
-        return read_table(path, CLIENTS, increasing="client")
+        return read_table(path, CLIENTS, increasing=("client",))
 
     @property
     def events(self) -> pd.DataFrame:

@@ -207,6 +207,8 @@ class Snapshots(Simulation):
             pushed = PushResult((client,), (), finite=True)
         else:
             again = message.size == 0
+            if server.contract.tell_time and self._dispatcher.timed:
+                server.tell_time(self.time / 1e9)
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
