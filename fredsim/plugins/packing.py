@@ -142,7 +142,7 @@ class Packing:
         for name, value in packed.items():
             if value != {"array": name}:  # which stands there itself
                 self.state[name] = value if isinstance(value, int | float) else json.dumps(value)
-        return self.state
+        return dict(sorted(self.state.items()))  # arrays were met in the order of their memory
 
     def _put_arrays_aside(self) -> None:
         """Put arrays into the state; of one that is a view of another note what part of that it is."""
