@@ -109,8 +109,8 @@ class Tasks:
     def __init__(self, compute: Compute, clients: int, draws: Draws) -> None:
         self._noise, self._draws = compute.noise, draws
         means = own_times(compute.seconds, clients, draws)
-        self.means = means  # seconds, float64 (λ,) or ()
-        self.rate = float(np.sum(1.0 / means)) if means.ndim else clients / float(means)  # tasks a second, about
+        self.means = _means(means, compute.noise, clients)  # seconds, float64 (λ,) or ()
+        self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)  # tasks a second
         self._nanoseconds = means * 1e9
         self._fixed = as_nanoseconds(means) if compute.noise == "none" else None
 
@@ -123,6 +123,15 @@ class Tasks:
         drawn = self._draws.of(noise, TASK, clients, numbers)
         own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
         return rounded(own + drawn * 1e9 if noise.add else own * drawn)
+
+
+def _means(own: Floats, noise: Noise, clients: int) -> Floats:
+    """Return the mean times in seconds, float64 (λ,) or () where they are equal; tasks that never end are left out."""
+    if noise != "none":
+        unit = noise.unit().mean
+        mean = noise.scale(np.arange(clients)) * (unit if unit < np.inf else 1.0)
+        own = own + mean if noise.add else own * mean
+    return np.clip(own, 1e-9, LAST / 1e9)
 
 
 def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:

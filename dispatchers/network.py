@@ -118,9 +118,9 @@ def _as_floats(value: Any) -> Any:
 
 def _transfer(size: int, rate: float | None) -> int:
     """Return how long a transfer takes."""
-    return 0 if rate is None else _nanoseconds(size / rate)
+    return 0 if rate is None else _nanoseconds(size / rate)  # ∞ where that exceeds float64
 
 
 def _nanoseconds(seconds: float) -> int:
     """Return seconds as nanoseconds, rounded half to even; what takes longer than the clock lasts never ends."""
-    return min(LAST, round(float(seconds) * 1e9))
+    return round(nanoseconds) if (nanoseconds := float(seconds) * 1e9) < LAST else LAST

@@ -49,10 +49,13 @@ class GuardedClock(GuardedDispatcher):
         """Whether copies take no time."""
         return self._clock.instant
 
-    def settle(self, *, reacts: bool, size: int) -> None:
-        """Say whether the run tells who goes on when, and how many bytes a copy has unless the run says otherwise."""
+    def settle(self, *, reacts: bool, size: int, until: int | None) -> None:
+        """Say whether the run tells who goes on when, how many bytes a copy has unless it says otherwise, and its end.
+
+        The end is in nanoseconds, None where the clock does not end it.
+        """
         self.reacts = reacts
-        self._clock.settle(reacts=reacts, size=size)
+        self._clock.settle(reacts=reacts, size=size, until=until)
 
     def about(self, nanoseconds: int) -> int | None:
         """Return about how many arrivals there will be in that time at most, None where nobody knows."""
@@ -82,8 +85,10 @@ class GuardedClock(GuardedDispatcher):
         """
         most = LONGEST_SCHEDULE if count is None else count
         orders, there = [], 0
+        many = 2**20 if until is None else 2**10  # what is drawn beyond the end is lost
         while there < most:
-            order = self.draw(min(most - there, 2**20))
+            order = self.draw(min(most - there, many))
+            many = min(2 * many, 2**20)
             orders.append(order.until(until))
             there += len(orders[-1])
             if len(orders[-1]) < max(1, len(order)):
