@@ -35,7 +35,7 @@ Sends = Callable[[int, int, int], int]
 returns the bytes that it pushes, 0 for nothing."""
 
 #: Stages of a client's work, by what happens at their end; of one that goes down now and then the time up ends, too.
-COMPUTING, SENDING, ARRIVING, SERVED, FETCHING, UP = range(6)
+COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
 MOST_OUTAGES = 100_000  # with no gradient in between
 
 
@@ -156,7 +156,11 @@ class Clock(Dispatcher):
             else:
                 if stage == SERVED:
                     return self._arrived(client, now)
-                self._up_again(client, now, begins=stage == FETCHING)
+                if stage == ASKING:
+                    self._ask(client, now, int(self._bytes[client]))
+                    self._begin()
+                else:
+                    self._up_again(client, now, begins=stage == FETCHING)
         return ()
 
     def _arrived(self, client: int, now: int) -> tuple[int, ...]:
@@ -246,7 +250,11 @@ class Clock(Dispatcher):
 
     def _go_on(self, client: int, size: int | None) -> None:
         size = self._size if size is None else size
-        self._ask(client, self.time, size)
+        if self._network.fetches_in_turn:
+            self._bytes[client] = size
+            self._queue.put(client, self.time, ASKING)  # those of smaller ids may ask yet, now
+        else:
+            self._ask(client, self.time, size)
 
     def _ask(self, client: int, now: int, size: int) -> None:
         """Let a client fetch so many bytes, and then begin."""

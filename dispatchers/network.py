@@ -81,6 +81,11 @@ class Network(Stateful):
         latency = self._link["latency"]
         return not self._seconds and all(limit is None for limit in limits) and not np.any(latency)
 
+    @property
+    def fetches_in_turn(self) -> bool:
+        """Whether a fetch may have to wait for others."""
+        return self._shared.down is not None
+
     def sent(self, client: int, time: int, size: int) -> int:
         """Return when a push of so many bytes that leaves now has passed the client's link."""
         return time + self._latency(client) + self._transfer(size, "up", client) if size else time
