@@ -110,7 +110,8 @@ class Tasks:
         self._noise, self._draws = compute.noise, draws
         means = own_times(compute.seconds, clients, draws)
         self.means = _means(means, compute.noise, clients)  # seconds, float64 (λ,) or ()
-        self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)  # tasks a second
+        # Tasks a second, about.
+        self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
         self._nanoseconds = means * 1e9
         self._fixed = as_nanoseconds(means) if compute.noise == "none" else None
 

@@ -4,8 +4,6 @@ import math
 import random
 from typing import Any, NamedTuple
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,11 +127,18 @@ def ends(setting: Setting) -> bool:
     """Whether no client loses one task after the other for ever."""
     if setting.outages is None or not setting.outages[3]:
         return True
-    return all(min(time or 99 for time in tasks) <= setting.outages[0] // (4 if setting.outages[2] else 1) for tasks in setting.tasks)
+    return all(
+        min(time or 99 for time in tasks) <= setting.outages[0] // (4 if setting.outages[2] else 1)
+        for tasks in setting.tasks
+    )
 
 
 @settings(max_examples=150, deadline=None)
-@given(setting=clusters().filter(ends), chunks=st.lists(st.integers(1, 9), min_size=1, max_size=8), size=st.integers(0, 3) | st.none())
+@given(
+    setting=clusters().filter(ends),
+    chunks=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    size=st.integers(0, 3) | st.none(),
+)
 def test_whom_nobody_holds(setting: Setting, chunks: list[int], size: int | None) -> None:
     """Copies of one size, or pushes whose size is asked for: in however many pieces arrivals are drawn."""
     fetched, found = (7 if size is None else size), clock(setting, reacts=size is None, size=size)
@@ -172,10 +177,67 @@ def test_a_server_that_holds_and_restarts(
         found.hold(rows[0][0])
         held.add(rows[0][0])
         everybody = range(len(setting.tasks))
-        replied = [(client, client in held) for client in everybody if (released if client in held else restarted & ~released) >> client & 1]
+        replied = [
+            (client, client in held)
+            for client in everybody
+            if (released if client in held else restarted & ~released) >> client & 1
+        ]
         for client, goes_on in replied:
             (one.release if goes_on else one.restart)(client, (size + client) % 4)
         rng.shuffle(replied)
         for client, goes_on in replied:
             (found.release if goes_on else found.restart)(client, (size + client) % 4)
         held -= {client for client, goes_on in replied if goes_on}
+
+
+NOISES: list[tuple[dict[str, Any], Distribution]] = [
+    ({"name": "gamma", "cv": 2.0}, Distribution("gamma", (0.25, 4.0))),
+    ({"name": "uniform", "spread": 1.0}, Distribution("uniform", (0.0, 2.0))),
+    ({"name": "pareto", "alpha": 1.1}, Distribution("pareto", (1.1,))),
+    ({"name": "bernoulli", "p": 0.2, "factor": 30.0}, Distribution("bernoulli", (0.2, 30.0))),
+    ({"name": "bernoulli", "p": 0.1, "factor": math.inf}, Distribution("bernoulli", (0.1, math.inf))),
+]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    own=st.lists(st.integers(1, 5), min_size=2, max_size=5) | st.just([1, 1, 300]),
+    noise=st.sampled_from(NOISES),
+    scale=st.sampled_from([1, 1, 10**6, 2**52, 2**58]),
+    mean=st.sampled_from([1.0, 1.0, 0.01, 50.0]),
+    add=st.booleans(),
+    chunks=st.lists(st.integers(1, 60), min_size=1, max_size=8),
+)
+def test_all_clients_at_once(
+    own: list[int], noise: tuple[dict[str, Any], Distribution], scale: int, mean: float, add: bool, chunks: list[int]
+) -> None:
+    """Arrivals that are drawn in stretches of time, and one by one, up to the end of the clock."""
+    given_noise, distribution = noise
+    seconds, mean = (
+        [min(time * scale, 2**61) / 1e9 for time in own],
+        1.0 if given_noise["name"] == "bernoulli" else mean,
+    )
+    hyper = {**given_noise, "add": add} | ({} if mean == 1.0 else {"mean": mean})
+
+    def takes(client: int, number: int) -> int:
+        (unit,) = draw(distribution, Streams(SEED), Stream.TIME, number, client, 0)
+        x = float(unit) * mean
+        time = seconds[client] * 1e9 + x * 1e9 if add else seconds[client] * 1e9 * x
+        return max(1, round(time)) if time < NEVER else NEVER
+
+    one, n = PlainClock(len(own), takes), len(own)
+    stretches, events = (Clock(compute={"seconds": seconds, "noise": hyper}) for _ in range(2))
+    for found in (stretches, events):
+        found.init(n, Streams(SEED))
+    stretches.settle(reacts=False)
+    for count in chunks:
+        order = stretches.draw(count)
+        few = events.draw(len(order))
+        assert (len(order) > 0) == (len(few) > 0)
+        for row, *times in zip(rows_of(few), order.client, order.number, order.time, strict=True):  # type: ignore[arg-type]
+            assert row == one.next()
+            assert (row[0], row[1], row[3]) == tuple(times)
+            one.release(row[0], 0)
+        if not len(order):
+            assert one.next() is None
+            return
