@@ -27,7 +27,7 @@ from fredsim.numerics.distributions import Draw
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_times"]
+__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_each", "check_times"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -164,10 +164,15 @@ def as_nanoseconds(seconds: Any) -> Integers:
     return rounded(np.asarray(seconds, np.float64) * 1e9)
 
 
-def check_times(value: Any, clients: int, key: str) -> None:
-    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock."""
+def check_each(value: Any, clients: int, key: str) -> None:
+    """Raise ConfigError, naming the key, where a list has not one value a client."""
     if isinstance(value, list) and len(value) != clients:
         raise ConfigError(f"{key} has {len(value)} values; give one a client, {clients} (clients.count)")
+
+
+def check_times(value: Any, clients: int, key: str) -> None:
+    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock."""
+    check_each(value, clients, key)
     longest = max(value) if isinstance(value, list) else value
     if isinstance(longest, float | int) and longest * 1e9 >= LAST:
         raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")

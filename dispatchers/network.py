@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.dispatchers.durations import LAST, check_times
+from fredsim.dispatchers.durations import LAST, check_each, check_times
 from fredsim.hyper import HyperParameters, NonNegative, Positive
 from fredsim.plugins.states import Stateful
 
@@ -66,8 +66,9 @@ class Network(Stateful):
 
         Raises ConfigError where a list has not one value a client, or a time exceeds the clock.
         """
-        for name in ("latency", "up", "down"):
-            check_times(getattr(link, name), clients, f"dispatcher.link.{name}")
+        check_times(link.latency, clients, "dispatcher.link.latency")
+        for name in ("up", "down"):
+            check_each(getattr(link, name), clients, f"dispatcher.link.{name}")
         check_times(server.seconds, clients, "dispatcher.server.seconds")
         self._link = {name: _as_floats(getattr(link, name)) for name in ("latency", "up", "down")}
         self._shared = server
