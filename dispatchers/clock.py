@@ -36,7 +36,7 @@ returns the bytes that it pushes, 0 for nothing."""
 
 #: Stages of a client's work, by what happens at their end; of one that goes down now and then the time up ends, too.
 COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
-MOST_OUTAGES = 100_000  # with no gradient in between
+MOST_OUTAGES = 20_000  # with no gradient in between; for many clients as many for each 20 of them
 
 
 class Clock(Dispatcher):
@@ -73,6 +73,9 @@ class Clock(Dispatcher):
             check_times(seconds.base * max(1.0, seconds.factor), clients, key)
         else:
             check_times(seconds, clients, key)
+        noise = self.hyper.compute.noise
+        if noise != "none" and noise.add:
+            check_times(noise, clients, "dispatcher.compute.noise")
         self._network = Network(self.hyper.link, self.hyper.server, clients)
         if self.hyper.outages is not None:
             self.hyper.outages.check(clients)
@@ -227,7 +230,7 @@ class Clock(Dispatcher):
 
     def _count_outage(self) -> None:
         self._outages_since += 1
-        if self._outages_since > MOST_OUTAGES * (1 + self._clients // 100):
+        if self._outages_since > MOST_OUTAGES * (1 + self._clients // 20):
             raise SimulationError(
                 f"clients went down {self._outages_since:,} times, and no gradient has arrived in between; give "
                 "dispatcher.outages.up longer times than tasks take, or task: paused"

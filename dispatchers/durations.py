@@ -171,8 +171,14 @@ def check_each(value: Any, clients: int, key: str) -> None:
 
 
 def check_times(value: Any, clients: int, key: str) -> None:
-    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock."""
+    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock.
+
+    Of a distribution the mean counts, or the standard deviation: that of what it is multiplied by.
+    """
     check_each(value, clients, key)
+    for name in ("mean", "sd"):
+        if isinstance(value, HyperParameters) and (scale := getattr(value, name, None)) is not None:
+            value, key = scale, f"{key}.{name}"
     longest = max(value) if isinstance(value, list) else value
     if isinstance(longest, float | int) and longest * 1e9 >= LAST:
         raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")

@@ -20,7 +20,7 @@ from fredsim.plugins.states import Stateful
 __all__ = ["OutageTimes", "Outages"]
 
 Integers = NDArray[np.int64]
-MOST_PASSED = 100_000  # times up of a client that waits
+MOST_PASSED = 20_000  # times up of a client that waits
 
 
 class OutageTimes(HyperParameters):

@@ -31,7 +31,7 @@ CUMULATIVE = (
 Files = dict[str, bytes]
 
 
-def finished(data: dict[str, Any], way: Mapping[str, Any] = {}) -> tuple[list[dict[str, str]], Files, str]:  # noqa: B006
+def finished(data: dict[str, Any], way: Mapping[str, Any] = {}) -> tuple[list[dict[str, str]], Files, str]:
     """Run an experiment; return its rows, its files and its path."""
     files, ended, path = left_behind(data, dict(way))
     assert ended.startswith("finished"), ended
@@ -234,7 +234,8 @@ def test_a_run_by_seconds_that_diverges(dispatcher: dict[str, Any]) -> None:
     data["model"] = {"hidden": [5], "init": "normal"}
     files, ended, path = left_behind(data, {})
     assert ended.startswith("diverged")
-    for way in [{"path": other} for other in PATHS[path]] + [{"backend": "numpy"}, {"window": 2}]:
+    ways: list[dict[str, Any]] = [*({"path": other} for other in PATHS[path]), {"backend": "numpy"}, {"window": 2}]
+    for way in ways:
         assert left_behind(data, way)[:2] == (files, ended)
     rows = list(csv.DictReader(io.StringIO(files["metrics.csv"].decode())))
     iterations = int(rows[-1]["iteration"])
@@ -259,8 +260,9 @@ def test_an_interrupt(
     words = [f"path={path}", "dispatcher={name: clock, compute: {seconds: {name: power}}}", "seconds=50"]
     words += ["iterations=null", "evaluation={every: 1.5, unit: seconds}"]
     assert command("run", small_yaml, *words, "--out", "whole")[0] == 0
-    monkeypatch.setattr(LineObserver, "row", row)
-    assert command("run", small_yaml, *words, "--out", "part")[0] == 130
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(LineObserver, "row", row)
+        assert command("run", small_yaml, *words, "--out", "part")[0] == 130
     summary = json.loads(Path("part/summary.json").read_text(encoding="utf-8"))
     assert summary["status"] == "interrupted"
     assert summary["time"] < 50
@@ -268,5 +270,4 @@ def test_an_interrupt(
         before, rows = list(csv.DictReader(whole)), list(csv.DictReader(part))
     assert rows[:-1] == before[: len(rows) - 1]
     assert float(rows[-2]["time"]) <= float(rows[-1]["time"]) == summary["time"]
-    monkeypatch.undo()
     assert command("verify", "part")[:2] == (0, "part: same bits\n")

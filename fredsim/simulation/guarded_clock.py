@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.clock import Clock, Sends
-from fredsim.dispatchers.durations import Draws, as_nanoseconds
+from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
 from fredsim.errors import ConfigError
 from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
@@ -114,7 +114,7 @@ class OwnTasks(Guarded):
                     f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
                 )
                 raise self.broken("seconds", what)
-            found.append(float(seconds))
+            found.append(float(min(seconds, LAST)))  # an integer may exceed float64
         return as_nanoseconds(found)
 
 

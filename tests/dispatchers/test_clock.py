@@ -282,7 +282,11 @@ def test_a_task_takes_as_long_whatever_else_happens() -> None:
     other = durations(order(6_000, 8, 1, compute=compute))
     assert not [key for key in whole.keys() & other.keys() if whole[key] == other[key]]
     rng = np.random.default_rng(0)
-    for more in ({}, {"link": {"latency": 0.3, "up": 50.0}, "server": {"seconds": 0.05, "down": 90.0}}):
+    networks: list[dict[str, Any]] = [
+        {},
+        {"link": {"latency": 0.3, "up": 50.0}, "server": {"seconds": 0.05, "down": 90.0}},
+    ]
+    for more in networks:
         clock, held, restarts = started(8, reacts=True, compute=compute, **more), set[int](), 0
         for _ in range(1200):
             found = clock.draw(1)

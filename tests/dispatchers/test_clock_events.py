@@ -234,7 +234,7 @@ def test_all_clients_at_once(
         order = stretches.draw(count)
         few = events.draw(len(order))
         assert (len(order) > 0) == (len(few) > 0)
-        for row, *times in zip(rows_of(few), order.client, order.number, order.time, strict=True):  # type: ignore[arg-type]
+        for row, *times in zip(rows_of(few), order.client, order.number, order.time, strict=True):
             assert row == one.next()
             assert (row[0], row[1], row[3]) == tuple(times)
             one.release(row[0], 0)
