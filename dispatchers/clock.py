@@ -105,7 +105,7 @@ class Clock(Dispatcher):
         for fetches where `release` says otherwise. Nobody will ask for arrivals after `until`, in nanoseconds.
         """
         self._size = size
-        self._until = NEVER if until is None else until
+        self._until = NEVER - 1 if until is None else until
         self._merged = None
         if self._outages is None and self._network.instant and not reacts and isinstance(self._tasks, Tasks):
             self._merged = Merged(self._tasks, self._clients)
