@@ -83,9 +83,9 @@ def test_fixed_times(times: list[int], until: int, scale: int, reacts: bool) -> 
 
 @pytest.mark.parametrize("reacts", [True, False])
 def test_nothing_arrives_beyond_the_end_of_the_clock(reacts: bool) -> None:
-    clock = started(4, reacts=reacts, compute={"seconds": [1e8, 3e8, 4.6e9, 4e9]})
+    clock = started(5, reacts=reacts, compute={"seconds": [1e6, 1e8, 3e8, 4.6e9, 4e9]})
     found = Order.joined(list(takewhile(len, (clock.draw(1000) for _ in range(200)))))
-    assert np.bincount(found.client).tolist() == [46, 15, 1, 1]
+    assert np.bincount(found.client).tolist() == [4611, 46, 15, 1, 1]
     assert found.columns["time"].max() < NEVER
     assert len(clock.draw(5)) == 0
 
@@ -145,6 +145,15 @@ def test_synchronous_rounds() -> None:
         every = np.sort([drawn(np.full(len(numbers), client), numbers) for client in range(clients)], axis=0)
         exact = sum(1 / k for k in range(clients - m + 1, clients + 1))
         assert every[m - 1].mean() / 1e9 == pytest.approx(exact, rel=0.01)
+
+
+def test_outages_are_too_many_only_where_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose tasks are all lost keeps no other from going on."""
+    monkeypatch.setattr("fredsim.dispatchers.clock.MOST_OUTAGES", 50)
+    clock = started(2, compute={"seconds": [1.0, 5.0]}, outages={"up": 2.5, "down": 0.25})
+    found = clock.draw(500)
+    assert set(found.client.tolist()) == {0}
+    assert found.columns["number"].tolist() == [number for number in range(750) if number % 3 < 2]
 
 
 # What is known of distributions
