@@ -188,6 +188,10 @@ def test_a_server_that_holds_and_restarts(
         for client, goes_on in replied:
             (found.release if goes_on else found.restart)(client, (size + client) % 4)
         held -= {client for client, goes_on in replied if goes_on}
+        for client in set(everybody) - held:
+            if released & restarted >> client & 1:  # who has just been let go
+                one.restart(client, size)
+                found.restart(client, size)
 
 
 NOISES: list[tuple[dict[str, Any], Distribution]] = [
