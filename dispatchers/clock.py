@@ -12,6 +12,7 @@ the first event. Otherwise the run says who goes on, and how large each copy is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fredsim.dispatchers.event_queue import EventQueue
 from fredsim.dispatchers.merged import Merged
 from fredsim.dispatchers.network import Link, Network, ServerTime
 from fredsim.dispatchers.outages import Outages, OutageTimes
+from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Streams
@@ -32,7 +34,9 @@ Sends = Callable[[int, int, int], int]
 """Called with a client whose gradient is done, the number of its task, and how many gradients of all were done before:
 returns the bytes that it pushes, 0 for nothing."""
 
-COMPUTING, SENDING, ARRIVING, SERVED = range(4)  # stages of a client's work, by what ends
+#: Stages of a client's work, by what happens at their end; of one that goes down now and then the time up ends, too.
+COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
+MOST_OUTAGES = 20_000  # with no gradient in between; for many clients as many for each 20 of them
 
 
 class Clock(Dispatcher):
@@ -45,7 +49,7 @@ class Clock(Dispatcher):
     sends: Sends | None = None
     state_names = (
         "time", "_merged", "_queue", "_network", "_outages", "_numbers", "_begun", "_done", "_received", "_sent",
-        "_bytes", "_count", "_last", "_held", "_fresh", "_starting",
+        "_bytes", "_left", "_count", "_last", "_held", "_fresh", "_starting", "_outages_since",
     )  # fmt: skip
 
     class Hyper(HyperParameters):
@@ -63,6 +67,9 @@ class Clock(Dispatcher):
     def expect(self, clients: int) -> None:
         """Raise ConfigError where a list has not one value a client, or a time exceeds the clock."""
         self._check_seconds(clients)
+        noise = self.hyper.compute.noise
+        if noise != "none" and noise.add:
+            check_times(noise, clients, "dispatcher.compute.noise")
         self._network = Network(self.hyper.link, self.hyper.server, clients)
         if self.hyper.outages is not None:
             self.hyper.outages.check(clients)
@@ -97,14 +104,15 @@ class Clock(Dispatcher):
         """Whether copies take no time."""
         return self._network.instant
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1) -> None:
+    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
         """Say, before the first arrival, what the clock will be told.
 
         `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
-        for fetches where `release` says otherwise. A task is of `steps` gradients. Raises ConfigError where so many
-        exceed the clock.
+        for fetches where `release` says otherwise. A task is of `steps` gradients. Nobody will ask for arrivals after
+        `until`, in nanoseconds. Raises ConfigError where so many gradients exceed the clock.
         """
         self._size = size
+        self._until = NEVER - 1 if until is None else until
         if isinstance(self._tasks, Tasks):
             self._check_seconds(self._clients, steps)
             self._tasks.settle(steps)
@@ -114,11 +122,13 @@ class Clock(Dispatcher):
         n = self._clients if self._merged is None else 0
         self._queue = EventQueue(n)
         self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
+        self._left = np.zeros(n, np.int64)  # of the tasks of clients that go down: how long they will take yet
         self.time = self._count = 0  # now, and the gradients that were done
         self._last = -1  # who arrived, and neither goes on yet nor is held
         self._held: set[int] = set()
         self._fresh = True  # no client has begun
         self._starting: list[tuple[int, int]] = []  # who begins a task, and when
+        self._outages_since = 0  # the last arrival
 
     def about(self, nanoseconds: int) -> int | None:
         """Return about how many arrivals there will be in that time at most, None where nobody knows."""
@@ -145,26 +155,31 @@ class Clock(Dispatcher):
     def _arrive(self) -> tuple[int, ...]:
         """Let time pass until the server is done with a push; return it, or nothing where that will never be."""
         if self._last >= 0:
-            self._go_on(self._last, None)
+            self._ask(self._last, self.time, self._size)
         self._begin()
-        found = self._queue.pop()
-        while found is not None:
+        while (found := self._queue.pop()) is not None and found[0] <= self._until:
             now, client, stage = found
-            if stage == SERVED:
-                break
-            time = self._after(client, now, stage)
-            if time == now:  # nothing else can come between: it would have come before
-                found = now, client, stage + 1
-                continue
-            if time < NEVER:
-                self._queue.put(client, time, stage + 1)
-            found = self._queue.pop()
-        if found is None:
-            return ()
-        self.time, client, _ = found
-        self._last = client
-        of_client = (self._begun, self._done, self._received)
-        row = (client, self._numbers[client], self._sent[client], self.time, *(values[client] for values in of_client))
+            while stage < SERVED:
+                time = self._after(client, now, stage)
+                stage += 1
+                if time > now:
+                    if time < NEVER:
+                        self._queue.put(client, time, stage)
+                    break  # else nothing can come between: it would have come before
+            else:
+                if stage == SERVED:
+                    return self._arrived(client, now)
+                if stage == ASKING:
+                    self._ask(client, now, int(self._bytes[client]))
+                    self._begin()
+                else:
+                    self._up_again(client, now, begins=stage == FETCHING)
+        return ()
+
+    def _arrived(self, client: int, now: int) -> tuple[int, ...]:
+        self.time, self._last, self._outages_since = now, client, 0
+        stages = self._begun[client], self._done[client], self._received[client]
+        row = client, self._numbers[client], self._sent[client], now, *stages
         self._numbers[client] += 1
         return tuple(map(int, row))
 
@@ -194,16 +209,42 @@ class Clock(Dispatcher):
         self._starting, self._fresh = [], False
         if not len(clients):
             return
+        if self._outages is not None:
+            self._queue.put_all(clients, times, FETCHING)
+            return
         self._begun[clients] = times
-        if self._outages is None:
-            ends = times + self._tasks(clients, self._numbers[clients])
-        else:
-            ends = np.empty(len(clients), np.int64)
-            for i, (client, time) in enumerate(zip(clients.tolist(), times.tolist(), strict=True)):
-                found = self._outages.end(client, int(self._numbers[client]), time, self._tasks)
-                self._numbers[client], self._begun[client], ends[i] = found
+        ends = times + self._tasks(clients, self._numbers[clients])
         some = ends < NEVER
         self._queue.put_all(clients[some], ends[some], COMPUTING)
+
+    def _up_again(self, client: int, now: int, *, begins: bool) -> None:
+        """Let a client that goes down now and then begin a task, or go on with it, when it is up."""
+        outages = cast("Outages", self._outages)
+        if not begins:
+            self._count_outage()
+            begins = outages.lost
+            self._numbers[client] += begins
+        at = outages.begin(client, now)
+        if begins:
+            self._begun[client] = at
+            self._left[client] = self._tasks(np.array([client]), self._numbers[[client]])[0]
+        left, until = int(self._left[client]), outages.until(client)
+        if left == NEVER and not outages.lost:
+            return
+        if at + left <= until:
+            until, stage = at + left, COMPUTING
+        else:
+            self._left[client], stage = at + left - until, UP
+        if until < NEVER:
+            self._queue.put(client, until, stage)
+
+    def _count_outage(self) -> None:
+        self._outages_since += 1
+        if self._outages_since > MOST_OUTAGES * (1 + self._clients // 20):
+            raise SimulationError(
+                f"clients went down {self._outages_since:,} times, and no gradient has arrived in between; give "
+                "dispatcher.outages.up longer times than tasks take, or task: paused"
+            )
 
     def hold(self, client: int) -> None:
         """Let a client wait that has arrived; one that has not gives up its task."""
@@ -221,7 +262,16 @@ class Clock(Dispatcher):
             self._go_on(client, size)
 
     def _go_on(self, client: int, size: int | None) -> None:
-        time = self._network.fetched(client, self.time, self._size if size is None else size)
+        size = self._size if size is None else size
+        if self._network.fetches_in_turn:
+            self._bytes[client] = size
+            self._queue.put(client, self.time, ASKING)  # those of smaller ids may ask yet, now
+        else:
+            self._ask(client, self.time, size)
+
+    def _ask(self, client: int, now: int, size: int) -> None:
+        """Let a client fetch so many bytes, and then begin."""
+        time = self._network.fetched(client, now, size)
         if time < NEVER:
             self._starting.append((client, time))
 

@@ -27,7 +27,7 @@ from fredsim.numerics.distributions import Draw
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_times"]
+__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_each", "check_times"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -118,10 +118,12 @@ class Tasks:
 
     def settle(self, steps: int) -> None:
         """Say how many gradients a task is."""
-        means = self.means = self._own * steps  # seconds, float64 (λ,) or ()
-        self.rate = float(np.sum(1.0 / means)) if means.ndim else self._clients / float(means)  # a second, about
-        self._steps, self._nanoseconds = steps, means * 1e9
-        self._fixed = as_nanoseconds(means) if self._noise == "none" else None
+        own, clients = self._own * steps, self._clients
+        self.means = _means(own, self._noise, clients, steps)  # seconds, float64 (λ,) or ()
+        # Tasks a second, about.
+        self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
+        self._steps, self._nanoseconds = steps, own * 1e9
+        self._fixed = as_nanoseconds(own) if self._noise == "none" else None
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
         """Return how long these tasks of these clients take, int64 (n,) nanoseconds; NEVER for one that never ends."""
@@ -135,6 +137,15 @@ class Tasks:
         drawn = self._draws.of(noise, TASK, clients, numbers)
         own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
         return rounded(own + drawn * 1e9 * self._steps if noise.add else own * drawn)
+
+
+def _means(own: Floats, noise: Noise, clients: int, steps: int) -> Floats:
+    """Return the mean times in seconds, float64 (λ,) or () where they are equal; tasks that never end are left out."""
+    if noise != "none":
+        unit = noise.unit().mean
+        mean = noise.scale(np.arange(clients)) * (unit if unit < np.inf else 1.0)
+        own = own + mean * steps if noise.add else own * mean
+    return np.clip(own, 1e-9, LAST / 1e9)
 
 
 def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:
@@ -166,10 +177,21 @@ def as_nanoseconds(seconds: Any) -> Integers:
     return rounded(np.asarray(seconds, np.float64) * 1e9)
 
 
-def check_times(value: Any, clients: int, key: str) -> None:
-    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock."""
+def check_each(value: Any, clients: int, key: str) -> None:
+    """Raise ConfigError, naming the key, where a list has not one value a client."""
     if isinstance(value, list) and len(value) != clients:
         raise ConfigError(f"{key} has {len(value)} values; give one a client, {clients} (clients.count)")
+
+
+def check_times(value: Any, clients: int, key: str) -> None:
+    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock.
+
+    Of a distribution the mean counts, or the standard deviation: that of what it is multiplied by.
+    """
+    check_each(value, clients, key)
+    for name in ("mean", "sd"):
+        if isinstance(value, HyperParameters) and (scale := getattr(value, name, None)) is not None:
+            value, key = scale, f"{key}.{name}"
     longest = max(value) if isinstance(value, list) else value
     if isinstance(longest, float | int) and longest * 1e9 >= LAST:
         raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")

@@ -36,7 +36,7 @@ class Merged(Stateful):
         if first >= NEVER:
             return _order([])
         self._span = self._span or 1e9 * many / self._tasks.rate
-        until = max(first, self._now + min(LONG, int(self._span)))
+        until = min(NEVER - 1, max(first, self._now + min(LONG, int(self._span))))
         found = []
         due = np.flatnonzero(self._ends <= until)
         while len(due):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.dispatchers.durations import LAST, check_times
+from fredsim.dispatchers.durations import LAST, check_each, check_times
 from fredsim.hyper import HyperParameters, NonNegative, Positive
 from fredsim.plugins.states import Stateful
 
@@ -66,8 +66,9 @@ class Network(Stateful):
 
         Raises ConfigError where a list has not one value a client, or a time exceeds the clock.
         """
-        for name in ("latency", "up", "down"):
-            check_times(getattr(link, name), clients, f"dispatcher.link.{name}")
+        check_times(link.latency, clients, "dispatcher.link.latency")
+        for name in ("up", "down"):
+            check_each(getattr(link, name), clients, f"dispatcher.link.{name}")
         check_times(server.seconds, clients, "dispatcher.server.seconds")
         self._link = {name: _as_floats(getattr(link, name)) for name in ("latency", "up", "down")}
         self._shared = server
@@ -80,6 +81,11 @@ class Network(Stateful):
         limits = (self._link["up"], self._link["down"], self._shared.up, self._shared.down)
         latency = self._link["latency"]
         return not self._seconds and all(limit is None for limit in limits) and not np.any(latency)
+
+    @property
+    def fetches_in_turn(self) -> bool:
+        """Whether a fetch may have to wait for others."""
+        return self._shared.down is not None
 
     def sent(self, client: int, time: int, size: int) -> int:
         """Return when a push of so many bytes that leaves now has passed the client's link."""
@@ -118,9 +124,9 @@ def _as_floats(value: Any) -> Any:
 
 def _transfer(size: int, rate: float | None) -> int:
     """Return how long a transfer takes."""
-    return 0 if rate is None else _nanoseconds(size / rate)
+    return 0 if rate is None else _nanoseconds(size / rate)  # ∞ where that exceeds float64
 
 
 def _nanoseconds(seconds: float) -> int:
     """Return seconds as nanoseconds, rounded half to even; what takes longer than the clock lasts never ends."""
-    return min(LAST, round(float(seconds) * 1e9))
+    return round(nanoseconds) if (nanoseconds := float(seconds) * 1e9) < LAST else LAST

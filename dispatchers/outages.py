@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.distributions import Times
-from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, Takes, as_nanoseconds, check_times
+from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, as_nanoseconds, check_times
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.plugins.states import Stateful
@@ -20,7 +20,7 @@ from fredsim.plugins.states import Stateful
 __all__ = ["OutageTimes", "Outages"]
 
 Integers = NDArray[np.int64]
-MOST_LOST = 100_000  # tasks of a client that are lost one after the other
+MOST_PASSED = 20_000  # times up of a client that waits
 
 
 class OutageTimes(HyperParameters):
@@ -47,6 +47,8 @@ class Outages(Stateful):
     def __init__(self, times: OutageTimes, clients: int, draws: Draws) -> None:
         """Let every client be up at time 0."""
         self._times, self._draws = times, draws
+        #: Whether the task under way is lost when its client goes down.
+        self.lost = times.task == "lost"
         self._number = np.zeros(clients, np.int64)  # of the time up that each client is in, or comes to next
         self._from = np.zeros(clients, np.int64)
         self._until = self._drawn("up", np.arange(clients), self._number)
@@ -67,35 +69,21 @@ class Outages(Stateful):
         self._until[client] = min(NEVER, begin + int(self._drawn("up", ids, number)[0]))
 
     def begin(self, client: int, time: int) -> int:
-        """Return when a client that wants to begin at this time, none was earlier, is up."""
+        """Return when a client that wants to compute at this time, none was earlier, is up: it stays so until `until`.
+
+        Raises SimulationError where its times up and down are too many to be gone through.
+        """
+        passed = 0
         while self._until[client] <= time < NEVER:
             self._next(client)
+            passed += 1
+            if passed > MOST_PASSED:
+                raise SimulationError(
+                    f"client {client} went down {MOST_PASSED:,} times while it waited; give dispatcher.outages longer "
+                    "times"
+                )
         return max(time, int(self._from[client]))
 
-    def end(self, client: int, number: int, time: int, tasks: Takes) -> tuple[int, int, int]:
-        """Return which task of a client that begins one now ends first, when that began, and when it ends.
-
-        Raises SimulationError where all its tasks are lost.
-        """
-        begun = self.begin(client, time)
-        takes = _time_of(tasks, client, number)
-        if self._times.task == "paused":
-            at = begun
-            while at < NEVER and takes > (left := int(self._until[client]) - at):
-                takes -= left
-                at = self.begin(client, int(self._until[client]))
-            return number, begun, min(NEVER, at + takes)
-        first = number
-        while begun < NEVER and begun + takes > (until := int(self._until[client])):
-            number, begun = number + 1, self.begin(client, until)
-            takes = _time_of(tasks, client, number)
-            if number - first > MOST_LOST:
-                raise SimulationError(
-                    f"client {client}: {MOST_LOST:,} tasks in a row were lost to outages; give dispatcher.outages.up "
-                    "longer times than tasks take, or task: paused"
-                )
-        return number, begun, min(NEVER, begun + takes)
-
-
-def _time_of(tasks: Takes, client: int, number: int) -> int:
-    return int(tasks(np.array([client]), np.array([number]))[0])
+    def until(self, client: int) -> int:
+        """Return when the client, which is up, goes down."""
+        return int(self._until[client])

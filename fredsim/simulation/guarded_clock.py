@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.clock import Clock, Sends
-from fredsim.dispatchers.durations import Draws, as_nanoseconds
+from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
 from fredsim.errors import ConfigError
 from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
@@ -49,14 +49,14 @@ class GuardedClock(GuardedDispatcher):
         """Whether copies take no time."""
         return self._clock.instant
 
-    def settle(self, *, reacts: bool, size: int, steps: int) -> None:
-        """Say whether the run tells who goes on when, and what a task and a copy are.
+    def settle(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
+        """Say whether the run tells who goes on when, what a task and a copy are, and the run's end.
 
-        A task is `steps` gradients, a copy `size` bytes unless the run says otherwise. Raises ConfigError where so many
-        gradients exceed the clock.
+        A task is `steps` gradients, a copy `size` bytes unless the run says otherwise; the end is in nanoseconds, None
+        where the clock does not end it. Raises ConfigError where so many gradients exceed the clock.
         """
         self.reacts = reacts
-        self._clock.settle(reacts=reacts, size=size, steps=steps)
+        self._clock.settle(reacts=reacts, size=size, steps=steps, until=until)
 
     def about(self, nanoseconds: int) -> int | None:
         """Return about how many arrivals there will be in that time at most, None where nobody knows."""
@@ -86,8 +86,10 @@ class GuardedClock(GuardedDispatcher):
         """
         most = LONGEST_SCHEDULE if count is None else count
         orders, there = [], 0
+        many = 2**20 if until is None else 2**10  # what is drawn beyond the end is lost
         while there < most:
-            order = self.draw(min(most - there, 2**20))
+            order = self.draw(min(most - there, many))
+            many = min(2 * many, 2**20)
             orders.append(order.until(until))
             there += len(orders[-1])
             if len(orders[-1]) < max(1, len(order)):
@@ -113,7 +115,7 @@ class OwnTasks(Guarded):
                     f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
                 )
                 raise self.broken("seconds", what)
-            found.append(float(seconds))
+            found.append(float(min(seconds, LAST)))  # an integer may exceed float64
         return as_nanoseconds(found)
 
 

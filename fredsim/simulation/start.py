@@ -42,5 +42,6 @@ def _settle_clock(parts: Parts) -> bool:
         return False
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     reacts = contract.holds or contract.cancels or (not clock.instant and any(sizes))
-    clock.settle(reacts=reacts, size=parts.params.nbytes, steps=protocol.local_steps)
+    size, steps = parts.params.nbytes, protocol.local_steps
+    clock.settle(reacts=reacts, size=size, steps=steps, until=parts.length.until)
     return reacts

@@ -1,0 +1,313 @@
+"""The clock against closed forms: exactly where they say exactly, else by tests of significance with fixed seeds."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fredsim.dispatchers import Clock
+from fredsim.dispatchers.base import Order
+from fredsim.numerics.streams import Streams
+from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.schedule import whole_schedule
+
+NEVER = 2**62
+KOLMOGOROV = 1.95  # √n times the largest distance, exceeded with probability 0.001
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def started(clients: int, seed: int = 0, *, reacts: bool = False, **hyper: Any) -> Clock:
+    clock = Clock(**hyper)
+    clock.init(clients, Streams(seed))
+    clock.settle(reacts=reacts)
+    return clock
+
+
+def order(count: int, clients: int, seed: int = 0, **hyper: Any) -> Order:
+    """Return the first arrivals, as a run draws them."""
+    clock = GuardedClock(Clock(**hyper), clients)
+    clock._clock.init(clients, Streams(seed))
+    clock.settle(reacts=False, size=0, steps=1, until=None)
+    return clock.whole_order(count, None)
+
+
+def durations(found: Order) -> dict[tuple[int, int], int]:
+    """Return how long the tasks were that arrived, by client and number, where clients never wait."""
+    ends: dict[int, int] = {}
+    result = {}
+    for client, number, time in zip(*(c.tolist() for c in (found.client, found.number, found.time)), strict=True):  # type: ignore[union-attr]
+        result[client, number] = time - ends.get(client, 0)
+        ends[client] = time
+    return result
+
+
+def staleness(found: Order) -> Integers:
+    """Return the staleness of each arrival, where each is an update, without those begun before the first one."""
+    begun = whole_schedule(found, wait=True).begun
+    return (np.arange(len(begun)) - begun - 1)[begun >= 0]
+
+
+# What is exact
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    until=st.integers(1, 3000),
+    scale=st.sampled_from([1, 1_000_003, 2**40]),
+    reacts=st.booleans(),
+)
+def test_fixed_times(times: list[int], until: int, scale: int, reacts: bool) -> None:
+    """By time T client i has arrived ⌊T/t_i⌋ times; at which times, with which task, and in the order of ties."""
+    nanoseconds = [round(time * scale / 1e9 * 1e9) for time in times]
+    clock = GuardedClock(Clock(compute={"seconds": [time * scale / 1e9 for time in times]}), len(times))
+    clock._clock.init(len(times), Streams(0))
+    clock.settle(reacts=reacts, size=0, steps=1, until=until * scale)
+    found = clock.whole_order(None, until * scale)
+    expected = [
+        (time * (task + 1), client, task)
+        for client, time in enumerate(nanoseconds)
+        for task in range(until * scale // time)
+    ]
+    columns = (found.columns["time"], found.client, found.columns["number"])
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == sorted(expected)
+
+
+@pytest.mark.parametrize("reacts", [True, False])
+def test_nothing_arrives_beyond_the_end_of_the_clock(reacts: bool) -> None:
+    clock = started(5, reacts=reacts, compute={"seconds": [1e6, 1e8, 3e8, 4.6e9, 4e9]})
+    found = Order.joined(list(takewhile(len, (clock.draw(1000) for _ in range(200)))))
+    assert np.bincount(found.client).tolist() == [4611, 46, 15, 1, 1]
+    assert found.columns["time"].max() < NEVER
+    assert len(clock.draw(5)) == 0
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, -1.5, 0.3])
+def test_powers(exponent: float) -> None:
+    clients = 50
+    found = durations(order(20_000, clients, compute={"seconds": {"name": "power", "base": 0.7, "exponent": exponent}}))
+    for client in range(clients):
+        exact = 0.7 * (client + 1) ** exponent * 1e9
+        assert abs(found[client, 0] - exact) <= max(1.0, 1e-6 * exact)
+        if exponent == 1.0:
+            assert found[client, 0] == round(Fraction(0.7) * (client + 1) * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("share", "clients", "slow"), [(0.25, 16, 4), (0.5, 5, 3), (0.1, 4, 0), (1.0, 7, 7), (0.0, 3, 0)]
+)
+def test_two_classes(share: float, clients: int, slow: int) -> None:
+    compute = {"seconds": {"name": "two_class", "base": 0.5, "share": share, "factor": 10.0}}
+    who = []
+    for seed in range(8):
+        found = durations(order(40 * clients, clients, seed, compute=compute))
+        assert (
+            sorted(found[client, 0] for client in range(clients)) == [5 * 10**8] * (clients - slow) + [5 * 10**9] * slow
+        )
+        who.append(tuple(client for client in range(clients) if found[client, 0] == 5 * 10**9))
+    assert len(set(who)) > 1 or slow in {0, clients}
+
+
+def test_a_serial_server_saturates() -> None:
+    """Every s seconds there is an update, as soon as the first push is there."""
+    clock = started(9, compute={"seconds": 0.001, "noise": {"name": "exponential"}}, server={"seconds": 0.25})
+    clock.settle(reacts=False, size=4)
+    times = clock.draw(2000).columns["time"]
+    assert set(np.diff(times).tolist()) == {250_000_000}
+
+
+def test_synchronous_rounds() -> None:
+    """A round of m out of λ is as long as the m-th smallest of its tasks; its mean is H_λ − H_{λ−m}."""
+    clients, rounds = 5, 300
+    compute = {"noise": {"name": "exponential"}}
+    for m in (5, 2):
+        clock, times = started(clients, reacts=True, compute=compute), [0]
+        drawn = started(clients, reacts=True, compute=compute)._tasks
+        for number in range(rounds):
+            came = []
+            for _ in range(m):
+                came += clock.draw(1).client.tolist()
+                clock.hold(came[-1])
+            times.append(clock.time)
+            tasks = np.sort(drawn(np.arange(clients), np.full(clients, number)))
+            assert times[-1] - times[-2] == tasks[m - 1]
+            for client in range(clients):
+                (clock.release if client in came else clock.restart)(client)
+        numbers = np.arange(100_000)
+        every = np.sort([drawn(np.full(len(numbers), client), numbers) for client in range(clients)], axis=0)
+        exact = sum(1 / k for k in range(clients - m + 1, clients + 1))
+        assert every[m - 1].mean() / 1e9 == pytest.approx(exact, rel=0.01)
+
+
+def test_outages_are_too_many_only_where_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose tasks are all lost keeps no other from going on."""
+    monkeypatch.setattr("fredsim.dispatchers.clock.MOST_OUTAGES", 50)
+    clock = started(2, compute={"seconds": [1.0, 5.0]}, outages={"up": 2.5, "down": 0.25})
+    found = clock.draw(500)
+    assert set(found.client.tolist()) == {0}
+    assert found.columns["number"].tolist() == [number for number in range(750) if number % 3 < 2]
+
+
+# What is known of distributions
+
+
+def uniform_of(counts: Integers) -> bool:
+    """Whether counts are as of equal probabilities: χ² below its 0.999 quantile, by Wilson and Hilferty."""
+    return chi_square(counts, np.full(len(counts), counts.sum() / len(counts)))
+
+
+def chi_square(counts: Integers, expected: Floats) -> bool:
+    free = len(counts) - 1
+    return (
+        float(((counts - expected) ** 2 / expected).sum())
+        < free * (1 - 2 / (9 * free) + 3.09 * math.sqrt(2 / (9 * free))) ** 3
+    )
+
+
+def test_exponential_times_make_the_next_client_uniform_and_staleness_geometric() -> None:
+    clients, count = 12, 400_000
+    found = order(count, clients, compute={"noise": {"name": "exponential"}})
+    assert uniform_of(np.bincount(found.client, minlength=clients))
+    pairs = found.client[:-1:2] * clients + found.client[1::2]
+    assert uniform_of(np.bincount(pairs, minlength=clients**2))
+    behind, most = staleness(found), 60
+    counts = np.bincount(np.minimum(behind, most), minlength=most + 1)
+    others = 1 - 1 / clients
+    probabilities = np.append(others ** np.arange(most) / clients, others**most)
+    assert chi_square(counts, probabilities * len(behind))
+    assert behind.mean() == pytest.approx(clients - 1, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("count", "compute"),
+    [
+        (200_000, {"seconds": {"name": "gamma", "cv": 0.6}, "noise": {"name": "gamma", "cv": 0.1}}),
+        (200_000, {"seconds": {"name": "power", "exponent": 1.0}, "noise": {"name": "pareto", "alpha": 1.5}}),
+        (10**6, {"seconds": {"name": "two_class", "share": 0.25, "factor": 10.0}, "noise": {"name": "exponential"}}),
+        (200_000, {"seconds": 0.5, "noise": {"name": "half_normal", "sd": "sqrt", "add": True}}),
+    ],
+)
+def test_closed_queue(count: int, compute: dict[str, Any]) -> None:
+    """Σ p_i E[τ_i] = λ − 1, whatever the times (arXiv:2405.00017)."""
+    clients = 20
+    found = order(count, clients, 3, compute=compute)
+    assert len(found) == count
+    begun = whole_schedule(found, wait=True).begun
+    behind = np.where(begun >= 0, np.arange(count) - begun - 1, 0)
+    arrivals = np.bincount(found.client, minlength=clients)
+    means = np.bincount(found.client, behind, minlength=clients) / arrivals
+    assert float(arrivals / count @ means) == pytest.approx(clients - 1, rel=0.01)
+
+
+def erlang(shape: int) -> Callable[[Floats], Floats]:
+    """Return the distribution function of a gamma of an integer shape and mean 1."""
+
+    def cdf(x: Floats) -> Floats:
+        terms = np.ones_like(x)
+        total = np.ones_like(x)
+        for k in range(1, shape):
+            terms = terms * (shape * x / k)
+            total += terms
+        return 1 - np.exp(-shape * x) * total
+
+    return cdf
+
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+DISTRIBUTIONS: list[tuple[dict[str, Any], Callable[[Floats], Floats]]] = [
+    ({"name": "gamma", "cv": 0.5}, erlang(4)),
+    ({"name": "gamma", "cv": 0.1}, erlang(100)),
+    ({"name": "gamma", "cv": math.sqrt(2)}, lambda x: erf(np.sqrt(x / 2))),
+    ({"name": "exponential"}, lambda x: 1 - np.exp(-x)),
+    ({"name": "exponential", "mean": 3.0}, lambda x: 1 - np.exp(-x / 3)),
+    ({"name": "shifted_exponential", "shift": 0.3}, lambda x: np.where(x < 0.3, 0, 1 - np.exp(-(x - 0.3) / 0.7))),
+    ({"name": "lognormal", "sigma": 0.7}, lambda x: (1 + erf((np.log(x) / 0.7 + 0.35) / math.sqrt(2))) / 2),
+    ({"name": "pareto", "alpha": 2.5}, lambda x: np.where(x < 0.6, 0, 1 - (0.6 / np.maximum(x, 0.6)) ** 2.5)),
+    ({"name": "uniform", "spread": 0.4}, lambda x: np.clip((x - 0.6) / 0.8, 0, 1)),
+    ({"name": "half_normal", "sd": 2.0}, lambda x: erf(x / 2 / math.sqrt(2))),
+]
+
+
+def assert_of(seconds: Floats, cdf: Callable[[Floats], Floats]) -> None:
+    """Kolmogorov and Smirnov's test."""
+    found = cdf(np.sort(seconds))
+    n = len(found)
+    distance = max(float((np.arange(1, n + 1) / n - found).max()), float((found - np.arange(n) / n).max()))
+    assert distance * math.sqrt(n) < KOLMOGOROV
+
+
+@pytest.mark.parametrize(
+    ("noise", "cdf"), DISTRIBUTIONS, ids=lambda value: value["name"] if isinstance(value, dict) else ""
+)
+def test_tasks_and_machines_are_of_their_distributions(noise: dict[str, Any], cdf: Callable[[Floats], Floats]) -> None:
+    """Tasks multiply and add; of 1,000 clients the first 100 tasks each, in stretches as a run draws them."""
+    clients, each = 1000, 100
+    for add in (False, True):
+        clock = started(clients, compute={"seconds": 2.0, "noise": {**noise, "add": add}})
+        found = clock.draw(each * clients)
+        while np.bincount(found.client, minlength=clients).min() < each:
+            found = Order.joined([found, clock.draw(each * clients)])
+        taken = durations(found)
+        seconds = np.array([taken[client, number] for client in range(clients) for number in range(each)]) / 1e9
+        assert_of(seconds - 2.0 if add else seconds / 2.0, cdf)
+    machines = started(100_000, 1, reacts=True, compute={"seconds": noise})
+    first = machines._tasks(np.arange(100_000), np.zeros(100_000, np.int64))
+    assert_of(first / 1e9, cdf)
+    assert (machines._tasks(np.arange(100_000), np.ones(100_000, np.int64)) == first).all()
+
+
+@pytest.mark.parametrize("factor", [0.125, 6.0, math.inf])
+def test_bernoulli(factor: float) -> None:
+    clients, p = 200_000, 0.3
+    noise = {"name": "bernoulli", "p": p, "factor": factor}
+    taken = started(clients, reacts=True, compute={"seconds": 2.0, "noise": noise})._tasks(
+        np.arange(clients), np.full(clients, 3)
+    )
+    other = taken == (NEVER if factor == math.inf else round(2e9 * factor))
+    assert abs(int(other.sum()) - p * clients) < 4 * math.sqrt(clients * p * (1 - p))
+    assert set(taken[~other].tolist()) == {2 * 10**9}
+
+
+# What draws depend on
+
+
+def test_a_task_takes_as_long_whatever_else_happens() -> None:
+    """It hangs on the seed, the client and its number: not on who else there is, who is held, and how time is drawn."""
+    compute = {"seconds": {"name": "gamma", "cv": 0.6}, "noise": {"name": "gamma", "cv": 0.7}}
+    whole = durations(order(12_000, 8, compute=compute))
+    many = durations(order(20_000, 30, compute=compute))
+    common = whole.keys() & many.keys()
+    assert len(common) > 3_000
+    assert all(whole[key] == many[key] for key in common)
+    other = durations(order(6_000, 8, 1, compute=compute))
+    assert not [key for key in whole.keys() & other.keys() if whole[key] == other[key]]
+    rng = np.random.default_rng(0)
+    networks: list[dict[str, Any]] = [
+        {},
+        {"link": {"latency": 0.3, "up": 50.0}, "server": {"seconds": 0.05, "down": 90.0}},
+    ]
+    for more in networks:
+        clock, held, restarts = started(8, reacts=True, compute=compute, **more), set[int](), 0
+        for _ in range(1200):
+            found = clock.draw(1)
+            (client,), (number,), ((began, done, _),) = found.client, found.columns["number"], found.columns["stages"]
+            assert done - began == whole[int(client), int(number)]
+            clock.hold(int(client))
+            held.add(int(client))
+            if len(held) > 5 or rng.random() < 0.4:
+                for one in sorted(held)[:4]:
+                    clock.release(one, int(rng.integers(9)))
+                    held.discard(one)
+            if rng.random() < 0.1 and (under_way := set(range(8)) - held):
+                clock.restart(min(under_way), 3)
+                restarts += 1
+        assert restarts > 80
