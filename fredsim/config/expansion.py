@@ -18,6 +18,7 @@ from fredsim.config.document import Document, assign, flatten, name_of_override,
 from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
+from fredsim.config.registry import has_clock
 from fredsim.config.resolution import PlaceOf, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
@@ -234,6 +235,12 @@ def _check_keys(
             what = f"no run has a key '{key}'{nearest(key, known)}"
             raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
+        for run in runs:
+            dispatcher = run.experiment.dispatcher.name
+            if figure.x == "seconds" and not has_clock(dispatcher):
+                place = document.place(("figures", number, "x"))
+                wrong = f"is 'seconds', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
+                raise ConfigError(f"{place}: figures.{number}.x: {wrong}")
         if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
             place = document.place(("figures", number, "kind"))
             wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"

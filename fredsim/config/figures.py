@@ -32,6 +32,7 @@ X = {
     "iterations": "iteration (gradients arrived)",
     "updates": "update (server timestamp)",
     "bytes": "pushed and fetched",
+    "seconds": "simulated time",
 }
 Y = {
     "validation_error": "validation error (fraction)",
@@ -46,9 +47,10 @@ class Options:
 
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
     `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
-    iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand in the table of
-    curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`. `data_root`:
-    where data files are kept, which only a figure of shards reads.
+    of curves seconds where all rows are on the clock, else iterations; of ends bytes. `reach`: values of `y` whose
+    first iteration, bytes and seconds stand in the table of curves; `log`: a logarithmic y axis; `caption`: whether
+    the picture carries caption and `command`. `data_root`: where data files are kept, which only a figure of shards
+    reads.
     """
 
     by: Sequence[str] | None = None

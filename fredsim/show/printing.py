@@ -80,7 +80,8 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not results:
         return []
-    rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+    timed = any(result.timed for result in results)
+    rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
     print_table(Table(rows).printed())
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         typer.echo(f"backend: {backend}{device and f', {device}'}")
@@ -123,12 +124,14 @@ def draw_figures(
     return tables, left_out
 
 
-def _row(result: Result, label: str) -> dict[str, Any]:
+def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
+    """Return a run's row of the table; `timed`: it has the simulated seconds."""
     s = result.summary
     return {
         "run": label,
         "status": s["status"],
         "iterations": s["iterations"],
+        **({"sim. seconds": s.get("time")} if timed else {}),
         "valid. error": s["validation_error"],
         "test error": s["test_error"],
         "iter./s": s["iterations_per_second"],

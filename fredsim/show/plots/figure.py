@@ -19,7 +19,7 @@ from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES
-from fredsim.show.plots.drawing import Drawing, Kind, Options
+from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks
 from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import group
 from fredsim.show.plots.probe import PROBE
@@ -69,6 +69,8 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
+    if options.x == "seconds":
+        check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
     found = KINDS[kind]
     panels = group(results, options.by, options.panel if not found.axes else [], options.axis, found.panels)
     count = found.axes or len(panels)
