@@ -56,7 +56,8 @@ class Kind:
 
     `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
     scales where they are `shared`; else there are that many, and one panel has all runs. `panels` are keys, or the
-    beginnings of keys, whose values make a panel where that is not asked for.
+    beginnings of keys, whose values make a panel where that is not asked for. `runs`: there is a panel for each run,
+    one below the other; `beside`: the legend stands beside the panels, however short it is.
     """
 
     idea: str
@@ -64,6 +65,8 @@ class Kind:
     axes: int = 0
     shared: bool = False
     panels: tuple[str, ...] = PANEL_KEYS
+    runs: bool = False
+    beside: bool = False
 
 
 def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
