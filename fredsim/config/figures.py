@@ -124,7 +124,7 @@ def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     if options.begin is not None and options.end is not None and options.end <= options.begin:
         yield "to", f"is {options.end:g}; it must be above `from`, which is {options.begin:g}"
     try:
-        client_ids(options.clients or "0")
+        client_ids("0" if options.clients is None else options.clients)
     except ValueError:
         yield "clients", f"is {shown(options.clients)}; it must be ids and ranges, such as 0-7 or 0,4,10-12"
 

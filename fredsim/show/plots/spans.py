@@ -114,7 +114,7 @@ def _stages(
     down, instant = _outages(config)
     skipped = number - np.where(before >= 0, number[before], -1) > 1 if len(events) else np.zeros(0, bool)
     known = begun >= before  # else its fetch was dropped, or it does not wait: a fetch takes no time
-    fetched = np.minimum(np.where(known, np.maximum(_at(time, begun), free), began), began)
+    fetched = np.where(known, np.maximum(_at(time, begun), free), began)
     released = np.where(skipped, np.clip(_at(time, _next_fetch(events, before)), free, fetched), fetched)
     released = np.where(~known & (skipped | down), free, released)
     last = np.where(down & (skipped | instant), STATES.index("lost"), STATES.index("fetching"))
