@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import fredsim
+from fredsim.errors import OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
@@ -66,6 +67,19 @@ def test_rows_without_a_further_arrival_are_read(timed: list[Result]) -> None:
     assert any(run.metrics["iteration"].duplicated().any() for run in timed)
     for run in timed:
         assert run.metrics["time"].tolist() == [0.25 * n for n in range(49)]
+
+
+def test_rows_at_the_same_time_are_read(small_yaml: Path) -> None:
+    """Clients that are equally fast arrive together; the file is refused where neither iteration nor time goes on."""
+    words = ["dispatcher=clock", "iterations=16", "evaluation.every=1"]
+    run = fredsim.run(small_yaml, words, out="together")
+    assert isinstance(run, Result)
+    assert run.metrics["time"].tolist() == [0.0, *[1.0] * 8, *[2.0] * 8]
+    path = Path("together/metrics.csv")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:5], lines[4], *lines[5:]]), encoding="utf-8")
+    with pytest.raises(OutputError, match="line 6: iteration is 3 after 3"):
+        _ = Result(Path("together")).metrics
 
 
 @pytest.mark.parametrize(

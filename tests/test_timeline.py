@@ -174,6 +174,8 @@ def test_several_runs(made: Result, command: Command) -> None:
     events = json.loads(Path("two.json").read_text(encoding="utf-8"))["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {1: "ASGD, seed 0", 2: "ASGD, seed 1"}
+    threads = {(event["pid"], event["tid"]) for event in events}
+    assert threads == {(1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6), (2, 7), (2, 8)}
     assert {event["pid"] for event in events if event["name"] == "computing"} == {1, 2}
     (row,) = plot([made, Result(Path("other"))], Path("x.svg"), "waits").tables[0].rows
     assert (row["runs"], row["client-seconds"]) == (2, 8)
