@@ -71,7 +71,7 @@ def test_rows_without_a_further_arrival_are_read(timed: list[Result]) -> None:
 
 def test_rows_at_the_same_time_are_read(small_yaml: Path) -> None:
     """Clients that are equally fast arrive together; the file is refused where neither iteration nor time goes on."""
-    words = ["dispatcher=clock", "iterations=16", "evaluation.every=1"]
+    words = ["dispatcher={name: clock}", "iterations=16", "evaluation.every=1"]
     run = fredsim.run(small_yaml, words, out="together")
     assert isinstance(run, Result)
     assert run.metrics["time"].tolist() == [0.0, *[1.0] * 8, *[2.0] * 8]
