@@ -34,7 +34,8 @@ __all__ = ["Estimate", "estimate"]
 
 ENOUGH = 0.3  # seconds of a beginning from which the time of a whole run can be told
 SHORTEST = 64  # iterations of the first beginning that is tried
-MOST_OF_CLOCK = 4096  # iterations of a beginning that shows the course of a clock, four a client, at most
+OF_CLOCK = 64  # iterations a client of a beginning that shows the course of a clock
+MOST_OF_CLOCK = 4096  # so many at most, or what takes five times ENOUGH
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,10 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     kept["test"] = prepared.experiment.evaluation.test
     events, found = prepared.length.events, clock_of(prepared)
     if found is not None:
-        clock, reacts = found
-        if reacts:  # its course hangs on each time
+        if found.reacts:  # its course hangs on each time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = clock.about(prepared.length.until)
+            events = found.clock.about(prepared.length.until)
     kept["order"] = events is None or events <= LONGEST_SCHEDULE  # decides the path
     return json.dumps([threads, kept], sort_keys=True)
 
@@ -112,7 +112,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
     iterations = min(SHORTEST, total)
     found = clock_of(prepared)
-    least = min(total, 4 * clients, MOST_OF_CLOCK) if found is not None and found[1] else 0
+    least = min(total, OF_CLOCK * clients, MOST_OF_CLOCK) if found is not None and found.reacts else 0
     marks: list[Mark] = []
     while True:
         with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +122,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
             if found is not None:
                 marks += list(zip(result.metrics["iteration"].tolist(), result.metrics["time"].tolist(), strict=True))
         done, over = summary["iterations"], summary["iterations"] < iterations
-        if (summary["seconds"] >= ENOUGH and done >= least) or over or iterations >= total:
+        if summary["seconds"] >= (ENOUGH if done >= least else 5 * ENOUGH) or over or iterations >= total:
             before = max(mark for mark in marks if mark[0] <= 0.6 * done) if marks else None
             return {**summary, "over": over, "marks": marks and (before, marks[-1])}
         wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)

@@ -25,9 +25,8 @@ from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Course", "Mark", "clock_of", "course"]
 
-AHEAD = 100_000  # events that a clock is run ahead, or two a client, at most
+AHEAD = 20_000  # events that a clock is run ahead, or two a client, at most
 MOST_AHEAD = 2_000_000
-CHUNK = 2**14
 
 Mark = tuple[int, float]
 """So many events had happened at this second."""
@@ -42,8 +41,17 @@ class Course:
     exact: bool = False
 
 
-def clock_of(prepared: Prepared) -> tuple[GuardedClock, bool] | None:
-    """Return a run's clock, started, and whether what is computed has a say in it; None where there is none."""
+@dataclass(frozen=True)
+class RunClock:
+    """A run's clock, started; whether what is computed has a say in who arrives when; local steps of a client."""
+
+    clock: GuardedClock
+    reacts: bool
+    steps: int
+
+
+def clock_of(prepared: Prepared) -> RunClock | None:
+    """Return a run's clock, None where there is none."""
     clock = make_dispatcher(prepared.experiment)
     if not isinstance(clock, GuardedClock):
         return None
@@ -51,7 +59,7 @@ def clock_of(prepared: Prepared) -> tuple[GuardedClock, bool] | None:
     layout = Layout((("params", (1,)),))
     supplies = Supplies(prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations())
     supplies.start(clock)
-    return clock, reacts_to(clock, server.contract, protocol)
+    return RunClock(clock, reacts_to(clock, server.contract, protocol), protocol.local_steps)
 
 
 def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
@@ -62,8 +70,7 @@ def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | Non
     found = clock_of(prepared)
     if found is None:
         return None
-    clock, reacts = found
-    marks, over = (summary["marks"], summary["over"]) if reacts else _run_ahead(prepared, clock, iterations)
+    marks, over = (summary["marks"], summary["over"]) if found.reacts else _run_ahead(prepared, found, iterations)
     (before, began), (done, now) = marks
     until = None if prepared.length.until is None else prepared.length.until / 1e9
     if over and until is not None:
@@ -77,15 +84,17 @@ def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | Non
     return Course(iterations, now + (iterations - done) / rate if rate > 0 else now)
 
 
-def _run_ahead(prepared: Prepared, clock: GuardedClock, iterations: int | None) -> tuple[tuple[Mark, Mark], bool]:
+def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Mark, Mark], bool]:
     """Return marks in the middle and at the end of a stretch of arrivals, and whether they are the run's all."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
-    clock.settle(reacts=False, size=4 * prepared.model.layout.size)
+    clock = found.clock
+    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
     times = [np.zeros(0, np.int64)]
-    there, over = 0, False
+    there, over, many = 0, False, 2**8
     while there < most and not over:
-        order = clock.draw(min(CHUNK, most - there))
+        order = clock.draw(min(many, most - there))
+        many *= 2
         part = order.until(until)
         over = len(part) < max(1, len(order))
         if not len(order) and until is None:

@@ -199,19 +199,6 @@ class Result:
         return table
 
     @cached_property
-    def events(self) -> pd.DataFrame:
-        """The rows of events.parquet, where the experiment has `events: true`."""
-        import pandas as pd
-
-        path = self.folder / "events.parquet"
-        if not path.is_file():
-            raise OutputError(f"{self.folder}: has no events.parquet; give the experiment `events: true`")
-        try:
-            return pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
-
-    @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters: float32 arrays by tensor name, each in its tensor's shape."""
         from safetensors import SafetensorError

@@ -86,8 +86,10 @@ class GuardedClock(GuardedDispatcher):
         """
         most = LONGEST_SCHEDULE if count is None else count
         orders, there = [], 0
+        many = 2**8  # more and more: the run may end long before so many
         while there < most:
-            order = self.draw(min(most - there, 2**20))
+            order = self.draw(min(most - there, many))
+            many = min(2 * many, 2**20)
             orders.append(order.until(until))
             there += len(orders[-1])
             if len(orders[-1]) < max(1, len(order)):
