@@ -48,8 +48,8 @@ EDITS: dict[str, tuple[str, Change, str]] = {
     "no count": ("metrics.csv", lambda text: text.replace("\n40,40,", "\n40,4.5,"), "line 4: timestamp is '4.5'"),
     "an empty cell": ("metrics.csv", lambda text: text.replace("\n40,40,", "\n40,,"), "line 4: timestamp is ''"),
     "no such column": ("metrics.csv", without_second_column, "it has no column 'timestamp'"),
-    "out of order": ("metrics.csv", lambda text: lines(text, 0, 1, 3, 2, 4), "line 4: iteration is 20 after 40"),
-    "a row twice": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 2, 3, 4), "line 4: iteration is 20 after 20"),
+    "out of order": ("metrics.csv", lambda text: lines(text, 0, 1, 3, 2, 4), "line 4: time is 20.0 after 40"),
+    "a row twice": ("metrics.csv", lambda text: lines(text, 0, 1, 2, 2, 3, 4), "line 4: time is 20.0 after 20"),
     "no last row": (
         "metrics.csv",
         lambda text: lines(text, 0, 1, 2, 3),

@@ -296,6 +296,82 @@ def plain_clock(
     return rows, spent
 
 
+LINKED = """
+name: real
+seconds: 40
+data: {name: digits}
+model: {hidden: [4]}
+clients: {count: 3, batch_size: 2}
+dispatcher:
+  name: clock
+  compute: {seconds: [1.0, 2.5, 3.0]}
+  link: {latency: 0.25, up: [2000.0, 4000.0, 8000.0], down: 16000.0}
+  server: {seconds: 0.125}
+server: {name: asgd, lr: 0.1}
+evaluation: {every: 10, unit: seconds}
+events: true
+figures:
+  - {name: when, kind: timeline, clients: 1-2, from: 5, to: 20}
+  - {name: who, kind: waits, clients: 0}
+  - {name: error, x: seconds}
+"""
+
+
+@pytest.mark.parametrize("server", ["asgd, lr: 0.1", "sync, lr: 0.1"])
+def test_a_recorded_run(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    """Each task, push and fetch takes what its experiment says; the figures that it asks for are drawn, and again."""
+    monkeypatch.chdir(tmp_path)
+    Path("real.yaml").write_text(LINKED, encoding="utf-8")
+    assert command("run", "real.yaml", f"server={{name: {server}}}", "--out", "out")[0] == 0
+    run = Result(Path("out"))
+    spans = spans_of(run)
+    size = 4 * ((64 + 1) * 4 + (4 + 1) * 10)
+    assert run.summary["bytes_pushed"] == size * run.summary["iterations"]
+    takes = {
+        "computing": [1.0, 2.5, 3.0],
+        "sending": [0.25 + size / up for up in (2000, 4000, 8000)],
+        "fetching": [0.25 + size / 16000] * 3,
+    }
+    for client in range(3):
+        for state, seconds in takes.items():
+            some = (spans.client == client) & (spans.state == STATES.index(state))
+            found = set((spans.end - spans.begin)[some].tolist())
+            assert found == {round(seconds[client] * SECOND)}
+            assert some.sum() >= (run.events["client"] == client).sum() - 1
+    waiting = (spans.end - spans.begin)[spans.state == STATES.index("waiting")]
+    assert waiting.min() == round(0.125 * SECOND)
+    assert (spans.state == STATES.index("held")).any() == ("sync" in server)
+    assert not (spans.state == STATES.index("lost")).any()
+    assert spans.totals(3).sum() == 3 * 40 * SECOND
+    (row,) = read("out/who-table.csv")
+    assert float(row["computing"]) == int(spans.totals(3)[0, 0]) / (40 * SECOND)
+    rows = read("out/when-table.csv")
+    assert [(row["client"], row["client-seconds"]) for row in rows] == [("1", "15.0"), ("2", "15.0")]
+    pictures = {name: Path(f"out/{name}.png").read_bytes() for name in ("when", "who", "error")}
+    for name in pictures:
+        Path(f"out/{name}.png").unlink()
+    assert command("plot", "out")[0] == 0
+    assert {name: Path(f"out/{name}.png").read_bytes() for name in pictures} == pictures
+    assert "from: 5" in Path("out/config.yaml").read_text(encoding="utf-8")
+
+
+def test_figures_of_events_need_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("real.yaml").write_text(LINKED, encoding="utf-8")
+    says = "figures.0.kind: is 'timeline', of events that are not recorded; give the experiment `events: true`"
+    refused("run", "real.yaml", "events=false", "figures=[{name: a, kind: timeline}]", says=(says,))
+    for figure, says in (
+        ("{name: a, kind: waits, from: -1}", "figures.0.from: is -1"),
+        ("{name: a, kind: waits, from: 3, to: 2}", "figures.0.to: is 2; it must be above `from`, which is 3"),
+        ("{name: a, kind: waits, clients: 2-0}", "figures.0.clients: is '2-0'; it must be ids and ranges"),
+        ("{name: a, frm: 1}", "figures.0.frm: unknown key; did you mean 'from'?"),
+    ):
+        refused("run", "real.yaml", f"figures=[{figure}]", says=(says,))
+    words = ("seconds=null", "iterations=9", "evaluation.unit=iterations", "events=false", "dispatcher={name: uniform}")
+    says = "figures.0.kind: is 'waits', and the dispatcher uniform has no clock; give dispatcher: {name: clock}"
+    refused("run", "real.yaml", *words, "figures=[{name: a, kind: waits}]", says=(says,))
+
+
 def test_a_run_without_an_arrival(tmp_path: Path) -> None:
     run = recorded(tmp_path / "x", [], 2, 3.0)
     for kind, options in (("waits", Options()), ("timeline", Options()), ("timeline", Options(clients="1"))):
