@@ -166,6 +166,15 @@ def test_a_trace_of_it(command: Command) -> None:
     assert float(read("t-table.csv")[0]["computing"]) == 0.2
 
 
+def test_a_trace_has_every_nanosecond(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "x", [(0, 0, -1, 1, 0, 0, 1_000_007, 1_000_020, 3_002_000)], 1, 0.003002)
+    plot([run], tmp_path / "x.json", "timeline")
+    events = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"), parse_float=str)["traceEvents"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"] == [
+        ("computing", "0.000", "1000.007"), ("sending", "1000.007", "0.013"), ("waiting", "1000.020", "2001.980"),
+    ]  # fmt: skip
+
+
 def test_several_runs(made: Result, command: Command) -> None:
     recorded(Path("other"), MADE[:1], 4, 1.0)
     config = Path("other/config.yaml")
