@@ -148,11 +148,14 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
     ] = None,
-    kind: Annotated[str, typer.Option(help="curves, ends, staleness, copies, probe or shards.")] = "curves",
+    kind: Annotated[
+        str, typer.Option(help="curves, ends, staleness, copies, probe, shards, timeline or waits.")
+    ] = "curves",
     by: By = None,
     panel: InPanel = None,
     x: Annotated[
-        str | None, typer.Option("--x", help="iterations, updates, bytes; of ends also pushes, fetches, a key.")
+        str | None,
+        typer.Option("--x", help="iterations, updates, bytes, seconds; of ends also pushes, fetches, a key."),
     ] = None,
     y: Annotated[
         str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")
@@ -161,6 +164,11 @@ def plot(
         list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
+    clients: Annotated[
+        str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
+    ] = None,
+    begin: Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")] = None,
+    end: Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")] = None,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
     caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
     data_root: Root = None,
@@ -192,6 +200,9 @@ def plot(
         y=y,
         reach=reach or (),
         log=log,
+        clients=clients,
+        begin=begin,
+        end=end,
         title=title,
         caption=caption,
         # The same runs give the same figure in any file, wherever their data are.

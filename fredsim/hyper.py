@@ -162,4 +162,4 @@ def _fields(model: type[BaseModel], at: Location) -> list[str]:
         if not found:
             return []
         model = found[0]
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -122,3 +122,90 @@ def test_the_table(small_yaml: Path, command: Command) -> None:
 def test_bad_input(small_yaml: Path, refused: Callable[..., None]) -> None:
     refused("plan", small_yaml, "clients.batch_size=9999", says=("batch_size is 9999",))
     refused("plan", small_yaml, "path=hand", "dispatcher.fetch={every: 2}", says=("path is hand",))
+
+
+EXPONENTIAL = "dispatcher={name: clock, compute: {seconds: {name: gamma, cv: 0.6}, noise: {name: exponential}}}"
+LINK = "link: {latency: 0.1, up: 1e4}, server: {seconds: 0.05}"
+NETWORK = f"dispatcher={{name: clock, compute: {{noise: {{name: gamma, cv: 0.5}}}}, {LINK}}}"
+NEVER = "dispatcher={name: clock, compute: {noise: {name: bernoulli, p: 0.1, factor: .inf}}}"
+DOWN = "dispatcher={name: clock, outages: {up: {name: exponential, mean: 5}, down: {name: exponential, mean: 2}}}"
+BY_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 0.75, unit: seconds}")
+IN_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 16, unit: iterations}")
+
+
+@pytest.mark.parametrize(
+    "length", [BY_SECONDS, IN_SECONDS, ("iterations=150",), ("iterations=null", "updates=15")], ids=str
+)
+@pytest.mark.parametrize(
+    ("server", "clock"),
+    [("asgd", EXPONENTIAL), ("asgd", NETWORK), ("asgd", DOWN), ("sync", NETWORK), ("sync", DOWN)],
+    ids=["exponential", "network", "outages", "sync-network", "sync-outages"],
+)
+def test_a_short_run_by_the_clock(
+    server: str, clock: str, length: tuple[str, ...], small_yaml: Path, command: Command
+) -> None:
+    """Its events, rows and seconds are known."""
+    words = (f"server={{name: {server}, lr: 0.1}}", clock, *length)
+    (run,) = of(small_yaml, *words)
+    result = ended(command, small_yaml, *words)
+    assert (run.iterations, run.path) == (result.summary["iterations"], result.summary["path"])
+    assert run.rows == len(result.metrics)
+    assert run.simulated == result.summary["time"]
+    assert run.exact == ("updates=15" not in length)
+
+
+def test_tasks_that_never_end(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
+    (run,) = of(small_yaml, NEVER, *BY_SECONDS)
+    summary = ended(command, small_yaml, NEVER, *BY_SECONDS).summary
+    assert (run.iterations, run.simulated, run.exact) == (summary["iterations"], 20, True)
+    (whole,) = of(small_yaml, NEVER, "iterations=null", "seconds=1e9")
+    says = f"iteration {whole.iterations}: no gradient will ever arrive"
+    refused("plan", small_yaml, NEVER, "iterations=500", says=(says,))
+    nobody = NEVER.replace("0.1", "1")
+    (run,) = of(small_yaml, nobody, *BY_SECONDS)
+    assert (run.iterations, run.simulated, run.rows) == (0, 20, 28)
+
+
+@pytest.mark.parametrize(
+    "length", [("iterations=null", "seconds=600"), ("iterations=4000",)], ids=["seconds", "iterations"]
+)
+@pytest.mark.parametrize("server", ["asgd, lr: 0.1", "sync, lr: 0.1", "ringmaster, lr: 0.1, threshold: 5, stop: true"])
+def test_a_long_run_by_the_clock(
+    server: str, length: tuple[str, ...], small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About so many events, in about so many seconds: its clock alone, or its beginning, is run so far."""
+    monkeypatch.setattr("fredsim.runs.forecast.AHEAD", 1000)
+    monkeypatch.setattr(module, "ENOUGH", 0.05)
+    monkeypatch.setattr(module, "MOST_OF_CLOCK", 500)
+    words = (f"server={{name: {server}}}", NETWORK, *length, "evaluation.every=1000")
+    (run,) = of(small_yaml, *words)
+    summary = ended(command, small_yaml, *words).summary
+    assert not run.exact
+    assert run.iterations == pytest.approx(summary["iterations"], rel=0.05)
+    assert run.simulated == pytest.approx(summary["time"], rel=0.05)
+
+
+def test_each_run_has_its_own_clock(small_yaml: Path) -> None:
+    """Runs that share a measurement do not share their times; where a server has a say in them, none is shared."""
+    clocks = "sweep={dispatcher.compute.seconds: [0.5, 2.0], seed: [0, 2]}"
+    words = ("dispatcher={name: clock, compute: {seconds: 1.0, noise: {name: exponential}}}", *BY_SECONDS, clocks)
+    measured: dict[str, dict[str, Any]] = {}
+    for server, count in (("asgd", 1), ("sync", 5)):
+        runs = list(
+            estimate(expand(open_source(small_yaml), [*words, f"server.name={server}"]).runs, None, measured=measured)
+        )
+        assert len(measured) == count
+        fast, slow = runs[:2], runs[2:]
+        assert min(run.iterations for run in fast) > 2 * max(run.iterations for run in slow)
+        assert len({run.iterations for run in runs}) == 4
+
+
+def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> None:
+    code, out, _ = command("plan", small_yaml, *BY_SECONDS, NETWORK)
+    assert code == 0
+    header, row = out.splitlines()[:2]
+    assert header.split()[:6] == ["run", "path", "iterations", "rows", "sim.", "seconds"]
+    summary = ended(command, small_yaml, *BY_SECONDS, NETWORK).summary
+    assert row.split()[:4] == ["hand", str(summary["iterations"]), "28", "20"]
+    code, out, _ = command("plan", small_yaml, "iterations=null", "updates=100", NETWORK)
+    assert out.splitlines()[1].split()[1].startswith("~")

@@ -222,7 +222,10 @@ def test_each_figure_says_how_it_was_made(swept: list[Result], drawn: list[Figur
     [
         (("--by", "server.nme"), ("'server.nme' is no key of these runs; did you mean 'server.name'?", "server.lr")),
         (("--panel", "sead"), ("'sead' is no key of these runs; did you mean 'seed'?",)),
-        (("--x", "updats"), ("--x: is 'updats'; did you mean 'updates'? (known: iterations, updates, bytes)",)),
+        (
+            ("--x", "updats"),
+            ("--x: is 'updats'; did you mean 'updates'? (known: iterations, updates, bytes, seconds)",),
+        ),
         (("--y", "error"), ("--y: is 'error' (known: validation_error, validation_loss, train_loss, ",)),
         (("--kind", "probe", "--reach", "0.1"), ("--reach: is given; it goes with figures of the kind curves",)),
         (("--kind", "curve"), ("--kind: is 'curve'; did you mean 'curves'?",)),

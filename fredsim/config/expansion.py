@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figures import FigureChoice, read_figures
+from fredsim.config.figures import OF_EVENTS, FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
+from fredsim.config.registry import has_clock
 from fredsim.config.resolution import PlaceOf, problems_at, resolve
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
@@ -234,6 +235,15 @@ def _check_keys(
             what = f"no run has a key '{key}'{nearest(key, known)}"
             raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
+        key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
+        for run in runs if value in {"seconds", *OF_EVENTS} else ():
+            place, dispatcher = document.place(("figures", number, key)), run.experiment.dispatcher.name
+            if not has_clock(dispatcher):
+                wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
+                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
+            if value in OF_EVENTS and not run.experiment.events:
+                wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
+                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
         if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
             place = document.place(("figures", number, "kind"))
             wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"

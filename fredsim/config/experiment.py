@@ -149,7 +149,7 @@ class Published(HyperParameters):
     """What a paper reports, to be drawn beside what comes out; it changes no run. `source` says where it stands."""
 
     source: str
-    x: Literal["iterations", "updates"] = "iterations"
+    x: Literal["iterations", "updates", "seconds"] = "iterations"
     y: Literal["validation_error", "validation_loss", "train_loss"] = "validation_error"
     series: list[Series]
 

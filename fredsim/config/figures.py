@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
 from fredsim.config.document import Document, read_document
-from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import FileName, Finite, HyperParameters, Printable, explain
+from fredsim.errors import ConfigError, nearest, shown
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Printable, explain
 
 __all__ = [
     "KINDS",
+    "OF_EVENTS",
     "SHARES",
     "FigureChoice",
     "Options",
     "X",
     "Y",
+    "client_ids",
     "label_of",
     "option_problems",
     "read_figures",
     "recorded_figures",
 ]
 
-KINDS = ("curves", "ends", "staleness", "copies", "probe", "shards")
+KINDS = ("curves", "ends", "staleness", "copies", "probe", "shards", "timeline", "waits")
+OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
+MOST_CLIENTS = 10_000_000  # that a range names
 X = {
     "iterations": "iteration (gradients arrived)",
     "updates": "update (server timestamp)",
     "bytes": "pushed and fetched",
+    "seconds": "simulated time",
 }
 Y = {
     "validation_error": "validation error (fraction)",
@@ -46,9 +52,11 @@ class Options:
 
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
     `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
-    iterations of curves, bytes of ends. `reach`: values of `y` whose first iteration and bytes stand in the table of
-    curves; `log`: a logarithmic y axis; `caption`: whether the picture carries caption and `command`. `data_root`:
-    where data files are kept, which only a figure of shards reads.
+    of curves seconds where all rows are on the clock, else iterations; of ends bytes. `reach`: values of `y` whose
+    first iteration, bytes and seconds stand in the table of curves; `log`: a logarithmic y axis; `clients`, such as
+    `0-3,8`, `begin` and `end`, in simulated seconds: what of a timeline, or of waits, is shown; `caption`: whether
+    the picture carries caption and `command`. `data_root`: where data files are kept, which only a figure of shards
+    reads.
     """
 
     by: Sequence[str] | None = None
@@ -61,6 +69,9 @@ class Options:
     caption: bool = True
     command: str = ""
     data_root: Path | None = None
+    clients: str | None = None
+    begin: float | None = None
+    end: float | None = None
 
     @property
     def axis(self) -> str | None:
@@ -92,10 +103,44 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
         yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
     if kind == "shards" and options.by:
         yield "by", "is given; a figure of the kind shards has a panel a partition, use panel"
-    if kind in {"copies", "shards"} and options.log:
+    for name in ("by", "panel"):
+        if kind == "timeline" and getattr(options, name):
+            yield name, "is given; a timeline has a panel for each run"
+    if kind in {"copies", "shards", *OF_EVENTS} and options.log:
         yield "log", "is given; it goes with figures of the other kinds"
+    yield from _window_problems(kind, options)
     if wrong := _wrong_formula(options.title):
         yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
+
+
+def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the clients and the time that a timeline, or waits, should show."""
+    given = {"clients": options.clients, "from": options.begin, "to": options.end}
+    for name, value in given.items():
+        if value is not None and kind in KINDS and kind not in OF_EVENTS:
+            yield name, f"is given; it goes with figures of the kind {' or '.join(OF_EVENTS)}"
+        elif isinstance(value, float) and not 0 <= value < math.inf:
+            yield name, f"is {value:g}; it must be a number of simulated seconds, 0 or more"
+    if options.begin is not None and options.end is not None and options.end <= options.begin:
+        yield "to", f"is {options.end:g}; it must be above `from`, which is {options.begin:g}"
+    try:
+        client_ids("0" if options.clients is None else options.clients)
+    except ValueError:
+        yield "clients", f"is {shown(options.clients)}; it must be ids and ranges, such as 0-7 or 0,4,10-12"
+
+
+def client_ids(text: str) -> list[int]:
+    """Return the ids that a text such as `0-3,8` names, ascending, each once. Raises ValueError."""
+    ids: set[int] = set()
+    for part in text.split(","):
+        ends = part.strip().split("-")
+        if not 1 <= len(ends) <= 2 or not all(end.isascii() and end.isdigit() for end in ends):
+            raise ValueError(part)
+        first, last = int(ends[0]), int(ends[-1])
+        if not first <= last < 2**32 or last - first >= MOST_CLIENTS:
+            raise ValueError(part)
+        ids |= set(range(first, last + 1))
+    return sorted(ids)
 
 
 def _wrong_formula(title: str) -> str:
@@ -125,6 +170,22 @@ class FigureChoice(HyperParameters):
     reach: list[Finite] = Field(default_factory=list)
     log: bool = False
     title: str = ""
+    clients: Printable | None = None
+    from_: NonNegative | None = Field(None, alias="from")
+    to: NonNegative | None = None
+
+    @field_validator("clients", mode="before")
+    @classmethod
+    def as_text(cls, clients: Any) -> Any:
+        """Take a single id for the text of it."""
+        return str(clients) if isinstance(clients, int) and not isinstance(clients, bool) else clients
+
+    @model_serializer(mode="wrap")
+    def plain(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys as they are written; those of a window only where they are given."""
+        data: dict[str, Any] = serialize(self)
+        data["from"] = data.pop("from_")
+        return {key: data[key] for key in data if key not in {"clients", "from", "to"} or data[key] is not None}
 
     @field_validator("by", "panel", mode="before")
     @classmethod
@@ -135,7 +196,19 @@ class FigureChoice(HyperParameters):
     def options(self, title: str = "", command: str = "") -> Options:
         """Return the options of `plot`; `title` is used where the figure has none of its own."""
         panel = [] if self.panel == ["none"] else self.panel
-        return Options(self.by, panel, self.x, self.y, self.reach, self.log, title=self.title or title, command=command)
+        return Options(
+            self.by,
+            panel,
+            self.x,
+            self.y,
+            self.reach,
+            self.log,
+            title=self.title or title,
+            command=command,
+            clients=self.clients,
+            begin=self.from_,
+            end=self.to,
+        )
 
     def named_keys(self) -> Iterator[tuple[str, str]]:
         """Yield (option, key) for each key of experiments that its options name."""

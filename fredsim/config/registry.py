@@ -32,6 +32,7 @@ __all__ = [
     "argument_problems",
     "build",
     "find_class",
+    "has_clock",
     "required_keys",
     "resolve_hyper",
     "tells_seconds",
@@ -90,6 +91,12 @@ def find_class(kind: Kind, name: str) -> type:
 def tells_seconds(found: type) -> bool:
     """Return whether a user's dispatcher is a clock: it says how long each task takes, and needs no other method."""
     return callable(getattr(found, "seconds", None))
+
+
+def has_clock(dispatcher: str) -> bool:
+    """Return whether a dispatcher of this name has a clock. Raises as `find_class` does."""
+    found = find_class("dispatcher", dispatcher)
+    return bool(getattr(found, "timed", False)) or tells_seconds(found)
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:

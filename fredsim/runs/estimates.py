@@ -21,6 +21,7 @@ from fredsim.models.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
+from fredsim.runs.forecast import Mark, clock_of, course
 from fredsim.runs.opening import make_server
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
@@ -33,6 +34,8 @@ __all__ = ["Estimate", "estimate"]
 
 ENOUGH = 0.3  # seconds of a beginning from which the time of a whole run can be told
 SHORTEST = 64  # iterations of the first beginning that is tried
+OF_CLOCK = 64  # iterations a client of a beginning that shows the course of a clock
+MOST_OF_CLOCK = 4096  # so many at most, or what takes five times ENOUGH
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ class Estimate:
 
     `live` is how many works (path hand) or versions of the parameters (other paths) clients hold at once, at most;
     `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
-    `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some).
+    `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some). `rows`: of
+    metrics.csv; `simulated`: seconds of its clock, None without one; `exact`: whether iterations and simulated seconds
+    are known, and not about so.
     """
 
     label: str
@@ -54,6 +59,9 @@ class Estimate:
     fetched: int
     seconds: float
     gated: bool
+    rows: int
+    simulated: float | None = None
+    exact: bool = True
 
 
 def estimate(
@@ -66,8 +74,8 @@ def estimate(
     """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
-    measurement; `measured` keeps these between calls. `threads`: a run's number of threads where it gives none.
-    Raises what running it raises.
+    measurement, but for those that have a say in who arrives when; `measured` keeps these between calls. `threads`: a
+    run's number of threads where it gives none. Raises what running it raises.
     """
     measured = {} if measured is None else measured
     for run in runs:
@@ -85,23 +93,38 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["test"] = prepared.experiment.evaluation.test
-    events = prepared.length.events  # which decide the path
-    kept["order"] = "by the clock" if events is None else events <= LONGEST_SCHEDULE
+    events, found = prepared.length.events, clock_of(prepared)
+    if found is not None:
+        if found.reacts:  # its course hangs on each time
+            kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
+        if prepared.length.until is not None:
+            events = found.clock.about(prepared.length.until)
+    kept["order"] = events is None or events <= LONGEST_SCHEDULE  # decides the path
     return json.dumps([threads, kept], sort_keys=True)
 
 
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
-    """Run the beginning, longer and longer, until it takes long enough; return its summary."""
-    length = prepared.length  # in updates, each may want several arrivals
-    total = length.iterations or (length.updates or 0) * prepared.experiment.clients.count or 2**31
+    """Run the beginning, longer and longer, until it takes long enough; return its summary.
+
+    Of a run with a clock it has `marks` in it and at its end (fredsim.runs.forecast), and whether it is `over` then.
+    """
+    length, clients = prepared.length, prepared.experiment.clients.count
+    total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
     iterations = min(SHORTEST, total)
+    found = clock_of(prepared)
+    least = min(total, OF_CLOCK * clients, MOST_OF_CLOCK) if found is not None and found.reacts else 0
+    marks: list[Mark] = []
     while True:
         with tempfile.TemporaryDirectory() as folder:
             execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, default_threads=threads)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
-        if summary["seconds"] >= ENOUGH or summary["iterations"] < iterations or iterations >= total:
-            return summary
+            if found is not None:
+                marks += list(zip(result.metrics["iteration"].tolist(), result.metrics["time"].tolist(), strict=True))
+        done, over = summary["iterations"], summary["iterations"] < iterations
+        if summary["seconds"] >= (ENOUGH if done >= least else 5 * ENOUGH) or over or iterations >= total:
+            before = max(mark for mark in marks if mark[0] <= 0.6 * done) if marks else None
+            return {**summary, "over": over, "marks": marks and (before, marks[-1])}
         wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
@@ -109,11 +132,11 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
 def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
     experiment, model = prepared.experiment, prepared.model
     done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
-    if prepared.length.until is not None:
-        total = math.ceil(prepared.length.until / 1e9 * done / summary["time"]) if summary["time"] else done
-    else:
-        wanted = (prepared.length.updates or 0) * done
-        total = prepared.length.iterations or math.ceil(wanted / max(1, summary["updates"]))
+    length, total = prepared.length, None
+    if length.until is None:
+        total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
+    found = course(prepared, summary, total)
+    total = found.iterations if found is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that the schedule picks
     works = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
@@ -141,9 +164,10 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 2  # as it is read, and as the kernels read it
-    rows = prepared.interval.rows(
-        total, total * summary["updates"] / done, total * summary.get("time", 0.0) / done * 1e9
-    )
+    interval = prepared.interval
+    rows = interval.rows(total, total * summary["updates"] / done, found.simulated * 1e9 if found else 0.0)
+    if length.until is not None and interval.unit == "iterations" and total % interval.every == 0:
+        rows += 1  # when the time is over
     return Estimate(
         label=label,
         path=summary["path"],
@@ -155,6 +179,9 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         fetched=total * max(summary["bytes_fetched"] // max(1, summary["fetches"]), 0),
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
+        rows=rows,
+        simulated=found.simulated if found else None,
+        exact=length.updates is None and (found is None or found.exact),
     )
 
 

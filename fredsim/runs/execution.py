@@ -75,7 +75,7 @@ def execute(
             earlier = ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet")
             for name in earlier:
                 (folder / name).unlink(missing_ok=True)
-        observer.begin(label or experiment.name, length.iterations, length.updates)
+        observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         outcome, recorder = run()
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until < (length.iterations or until + 1)

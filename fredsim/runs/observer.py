@@ -19,11 +19,11 @@ class Observer:
     def compiling(self) -> None:
         """Hear that a kernel will be compiled now, as happens once on a machine."""
 
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
-        """Hear that the run begins; one of its two lengths is None."""
+    def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
+        """Hear that the run begins; of its three lengths, the last in simulated seconds, one is not None."""
 
-    def advance(self, iteration: int, timestamp: int) -> None:
-        """Hear how many events have happened, and the server's timestamp."""
+    def advance(self, iteration: int, timestamp: int, time: float) -> None:
+        """Hear how many events have happened, the server's timestamp, and the time in what rows count it in."""
 
     def row(self, row: Row) -> None:
         """Hear of a row of metrics.csv."""

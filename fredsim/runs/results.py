@@ -116,6 +116,16 @@ class Result:
         return loaded
 
     @property
+    def timed(self) -> bool:
+        """Whether the run had a clock: its column `time` is in simulated seconds."""
+        return "time" in self.summary
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether its rows are due on the clock."""
+        return bool(self.config["evaluation"].get("unit") == "seconds")
+
+    @property
     def changed_files(self) -> list[str]:
         """How the run's files differ from what it wrote, a sentence each."""
         found, recorded = file_digests(self.folder), self.summary.get("files", {})

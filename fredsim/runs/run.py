@@ -127,9 +127,9 @@ class Run:
                 csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
             return self.simulation.run(self._length), self.recorder
 
-    def _progress(self, iteration: int, timestamp: int) -> None:
+    def _progress(self, iteration: int, timestamp: int, time_: float) -> None:
         """Tell the observer how far the run is, and keep its state now and then."""
-        self._observer.advance(iteration, timestamp)
+        self._observer.advance(iteration, timestamp, time_)
         if self._keeps and time.perf_counter() - self._since >= KEEP_SECONDS:
             with suppress(SimulationError):  # of a user's take_state: the run may yet end without it
                 self._kept = self.simulation.take_state(), [file.size for file in self._files]

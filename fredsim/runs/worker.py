@@ -34,12 +34,12 @@ class Relay(Observer):
         for name in ("compiling", "begin", "row", "end"):
             setattr(self, name, partial(tell, name))
 
-    def advance(self, iteration: int, timestamp: int) -> None:
+    def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
         """Pass it on, unless that was done just now."""
         now = time.perf_counter()
         if now - self._told >= self._seconds:
             self._told = now
-            self._tell("advance", iteration, timestamp)
+            self._tell("advance", iteration, timestamp, simulated)
 
 
 def main(jobs: int) -> None:

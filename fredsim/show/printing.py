@@ -54,17 +54,22 @@ LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots":
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:
     """Print what runs will take, and why their paths were chosen."""
-    table = RichTable(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"):
-        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
     console = Console(stderr=True)
-    found = []
     with console.status("measuring …") if console.is_terminal else nullcontext():
-        for run in estimates:
-            found.append(run)
-            sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-            live, took = f"{run.live:,} {LIVE[run.path]}", duration(run.seconds)
-            table.add_row(run.label, run.path, f"{run.iterations:,}", live, *sizes, took)
+        found = list(estimates)
+    timed = any(run.simulated is not None for run in found)
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
+    of_clock = ("rows", "sim. seconds") if timed else ()
+    for name in ("run", "path", "iterations", *of_clock, "live", "memory", "pushed", "fetched", "time"):
+        table.add_column(name, justify="left" if name in {"run", "path"} else "right", overflow="fold")
+    for run in found:
+        about = "" if run.exact else "~"
+        simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
+        by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
+        sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+        live, took = f"{run.live:,} {LIVE[run.path]}", duration(run.seconds)
+        shown = f"{about if timed else ''}{run.iterations:,}"
+        table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
         typer.echo(f"{path}: {why}")
@@ -80,7 +85,8 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not results:
         return []
-    rows = [_row(result, label) for result, label in zip(results, plots.labels(results), strict=True)]
+    timed = any(result.timed for result in results)
+    rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
     print_table(Table(rows).printed())
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         typer.echo(f"backend: {backend}{device and f', {device}'}")
@@ -123,12 +129,14 @@ def draw_figures(
     return tables, left_out
 
 
-def _row(result: Result, label: str) -> dict[str, Any]:
+def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
+    """Return a run's row of the table; `timed`: it has the simulated seconds."""
     s = result.summary
     return {
         "run": label,
         "status": s["status"],
         "iterations": s["iterations"],
+        **({"sim. seconds": s.get("time")} if timed else {}),
         "valid. error": s["validation_error"],
         "test error": s["test_error"],
         "iter./s": s["iterations_per_second"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.simulation.recorder import Row
@@ -17,6 +18,35 @@ __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
 
 LINE_SECONDS = 2.0  # between two plain lines, at least
 BAR_SECONDS = 0.1  # between two moves of a bar, at least
+NOTHING: dict[str, Any] = dict.fromkeys(("state", "done", "rate", "error"), "")  # what a row has at first
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is: one of the three is given, `seconds` are simulated ones."""
+
+    iterations: int | None
+    updates: int | None
+    seconds: float | None
+
+    @property
+    def total(self) -> float | None:
+        """The one that is given."""
+        return next((one for one in (self.iterations, self.updates, self.seconds) if one is not None), None)
+
+    @property
+    def words(self) -> str:
+        """The length in words."""
+        unit = "iterations" if self.iterations else "updates" if self.updates else "simulated seconds"
+        return f"{self.total if self.seconds is None else f'{self.seconds:.6g}'} {unit}"
+
+    def at(self, iteration: int, timestamp: int, simulated: float) -> float:
+        """Return how far a run is."""
+        return iteration if self.iterations is not None else timestamp if self.updates is not None else simulated
+
+    def done(self, at: float) -> str:
+        """Return how much is done of it."""
+        return f"{at:.0f}/{self.total}" if self.seconds is None else f"{at:.6g}/{self.seconds:.6g} s"
 
 
 class ConsoleMonitor(Monitor):
@@ -53,7 +83,8 @@ class ConsoleMonitor(Monitor):
         """Print how a run with a summary ended."""
         error = summary["validation_error"]
         shown = "none" if error is None else f"{error:.4f}"
-        how = f"after {summary['iterations']} iterations in {summary['seconds']:.1f} s"
+        simulated = f" and {summary['time']:.6g} simulated seconds" if "time" in summary else ""
+        how = f"after {summary['iterations']} iterations{simulated} in {summary['seconds']:.1f} s"
         self.ended(label, summary["status"], f"{how}, validation error {shown}, digest {summary['digest'][:12]}")
 
     def failed(self, label: str, error: str) -> None:
@@ -85,14 +116,14 @@ class TableMonitor(ConsoleMonitor):
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[state]}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[done]}", justify="right"),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[error]}"),
             console=console,
             transient=True,
         )
-        self._task = self.progress.add_task("all runs", state="", rate="", error="", visible=False)
+        self._task = self.progress.add_task("all runs", **NOTHING, visible=False)
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -105,7 +136,7 @@ class TableMonitor(ConsoleMonitor):
     def sweep(self, runs: int, ended: int) -> None:
         """Show the row of the sweep."""
         super().sweep(runs, ended)
-        self.progress.update(self._task, total=runs, visible=True, completed=ended)
+        self.progress.update(self._task, total=runs, visible=True, completed=ended, done=f"{ended}/{runs}")
 
     def observer(self) -> Observer:
         """Return the observer of the next run."""
@@ -121,7 +152,8 @@ class TableMonitor(ConsoleMonitor):
         """Print how a run ended, and show how many have, and how many of them diverged or failed."""
         super().ended(label, status, how)
         bad = ", ".join(f"{self.counts[status]} {status}" for status in ("diverged", "failed") if self.counts[status])
-        self.progress.update(self._task, completed=self.counts.total(), error=bad)
+        done = self.counts.total()
+        self.progress.update(self._task, completed=done, done=f"{done}/{self._runs}", error=bad)
 
 
 class RowObserver(ConsoleObserver):
@@ -130,24 +162,23 @@ class RowObserver(ConsoleObserver):
     def __init__(self, monitor: TableMonitor) -> None:
         super().__init__(monitor)
         self._progress = monitor.progress
-        self._task = self._progress.add_task("", total=None, state="", rate="", error="", visible=False)
+        self._task = self._progress.add_task("", total=None, **NOTHING, visible=False)
 
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+    def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
         """Show the row."""
-        self._by_updates = iterations is None
+        self._length = Length(iterations, updates, seconds)
         self._began = self._shown = time.perf_counter()
-        total = updates if self._by_updates else iterations
-        self._progress.reset(
-            self._task, total=total, description=label, state="starting", rate="", error="", visible=True
-        )
+        fields = {**NOTHING, "state": "starting", "done": self._length.done(0)}
+        self._progress.reset(self._task, total=self._length.total, description=label, visible=True, **fields)
 
-    def advance(self, iteration: int, timestamp: int) -> None:
+    def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
         """Move the bar, now and then."""
         now = time.perf_counter()
         if now - self._shown >= BAR_SECONDS:
             self._shown = now
-            done = timestamp if self._by_updates else iteration
-            self._progress.update(self._task, completed=done, rate=f"{iteration / (now - self._began):,.0f} it/s")
+            at = self._length.at(iteration, timestamp, simulated)
+            rate = f"{iteration / (now - self._began):,.0f} it/s"
+            self._progress.update(self._task, completed=at, done=self._length.done(at), rate=rate)
 
     def row(self, row: Row) -> None:
         """Show the latest validation error."""
@@ -179,10 +210,10 @@ class LineObserver(ConsoleObserver):
 
     _monitor: LineMonitor
 
-    def begin(self, label: str, iterations: int | None, updates: int | None) -> None:
+    def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
         """Note the label, the length and the time."""
         self._label = label
-        self._of = f"{iterations} iterations" if iterations else f"{updates} updates"
+        self._length = Length(iterations, updates, seconds)
         self._began = time.perf_counter()
         self._monitor.shown = max(self._monitor.shown, self._began)
 
@@ -192,10 +223,10 @@ class LineObserver(ConsoleObserver):
         if now - self._monitor.shown >= LINE_SECONDS:
             self._monitor.shown = now
             rate = row.iteration / (now - self._began)
-            self._monitor.note(
-                f"{self._label}: iteration {row.iteration} of {self._of}, {rate:,.0f} it/s, "
-                f"validation error {row.validation_error:.4f}"
-            )
+            at = f"iteration {row.iteration} of {self._length.words}"
+            if self._length.seconds is not None:
+                at = f"second {row.time:.6g} of {self._length.words}, iteration {row.iteration}"
+            self._monitor.note(f"{self._label}: {at}, {rate:,.0f} it/s, validation error {row.validation_error:.4f}")
 
 
 def make_monitor(console: Console) -> TableMonitor | LineMonitor:

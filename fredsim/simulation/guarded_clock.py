@@ -86,7 +86,7 @@ class GuardedClock(GuardedDispatcher):
         """
         most = LONGEST_SCHEDULE if count is None else count
         orders, there = [], 0
-        many = 2**20 if until is None else 2**10  # what is drawn beyond the end is lost
+        many = 2**20 if until is None else 2**8  # more and more: what is drawn beyond the end is lost
         while there < most:
             order = self.draw(min(most - there, many))
             many = min(2 * many, 2**20)

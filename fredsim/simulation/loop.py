@@ -89,7 +89,7 @@ class Parts:
     backend: Backend
     interval: Interval
     recorder: Recorder
-    progress: Callable[[int, int], None]
+    progress: Callable[[int, int, float], None]
     stop: Callable[[], bool]
     probe: Probe | None = None
     log: EventLog | None = None
@@ -167,7 +167,7 @@ class Simulation:
             if self._parts.stop():
                 return "interrupted"
             self._advance(length)
-            self._parts.progress(self.iteration, self._server.timestamp)
+            self._parts.progress(self.iteration, self._server.timestamp, self._now)
         return "finished"
 
     @property

@@ -53,7 +53,7 @@ class Scheduled(Simulation):
         if not isinstance(dispatcher, GuardedClock):
             return dispatcher.order(drawn.events or 0)
         order = dispatcher.whole_order(drawn.events, drawn.until)
-        if drawn.events is not None and len(order) < drawn.events:
+        if drawn.events is not None and drawn.until is None and len(order) < drawn.events:
             raise nobody_arrives(len(order))
         if drawn.events is None and len(order) == LONGEST_SCHEDULE:
             many = f"in seconds there are more than {LONGEST_SCHEDULE:,} arrivals, whose order is not kept in memory"

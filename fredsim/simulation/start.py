@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from fredsim.compute.engines import NativeEngine
+from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.paths import choose_path
-from fredsim.simulation.protocol import check
+from fredsim.simulation.protocol import Protocol, check
 from fredsim.simulation.scheduled import Queued, WorkInHand
 from fredsim.simulation.snapshots import Snapshots
 from fredsim.simulation.supplies import Supplies
 
-__all__ = ["make_simulation"]
+__all__ = ["make_simulation", "reacts_to"]
 
 
 def make_simulation(parts: Parts) -> Simulation:
@@ -37,11 +38,16 @@ def make_simulation(parts: Parts) -> Simulation:
 
 def _settle_clock(parts: Parts) -> bool:
     """Say to a clock what it will be told; return whether what is computed has a say in who arrives when."""
-    clock, contract, protocol = parts.dispatcher, parts.server.contract, parts.protocol
+    clock = parts.dispatcher
     if not isinstance(clock, GuardedClock):
         return False
-    sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
-    reacts = contract.holds or contract.cancels or (not clock.instant and any(sizes))
-    size, steps = parts.params.nbytes, protocol.local_steps
+    reacts = reacts_to(clock, parts.server.contract, parts.protocol)
+    size, steps = parts.params.nbytes, parts.protocol.local_steps
     clock.settle(reacts=reacts, size=size, steps=steps, until=parts.length.until)
     return reacts
+
+
+def reacts_to(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
+    """Return whether what is computed has a say in who arrives when."""
+    sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
+    return contract.holds or contract.cancels or (not clock.instant and any(sizes))

@@ -1,6 +1,7 @@
-"""Curves of metrics.csv: error or loss against iterations, updates or bytes, with published points.
+"""Curves of metrics.csv: error or loss against iterations, updates, bytes or seconds, with published points.
 
-The runs of one line are drawn as their median, and a band from the smallest to the largest value.
+The runs of one line are drawn as their median, and a band from the smallest to the largest value: at the same
+iteration; against seconds, or where rows are due on the clock, at the same x, where each run has its last row so far.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, in_units, label_of, marks, style_y, x_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, counted, in_units, label_of, marks, style_y, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import PUBLISHED, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVES", "by_iteration", "final_row"]
+__all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "steps"]
+
+STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel in each pair of axes."""
-    x, y = options.x or "iterations", options.y
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
-    unit, name = in_units(max(x_of(run.metrics, x).max() for run in runs)) if x == "bytes" else (1.0, "")
+    x, y = options.x or default_x(runs), options.y
+    unit, name = in_units(x, max(x_of(run.metrics, x).max() for run in runs))
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
@@ -43,10 +46,11 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     scale = style_y(grid, options)
     counts = {len(line.runs) for panel in panels for line in panel.lines}
     what = label_of(y).partition(" (")[0]
-    parts = [f"{what[0].upper()}{what[1:]} against {X[x].partition(' (')[0]}{'s' if not name else ' bytes'}."]
+    parts = [f"{what[0].upper()}{what[1:]} against {counted(x)}."]
     if max(counts) > 1:
         several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
         parts.append(f"Lines: median of {several} runs; bands: their smallest and largest.")
+        parts += [STEPS] if by_steps(runs, x) else []
     parts += [*marks(runs, sources), *([scale] if scale else [])]
     tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
     if sources:
@@ -55,7 +59,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(" ".join(parts), tables, bool(sources))
 
 
-CURVES = Kind("error or loss against iterations, updates or bytes", draw, shared=True)
+CURVES = Kind("error or loss against iterations, updates, bytes or seconds", draw, shared=True)
+
+
+def default_x(runs: Sequence[Result]) -> str:
+    """Return what curves are drawn against where nobody says: seconds where all rows are on the clock."""
+    return "seconds" if all(run.timed and run.by_the_clock for run in runs) else "iterations"
 
 
 def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
@@ -72,7 +81,9 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
-    """Return a line's x (the median of its runs) and its runs' values, one column per run, by iteration."""
+    """Return a line's x and its runs' values, one column per run: by iteration, x a median, or by steps."""
+    if by_steps(line.runs, x):
+        return steps(line, x, y)
     at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
     return at.median(axis=1), by_iteration(line, lambda metrics: metrics[y].dropna())
 
@@ -82,7 +93,36 @@ def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -
     import pandas as pd
 
     picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
-    return pd.concat(picked, axis=1).sort_index()
+    # a run that ends by the clock may have a last row without a further iteration
+    return pd.concat([values[~values.index.duplicated()] for values in picked], axis=1).sort_index()
+
+
+def by_steps(runs: Sequence[Result], x: str) -> bool:
+    """Return whether runs are set beside each other at the same x: the rows of one iteration may be far apart."""
+    return x == "seconds" or any(run.by_the_clock for run in runs)
+
+
+def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
+    """Return every x at which a run of a line has a row, and each run's last value of y so far, one column per run.
+
+    As far as all go that did not diverge; one that did has no values behind its end.
+    """
+    import pandas as pd
+
+    columns = []
+    for run in line.runs:
+        rows = run.metrics.dropna(subset=[y])
+        values = rows[y].set_axis(x_of(rows, x).to_numpy(float))
+        columns.append(values[~values.index.duplicated(keep="last")])
+    grid = pd.Index(sorted(set().union(*(values.index for values in columns))), dtype=float)
+    ended = [
+        values.index[-1]
+        for run, values in zip(line.runs, columns, strict=True)
+        if len(values) and run.summary["status"] != "diverged"
+    ]
+    grid = grid[grid <= min(ended, default=math.inf)]
+    found = [values.reindex(grid, method="ffill")[grid <= values.index[-1]] for values in columns if len(values)]
+    return pd.Series(grid, index=grid), pd.concat(found, axis=1).reindex(grid)
 
 
 def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
@@ -95,17 +135,19 @@ def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[
         row |= {"smallest": min(final), "largest": max(final)}
     for value in reach:
         when = [_reached(run, y, value) for run in line.runs]
-        for what, found in zip(("iterations", "bytes"), zip(*when, strict=True), strict=True):
+        for what, found in zip(("iterations", "bytes", "seconds"), zip(*when, strict=True), strict=True):
             middle = median(found)
-            row[f"{what} to {value:g}"] = None if math.isinf(middle) else int(middle)
-        row[f"reached {value:g}"] = sum(not math.isinf(iteration) for iteration, _ in when)
+            if what != "seconds" or all(run.timed for run in line.runs):
+                shown = middle if what == "seconds" else int(middle) if math.isfinite(middle) else None
+                row[f"{what} to {value:g}"] = None if math.isinf(middle) else shown
+        row[f"reached {value:g}"] = sum(not math.isinf(iteration) for iteration, *_ in when)
     return row
 
 
-def _reached(run: Result, y: str, value: float) -> tuple[float, float]:
-    """Return the iteration and the bytes of the first row whose y is at most `value`, infinities where none is."""
+def _reached(run: Result, y: str, value: float) -> list[float]:
+    """Return iteration, bytes and seconds of the first row whose y is at most `value`, infinities where none is."""
     rows = run.metrics[run.metrics[y] <= value]
-    return (float(rows["iteration"].iloc[0]), float(x_of(rows, "bytes").iloc[0])) if len(rows) else (math.inf, math.inf)
+    return [float(x_of(rows, x).iloc[0]) if len(rows) else math.inf for x in ("iterations", "bytes", "seconds")]
 
 
 def _published_rows(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:

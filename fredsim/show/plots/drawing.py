@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from fredsim.config.figures import Options, X, label_of
+from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
@@ -24,6 +25,8 @@ __all__ = [
     "Kind",
     "Options",
     "X",
+    "check_clocks",
+    "counted",
     "in_units",
     "label_of",
     "logarithmic",
@@ -34,6 +37,7 @@ __all__ = [
 ]
 
 DECADES = 2.2  # up to so many, 2 and 5 of each are labelled, too
+SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
 FOOT = 0.3  # height, in decades, of the linear part from 0 to the smallest positive value
 
 
@@ -52,7 +56,8 @@ class Kind:
 
     `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
     scales where they are `shared`; else there are that many, and one panel has all runs. `panels` are keys, or the
-    beginnings of keys, whose values make a panel where that is not asked for.
+    beginnings of keys, whose values make a panel where that is not asked for. `runs`: there is a panel for each run,
+    one below the other; `beside`: the legend stands beside the panels, however short it is.
     """
 
     idea: str
@@ -60,6 +65,8 @@ class Kind:
     axes: int = 0
     shared: bool = False
     panels: tuple[str, ...] = PANEL_KEYS
+    runs: bool = False
+    beside: bool = False
 
 
 def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
@@ -73,13 +80,33 @@ def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
     """Return a column of metrics.csv, or the bytes pushed and fetched."""
     if x == "bytes":
         return metrics["bytes_pushed"] + metrics["bytes_fetched"]
-    return metrics["iteration" if x == "iterations" else "timestamp"]
+    return metrics[{"iterations": "iteration", "updates": "timestamp", "seconds": "time"}[x]]
 
 
-def in_units(largest: float) -> tuple[float, str]:
-    """Return the unit for up to so many bytes: how many bytes it is, and its name."""
-    unit, name = byte_unit(largest)
-    return unit, "bytes" if name == "B" else name
+def in_units(x: str | None, largest: float) -> tuple[float, str]:
+    """Return the unit of an axis with values up to `largest`: how many bytes or seconds it is, and its name.
+
+    1 and no name for an axis that is neither.
+    """
+    if x == "bytes":
+        unit, name = byte_unit(largest)
+        return unit, "bytes" if name == "B" else name
+    if x == "seconds":
+        return next(((unit, name) for unit, name in SECONDS if largest >= unit), SECONDS[-1])
+    return 1.0, ""
+
+
+def counted(x: str) -> str:
+    """Return in words what an axis of `X` counts."""
+    return {"bytes": "pushed and fetched bytes", "seconds": "simulated seconds"}.get(x, x)
+
+
+def check_clocks(results: Iterable[Result], what: str, remedy: str) -> None:
+    """Raise ConfigError, `what` is asked for, where a run has no clock."""
+    for run in results:
+        if not run.timed:
+            clock = "give its experiment `dispatcher: {name: clock}`"
+            raise ConfigError(f"{what}, and {run.folder} has no clock; {clock}{remedy}")
 
 
 def share_of(row: pd.Series[float], copies: str) -> float:

@@ -48,8 +48,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     unit, name, places = 1.0, "", dict[str, float]()
     if len(numbers) < len(values):
         places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
-    elif (options.x or "bytes") == "bytes":
-        unit, name = in_units(max(numbers))
+    else:
+        unit, name = in_units(options.x or "bytes", max(numbers, default=0.0))
     names = iter(labels([point.runs[0] for point in every]))
     rows, beside = [], []
     sources: dict[str, None] = {}
@@ -195,6 +195,8 @@ def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) ->
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
     for copies in SHARES:
         row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
-    if options.x in {"iterations", "updates"}:  # bytes and shares have columns already
+    if all(run.timed for run in point.runs):
+        row["seconds"] = float(median(end["time"] for end in last))
+    if options.x in {"iterations", "updates"}:  # bytes, shares and seconds have columns already
         row[options.x] = point.x
     return row

@@ -19,12 +19,14 @@ from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES
-from fredsim.show.plots.drawing import Drawing, Kind, Options
+from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks
 from fredsim.show.plots.ends import ENDS
-from fredsim.show.plots.groups import group
+from fredsim.show.plots.groups import by_run, group
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
 from fredsim.show.plots.staleness import STALENESS
+from fredsim.show.plots.timeline import TIMELINE, trace
+from fredsim.show.plots.waits import WAITS
 
 __all__ = ["KINDS", "Options", "plot"]
 
@@ -35,8 +37,11 @@ KINDS: dict[str, Kind] = {
     "copies": COPIES,
     "probe": PROBE,
     "shards": SHARDS,
+    "timeline": TIMELINE,
+    "waits": WAITS,
 }
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+TRACE = ".json"  # of a timeline
 STYLE: Any = {
     "svg.hashsalt": "fredsim",
     "pdf.fonttype": 42,  # TrueType: what publishers take
@@ -59,23 +64,31 @@ BESIDE = 0.45  # share of the width that a legend beside the panels may take
 
 
 def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: Options | None = None) -> Drawing:
-    """Write a figure of recorded runs to a PDF, SVG or PNG file; return its caption and tables.
+    """Write a figure of recorded runs to a PDF, SVG or PNG file, a timeline also to a JSON file of traces.
 
-    Panels stand two in a row. Raises OutputError for another suffix or a file that cannot be written, ConfigError for a
-    kind, column or key that does not exist.
+    Returns its caption and tables. Panels stand two in a row. Raises OutputError for another suffix or a file that
+    cannot be written, ConfigError for a kind, column or key that does not exist.
     """
     options = options or Options()
-    if path.suffix not in FORMATS:
-        raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(FORMATS)}")
+    formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
+    if path.suffix not in formats:
+        raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
+    if options.x == "seconds":
+        check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
     found = KINDS[kind]
-    panels = group(results, options.by, options.panel if not found.axes else [], options.axis, found.panels)
+    if found.runs:
+        panels = by_run(results)
+    else:
+        panels = group(results, options.by, options.panel if not found.axes else [], options.axis, found.panels)
+    if path.suffix == TRACE:
+        return trace(panels, path, options)
     count = found.axes or len(panels)
-    columns = min(count, 2)
+    columns = 1 if found.runs else min(count, 2)
     rows = -(-count // columns)
     with mpl.rc_context(STYLE):
-        size = 5.5 if columns == 1 else 7.2, 3.6 if rows == 1 else 2.5 * rows
+        size = 5.5 if columns == 1 and not found.runs else 7.2, 3.6 if rows == 1 else 2.5 * rows
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
         drawing = found.draw(list(grid.flat[:count]), panels, options)
@@ -89,7 +102,8 @@ def plot(results: Sequence[Result], path: Path, kind: str = "curves", options: O
                 axes.tick_params(labelbottom=False)
             if found.shared and number % columns:
                 axes.set_ylabel("")
-        if not _legend(figure, list(grid.flat[:count]), drawing.published, above=found.axes > 0):
+        place = "above" if found.axes else "beside" if found.beside else "inside"
+        if not _legend(figure, list(grid.flat[:count]), drawing.published, place):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if found.axes:  # the legend stands above
@@ -117,8 +131,12 @@ def _number_columns(results: Sequence[Result]) -> list[str]:
     return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
 
 
-def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: bool) -> bool:
-    """Draw one legend: inside the first panel, beside all, or `above`. Return whether lines are few enough for one."""
+def _legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str) -> bool:
+    """Draw one legend: above or beside all panels, or inside the first where it has room, else beside.
+
+    Return whether lines are few enough for one.
+    """
+    above = place == "above"
     handles: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -129,7 +147,7 @@ def _legend(figure: Figure, grid: Sequence[Axes], published: bool, *, above: boo
         handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
     columns = min(2, len(grid))
-    inside = not above and len(handles) <= INSIDE and longest <= NAMES * width / columns
+    inside = place == "inside" and len(handles) <= INSIDE and longest <= NAMES * width / columns
     if above:
         count = max(1, min(3, int(NAMES * width / longest)))
         legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)

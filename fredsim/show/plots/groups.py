@@ -12,7 +12,7 @@ from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.results import Result
 
-__all__ = ["SYMBOLS", "Line", "Panel", "differences", "flat_config", "group", "labels", "value_name"]
+__all__ = ["SYMBOLS", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "value_name"]
 
 # Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -51,6 +51,15 @@ class Panel:
 def labels(results: Sequence[Result]) -> list[str]:
     """Return one label per run: the server's name, and every other value in which the runs differ."""
     return _run_labels([flat_config(result) for result in results])
+
+
+def by_run(results: Sequence[Result]) -> list[Panel]:
+    """Return a panel for each run, which its label names where there are several."""
+    several = len(results) > 1
+    return [
+        Panel(label if several else "", [Line(label, COLOURS[0], DASHES[0], [run])])
+        for run, label in zip(results, labels(results), strict=True)
+    ]
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:

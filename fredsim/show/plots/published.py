@@ -34,8 +34,8 @@ def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
 
 
 def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Result]]]:
-    """Yield (source, value, runs) for each published point at the iteration or update where these runs ended."""
-    for x in ("iterations", "updates"):
+    """Yield (source, value, runs) for each published point at the iteration, update or second where runs ended."""
+    for x in ("iterations", "updates", "seconds"):
         for found in series(runs, x, y):
             for at, value in found.points:
                 ended = [run for run in found.runs if float(x_of(run.metrics, x).iloc[-1]) == at]

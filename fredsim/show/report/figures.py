@@ -7,35 +7,47 @@ traces of one. `x` and `y` are lists, or mappings from the choices of an axis to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fredsim.config.figures import X, Y
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.curves import by_iteration
+from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.staleness import histograms
 
-__all__ = ["Figure", "copies", "curves", "dropped", "probe", "probed", "staleness"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Figure", "axes_of", "copies", "curves", "dropped", "probe", "probed", "staleness"]
 
 DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
-BYTES = {"bytes": "bytes pushed and fetched"}
+TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
 
 
+def axes_of(runs: Iterable[Result]) -> list[str]:
+    """Return what the curves of these runs may be drawn against: seconds where all have a clock."""
+    timed = all(run.timed for run in runs)
+    return [x for x in X if timed or x != "seconds"]
+
+
 def curves(panels: Sequence[Panel]) -> list[Figure]:
     """Return one figure per panel: each y against each x, medians and bands of a line's runs, published points."""
-    figures = [_figure(panel.title, [trace for line in panel.lines for trace in _curve(line)]) for panel in panels]
+    axes = axes_of(run for panel in panels for line in panel.lines for run in line.runs)
+    figures = [
+        _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes)]) for panel in panels
+    ]
     for figure in figures:  # the same scales in all panels
         figure |= {
-            "x": {x: {"title": BYTES.get(x, title), "range": _span(figures, "x", x)} for x, title in X.items()},
+            "x": {x: {"title": TITLES.get(x, X[x]), "range": _span(figures, "x", x)} for x in axes},
             "y": {y: {"title": title, "range": _span(figures, "y", y)} for y, title in Y.items()},
         }
     return figures
@@ -134,28 +146,38 @@ def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
     yield unseen | between | {"x": x, "y": _numbers(high)}
 
 
-def _curve(line: Line) -> Iterator[dict[str, Any]]:
+def _curve(line: Line, axes: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield a line's traces: its band, its median, where its runs diverged, and published points."""
-    at = {x: _numbers(by_iteration(line, partial(x_of, x=x)).median(axis=1)) for x in X}
-    values = {y: by_iteration(line, itemgetter(y)) for y in Y}
-    if len(line.runs) > 1:
-        low, high = ({y: getattr(values[y], end)(axis=1) for y in Y} for end in ("min", "max"))
-        yield from _band(line, at, low, high)
-    yield _trace(line) | {"x": at, "y": _numbers({y: values[y].median(axis=1) for y in Y})}
+    stepped = [x for x in axes if by_steps(line.runs, x)]
+    at = {x: _numbers(by_iteration(line, partial(x_of, x=x)).median(axis=1)) for x in axes if x not in stepped}
+    if at:
+        yield from _runs(line, at, {y: by_iteration(line, itemgetter(y)) for y in Y})
+    for x in stepped:  # their rows are others for each y, too
+        for y in Y:
+            grid, values = steps(line, x, y)
+            yield from _runs(line, {x: _numbers(grid)}, {y: values})
     for run in line.runs:
         if run.summary["status"] == "diverged":
             last = run.metrics.iloc[-1:]
             cross = {"symbol": "x", "size": 9, "color": line.colour}
-            ends = {"x": {x: _numbers(x_of(last, x)) for x in X}, "y": _numbers({y: last[y] for y in Y})}
+            ends = {"x": {x: _numbers(x_of(last, x)) for x in axes}, "y": _numbers({y: last[y] for y in Y})}
             name = {"name": f"{line.label}: diverged", "legendgroup": line.label}
             yield name | {"mode": "markers", "marker": cross} | ends
-    for x in X:
+    for x in axes:
         for y in Y:
             for source, points, _ in published.series(line.runs, x, y):
                 circle = {"symbol": "circle-open", "size": 8, "color": line.colour}
                 places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
                 name = {"name": f"{line.label}: {source}", "legendgroup": line.label}
                 yield name | {"mode": "markers", "marker": circle} | places
+
+
+def _runs(line: Line, at: dict[str, list[float]], values: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+    """Yield the band and the median of a line's runs, whose values of each y have a column per run."""
+    if len(line.runs) > 1:
+        low, high = ({y: getattr(found, end)(axis=1) for y, found in values.items()} for end in ("min", "max"))
+        yield from _band(line, at, low, high)
+    yield _trace(line) | {"x": at, "y": _numbers({y: found.median(axis=1) for y, found in values.items()})}
 
 
 def _numbers(values: Any) -> Any:

@@ -16,13 +16,14 @@ __all__ = ["Section", "sections"]
 
 @dataclass(frozen=True)
 class Section:
-    """Figures with their title, caption and table; `key` is the HTML id."""
+    """Figures with their title, caption and table; `key` is the HTML id; `x`: choices of the axis, default first."""
 
     key: str
     title: str
     figures: list[figures.Figure]
     caption: str
     table: Table
+    x: Sequence[str] = ()
 
 
 def sections(panels: Sequence[Panel]) -> Iterator[Section]:
@@ -52,7 +53,11 @@ def _curves(panels: Sequence[Panel]) -> Section:
     caption = []
     if len(runs) > len(lines):
         caption.append("Lines: medians of runs; bands: their smallest and largest.")
+        if "seconds" in figures.axes_of(runs):
+            caption.append(f"Against seconds: {curves.STEPS[0].lower()}{curves.STEPS[1:]}")
     published = (run.config.get("published") for run in runs)
     caption += marks(runs, dict.fromkeys(one["source"] for one in published if one))
     rows = [curves.final_row(panel, line, "validation_error", ()) for panel, line in lines]
-    return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows))
+    first = curves.default_x(runs)
+    x = [first, *(one for one in figures.axes_of(runs) if one != first)]
+    return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x)

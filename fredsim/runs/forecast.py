@@ -1,0 +1,110 @@
+"""How many events a run with a clock will have, and how long it takes by its clock.
+
+Where nothing that is computed changes who arrives when, the clock alone is run ahead; else it is told from the run's
+beginning, whose second part stands for what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fredsim.dispatchers.base import nobody_arrives
+from fredsim.models.layout import Layout
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.streams import Streams
+from fredsim.runs.opening import make_dispatcher, make_server
+from fredsim.runs.prepared import Prepared
+from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.start import reacts_to
+from fredsim.simulation.supplies import Supplies
+
+__all__ = ["Course", "Mark", "clock_of", "course"]
+
+AHEAD = 20_000  # events that a clock is run ahead, or two a client, at most
+MOST_AHEAD = 2_000_000
+
+Mark = tuple[int, float]
+"""So many events had happened at this second."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How many events there will be, in how many simulated seconds, and whether that is known or about so."""
+
+    iterations: int
+    simulated: float
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """A run's clock, started; whether what is computed has a say in who arrives when; local steps of a client."""
+
+    clock: GuardedClock
+    reacts: bool
+    steps: int
+
+
+def clock_of(prepared: Prepared) -> RunClock | None:
+    """Return a run's clock, None where there is none."""
+    clock = make_dispatcher(prepared.experiment)
+    if not isinstance(clock, GuardedClock):
+        return None
+    server, protocol = make_server(prepared.experiment)
+    layout = Layout((("params", (1,)),))
+    supplies = Supplies(prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations())
+    supplies.start(clock)
+    return RunClock(clock, reacts_to(clock, server.contract, protocol), protocol.local_steps)
+
+
+def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
+    """Return the course of a run of so many iterations, None: until its clock ends it; None without a clock.
+
+    `summary` is that of its beginning, with `marks` of it. Raises SimulationError where no more gradients arrive.
+    """
+    found = clock_of(prepared)
+    if found is None:
+        return None
+    marks, over = (summary["marks"], summary["over"]) if found.reacts else _run_ahead(prepared, found, iterations)
+    (before, began), (done, now) = marks
+    until = None if prepared.length.until is None else prepared.length.until / 1e9
+    if over and until is not None:
+        return Course(done, until, exact=True)
+    if done == iterations:
+        return Course(done, now, exact=True)
+    rate = (done - before) / (now - began) if now > began else math.inf  # events a second
+    if iterations is None:
+        assert until is not None
+        return Course(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until)
+    return Course(iterations, now + (iterations - done) / rate if rate > 0 else now)
+
+
+def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Mark, Mark], bool]:
+    """Return marks in the middle and at the end of a stretch of arrivals, and whether they are the run's all."""
+    clients, until = prepared.experiment.clients.count, prepared.length.until
+    clock = found.clock
+    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps)
+    most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
+    times = [np.zeros(0, np.int64)]
+    there, over, many = 0, False, 2**8
+    while there < most and not over:
+        order = clock.draw(min(many, most - there))
+        many *= 2
+        part = order.until(until)
+        over = len(part) < max(1, len(order))
+        if not len(order) and until is None:
+            raise nobody_arrives(there)
+        assert part.time is not None
+        times.append(part.time)
+        there += len(part)
+    seconds = np.concatenate(times)[:most] / 1e9
+    count = len(seconds)
+    if count == 0:
+        return ((0, 0.0), (0, 0.0)), over
+    middle = (count - 1) // 2
+    return ((middle + 1, float(seconds[middle])), (count, float(seconds[-1]))), over

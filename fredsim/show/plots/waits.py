@@ -1,0 +1,108 @@
+"""Who waits for what: the shares of clients' time that they compute, send, wait, are held, fetch, or lose."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fredsim.show.plots.drawing import Drawing, Kind, Options
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
+from fredsim.show.tables import Table
+
+__all__ = ["WAITS", "caption_of", "look_of", "name_states", "row_of", "set_height"]
+
+BAR = 0.24  # inches
+AROUND = 1.5  # inches beside the bars of a panel
+NAMES = 28  # letters of a name in a line
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel in each pair of axes: a bar a line, or one for each of the clients asked for."""
+    rows, most = [], 1
+    seen: set[str] = set()
+    for axes, panel in zip(grid, panels, strict=True):
+        bars = [bar for line in panel.lines for bar in _bars(line, options)]
+        rows += [panel.row(bar) for bar in bars]
+        most = max(most, len(bars))
+        left = np.zeros(len(bars))
+        for state in STATES:
+            widths = np.array([bar[state] for bar in bars])
+            if widths.any():
+                seen.add(state)
+                axes.barh(range(len(bars)), widths, 0.7, left, **look_of(state))
+            left += widths
+        names = ["\n".join(textwrap.wrap(_name(bar), NAMES)) for bar in bars]
+        axes.set_yticks(range(len(bars)), names, parse_math=False)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_axisbelow(True)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share of the clients' time")
+    name_states(grid[0], seen)
+    set_height(grid[0], max(2.0, -(-len(grid) // 2) * (AROUND + BAR * most)))
+    who = "the clients" if options.clients is None else f"clients {options.clients}"
+    return Drawing(caption_of(options, f"Shares of the time of {who}"), [Table(rows)])
+
+
+WAITS = Kind("who waits for what: shares of the clients' time, of runs with `events: true`", draw, beside=True)
+
+
+def look_of(state: str) -> dict[str, Any]:
+    """Return how a bar of a state is drawn."""
+    if state == "unfinished":
+        return {"facecolor": "white", "edgecolor": COLOURS[state], "hatch": "//////", "linewidth": 0}
+    return {"facecolor": COLOURS[state]}
+
+
+def name_states(axes: Axes, seen: Collection[str]) -> None:
+    """Give the legend those of the states that were seen, in their order."""
+    for state in filter(seen.__contains__, STATES):
+        axes.barh([0], [0], label=state, **look_of(state))
+
+
+def set_height(axes: Axes, inches: float) -> None:
+    """Give a figure its height."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.set_figheight(inches)
+
+
+def caption_of(options: Options, what: str) -> str:
+    """Return a caption that says of which time it is, and what the words mean."""
+    begin = "" if options.begin is None else f", from second {options.begin:g}"
+    end = "" if options.end is None else f", to second {options.end:g}"
+    return (
+        f"{what}{begin}{end}: computing; sending the push; waiting until the server is done with it; held by the "
+        "server; fetching; lost, with tasks that were given up or by outages; unfinished at the run's end."
+    )
+
+
+def row_of(totals: Sequence[Integers]) -> dict[str, Any]:
+    """Return the time of clients, int64 (states,) of nanoseconds each, and the shares of it."""
+    whole = sum(int(one.sum()) for one in totals)
+    return {"client-seconds": whole / 1e9, **shares(totals)}
+
+
+def _bars(line: Line, options: Options) -> list[dict[str, Any]]:
+    """Return rows: of all clients of a line's runs, or one for each client that is asked for."""
+    found: dict[int, list[Integers]] = {}
+    for run in line.runs:
+        spans = spans_of(run)
+        begin, end, clients = window_of(run, spans, options)
+        totals = spans.within(begin, end).totals(int(run.config["clients"]["count"]))
+        for place in range(len(totals)) if clients is None else clients:
+            found.setdefault(-1 if clients is None else place, []).append(totals[place])
+    rows = []
+    for client, totals_of in found.items():
+        which = {} if client < 0 else {"client": client}
+        rows.append({"line": line.label, **which, "runs": len(line.runs), **row_of(totals_of)})
+    return rows
+
+
+def _name(bar: dict[str, Any]) -> str:
+    return f"{bar['line']}, client {bar['client']}" if "client" in bar else str(bar["line"])
