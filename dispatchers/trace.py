@@ -100,7 +100,7 @@ class Trace(Timeline):
         Raises SimulationError where one cannot be.
         """
         if self._at == len(self._part["client"]):
-            self._part, self._at = next(self._parts, {"client": np.empty(0, np.int64)}), 0
+            self._part, self._at = next(self._parts, self._part), 0  # the last has no rows
         part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
         clients = part["client"]
         self._at += len(clients)

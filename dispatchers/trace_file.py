@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import functools
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -87,10 +89,11 @@ def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns
     """Yield a trace from row `start` on, a stretch of rows after the other.
 
     int64 (n,) of the columns that there are of `client`, `number`, `begun`, `sent`, `time` in nanoseconds; `stages`
-    (n, 3); and of gradients that were done since the event before, `done`: (client, number) each, by row.
+    (n, 3); and of gradients that were done since the event before, `done`: (client, number) each, by row. The last has
+    no rows.
     """
-    row = start
-    for raw in _raw(path, found.names, start):
+    row, nothing = start, [{name: () for name in ("time", *LEAST, *DONE) if name in found.names}]
+    for raw in chain(_raw(path, found.names, start), nothing):
         part = _checked(path, raw, row, clients)
         if not found.timed:
             part = {name: values for name, values in part.items() if name not in {"time", "stages"}}
@@ -189,7 +192,7 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
     def refuse(wrong: NDArray[np.bool_], name: str, text: str) -> None:
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
-            raise ConfigError(f"{path}, row {row + at}: {name} is {shown(_plain(raw[name][at]))}; {text}")
+            raise ConfigError(f"{path}, row {row + at}: {name} is {_plain(raw[name][at])}; {text}")
 
     part: Columns = {}
     for name, least in LEAST.items():
@@ -222,8 +225,11 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
     return part
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(value: Any) -> str:
+    """Return a value as messages show it: that of a CSV file as it stands there."""
+    if isinstance(value, str) and re.fullmatch(r"[-+.\w]{1,40}", value):
+        return value
+    return shown(value.item() if isinstance(value, np.generic) else value)
 
 
 def _floats(values: Any) -> NDArray[np.float64]:
