@@ -91,7 +91,8 @@ class GuardedClock(GuardedDispatcher):
         most = LONGEST_SCHEDULE if count is None else count
         orders, there = [], 0
         while there < most:
-            order = self.draw(min(most - there, 2**20))
+            many = 2**20 if until is None else max(1024, min(there, 2**20))  # about as many again where nobody knows
+            order = self.draw(min(most - there, many))
             orders.append(order.until(until))
             there += len(orders[-1])
             if len(orders[-1]) < max(1, len(order)):
