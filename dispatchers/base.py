@@ -8,9 +8,8 @@ choices before and who is held, so that the order can be drawn ahead. One with s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,13 @@ from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Dispatcher", "Order"]
+__all__ = ["Dispatcher", "Order", "Sends", "Timeline", "by_client"]
 
 Integers = NDArray[np.int64]
+
+Sends = Callable[[int, int, int], int]
+"""Called with a client whose gradient is done, the number of its task, and how many gradients of all were done before:
+returns the bytes that it pushes, 0 for nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class Order:
     stages: Integers | None = None
     """(n, 3) nanoseconds: when the task was begun, its gradient done, and the push at the server; None where the task
     was begun when its client had arrived before, and the rest is `time`."""
+    begun: Integers | None = None
+    """Where that is recorded, the events after which the clients fetched what they computed on: those of the run must
+    be the same."""
 
     def __len__(self) -> int:
         return len(self.client)
@@ -45,8 +51,8 @@ class Order:
     @property
     def columns(self) -> dict[str, Integers]:
         """What is known beside the clients, by name."""
-        found = {"number": self.number, "time": self.time, "sent": self.sent, "stages": self.stages}
-        return {name: values for name, values in found.items() if values is not None}
+        names = ("number", "time", "sent", "stages", "begun")
+        return {name: values for name in names if (values := getattr(self, name)) is not None}
 
     def first(self, count: int) -> Order:
         """Return the first arrivals."""
@@ -68,7 +74,7 @@ class Dispatcher(Configurable):
 
     idea: str = ""
     #: Whether arrivals have times.
-    timed: ClassVar[bool] = False
+    timed: bool = False
 
     def expect(self, clients: int) -> None:
         """Raise ConfigError where the hyper-parameters do not go with so many clients; asked before all else."""
@@ -92,6 +98,61 @@ class Dispatcher(Configurable):
     def release(self, client: int) -> None:
         """Put a held client back; releasing one that is not held does nothing."""
         raise NotImplementedError
+
+
+class Timeline(Dispatcher):
+    """A dispatcher that knows more of arrivals than who comes: a clock, or a trace."""
+
+    #: Tells what each push weighs, where that is not the same for all.
+    sends: Sends | None = None
+
+    @property
+    def instant(self) -> bool:
+        """Whether copies take no time."""
+        raise NotImplementedError
+
+    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Say, before the first arrival, what it will be told.
+
+        `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
+        for fetches where `release` says otherwise. A task is of `steps` gradients. Nobody will ask for arrivals after
+        `until`, in nanoseconds. Raises ConfigError where so many gradients exceed the clock.
+        """
+        raise NotImplementedError
+
+    def about(self, nanoseconds: int) -> int | None:
+        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        raise NotImplementedError
+
+    def draw(self, count: int) -> Order:
+        """Return the next arrivals, so many at most where clients may be held; none where none will ever arrive."""
+        raise NotImplementedError
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Let a held client go on: it fetches so many bytes, 0 for nothing, and begins its next task."""
+        raise NotImplementedError
+
+    def restart(self, client: int, size: int | None = None) -> None:
+        """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
+        raise NotImplementedError
+
+    def ended(self, step: int, events: int | None) -> SimulationError:
+        """Return the error of a run of so many events, None where nobody knows, of which none comes at `step`."""
+        return nobody_arrives(step)
+
+
+def by_client(clients: Integers) -> tuple[Integers, Integers]:
+    """Return how many arrivals of the same client came before each, and the last of these, −1 for none; (T,) each."""
+    count = len(clients)
+    number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
+    few = count and int(clients.max()) < 2**16  # then NumPy sorts several times faster
+    order = np.argsort(clients.astype(np.uint16) if few else clients, kind="stable")  # each client's arrivals together
+    again = np.zeros(count, bool)
+    again[1:] = clients[order[1:]] == clients[order[:-1]]
+    before[order[again]] = order[np.flatnonzero(again) - 1]
+    places = np.arange(count)
+    number[order] = places - np.maximum.accumulate(np.where(again, 0, places))
+    return number, before
 
 
 def nobody_arrives(step: int) -> SimulationError:

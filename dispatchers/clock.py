@@ -11,12 +11,11 @@ the first event. Otherwise the run says who goes on, and how large each copy is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import numpy as np
 
-from fredsim.dispatchers.base import Dispatcher, Order, nobody_arrives
+from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, Takes, Tasks, TwoClasses, check_times
 from fredsim.dispatchers.event_queue import EventQueue
 from fredsim.dispatchers.merged import Merged
@@ -28,25 +27,19 @@ from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 
-__all__ = ["Clock", "Sends"]
-
-Sends = Callable[[int, int, int], int]
-"""Called with a client whose gradient is done, the number of its task, and how many gradients of all were done before:
-returns the bytes that it pushes, 0 for nothing."""
+__all__ = ["Clock"]
 
 #: Stages of a client's work, by what happens at their end; of one that goes down now and then the time up ends, too.
 COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
 MOST_OUTAGES = 20_000  # with no gradient in between; for many clients as many for each 20 of them
 
 
-class Clock(Dispatcher):
+class Clock(Timeline):
     """Whoever is done first arrives first."""
 
     idea = "simulated time: clients compute, send and wait as long as machines and networks would"
     timed = True
     operations: Operations = NumpyOperations()
-    #: Tells what each push weighs, where that is not the same for all.
-    sends: Sends | None = None
     state_names = (
         "time", "_merged", "_queue", "_network", "_outages", "_numbers", "_begun", "_done", "_received", "_sent",
         "_bytes", "_left", "_count", "_last", "_held", "_fresh", "_starting", "_outages_since",
@@ -149,7 +142,7 @@ class Clock(Dispatcher):
         """Return the client that arrives next."""
         row = self._arrive()
         if not row:
-            raise nobody_arrives(step)
+            raise self.ended(step, None)
         return row[0]
 
     def _arrive(self) -> tuple[int, ...]:

@@ -6,8 +6,11 @@ their models say of each; so what is added takes part without a line here.
 
 from __future__ import annotations
 
+import hashlib
 import random
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -114,6 +117,8 @@ def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
         hyper["order"] = [*range(clients), *(rng.randrange(clients) for _ in range(rng.randint(0, 9)))]
     elif name == "clock":
         hyper = clock(rng, clients)
+    elif name == "trace":
+        hyper["file"] = _trace(rng, clients)
     chosen: dict[str, Any] = {"name": name, **hyper, "wait": rng.random() < 0.8}
     for key in ("push", "fetch"):
         if rng.random() < 0.3:
@@ -123,6 +128,20 @@ def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
     if "fetch" in chosen:
         chosen["replica"], chosen["fred_timestamps"] = rng.random() < 0.3, rng.random() < 0.2
     return chosen
+
+
+def _trace(rng: random.Random, clients: int) -> str:
+    """Write a trace, each client once a round, and return its file's name; half of them have times."""
+    order = [client for _ in range(80) for client in rng.sample(range(clients), clients)][:80]
+    time, lines, timed = 0.0, list[str](), rng.random() < 0.5
+    for client in order:
+        time += rng.choice([0.0, 0.5, rng.random()])
+        lines.append(f"{client},{time}" if timed else f"{client}")
+    text = "\n".join(["client,time" if timed else "client", *lines])
+    file = Path(tempfile.gettempdir(), f"fredsim-trace-{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
+    if not file.exists():
+        file.write_text(text, encoding="utf-8")
+    return str(file)
 
 
 def clock(rng: random.Random, clients: int) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_rows_at_the_same_time_are_read(small_yaml: Path) -> None:
     path = Path("together/metrics.csv")
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join([*lines[:5], lines[4], *lines[5:]]), encoding="utf-8")
-    with pytest.raises(OutputError, match="line 6: time is 1.0 after 1"):
+    with pytest.raises(OutputError, match=r"line 6: time is 1\.0 after 1"):
         _ = Result(Path("together")).metrics
 
 

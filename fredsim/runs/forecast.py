@@ -88,7 +88,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     """Return marks in the middle and at the end of a stretch of arrivals, and whether they are the run's all."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
-    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps)
+    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=None)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
     times = [np.zeros(0, np.int64)]
     there, over, many = 0, False, 2**8

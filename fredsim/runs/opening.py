@@ -10,7 +10,8 @@ from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, tells_seconds
 from fredsim.config.resolution import PlaceOf, located, resolve
-from fredsim.dispatchers.clock import Clock
+from fredsim.dispatchers.base import Timeline
+from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
@@ -72,20 +73,20 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
     dispatcher = OwnClock(found) if tells_seconds(type(found)) else found
     clients = experiment.clients.count
-    if isinstance(dispatcher, Clock):
-        clock = GuardedClock(dispatcher, clients)
-        if not experiment.dispatcher.wait and not clock.instant:
-            raise ConfigError(
-                "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
-                "way: leave wait out, or link and server"
-            )
-        return clock
+    guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
+    if isinstance(dispatcher, Trace):
+        dispatcher.covers(experiment.iterations)
+    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.instant:
+        raise ConfigError(
+            "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
+            "way: leave wait out, or link and server"
+        )
     for key, by_clock in (
         ("seconds", experiment.seconds is not None),
         ("evaluation.unit", experiment.evaluation.unit == "seconds"),
     ):
-        if by_clock:
+        if by_clock and not guarded.timed:
             found = experiment.seconds if key == "seconds" else "seconds"
             remedy = "give dispatcher: {name: clock}, or count in iterations"
             raise ConfigError(f"{key} is {found}; the dispatcher {experiment.dispatcher.name} has no clock: {remedy}")
-    return GuardedDispatcher(dispatcher, clients)
+    return guarded

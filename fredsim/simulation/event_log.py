@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.base import by_client
 from fredsim.plugins.states import State, Stateful
-from fredsim.simulation.schedule import Schedule, by_client
+from fredsim.simulation.schedule import Schedule
 
 __all__ = ["CLOCK", "DONE", "EVENTS", "EventLog", "EventSink"]
 

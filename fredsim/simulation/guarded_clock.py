@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fredsim.dispatchers.base import Order
-from fredsim.dispatchers.clock import Clock, Sends
+from fredsim.dispatchers.base import Order, Sends, Timeline
+from fredsim.dispatchers.clock import Clock
 from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import REAL, Guarded
@@ -30,17 +30,17 @@ Integers = NDArray[np.int64]
 
 
 class GuardedClock(GuardedDispatcher):
-    """A clock whose calls are checked."""
+    """A clock, or a trace, whose calls are checked."""
 
-    timed = True
     state_names = ("reacts",)
 
-    def __init__(self, clock: Clock, clients: int) -> None:
+    def __init__(self, clock: Timeline, clients: int) -> None:
         """Tell a clock of how many clients there will be. Raises ConfigError where it refuses so many."""
         super().__init__(clock, clients)
         self._clock = clock
         self._users = clock.users if isinstance(clock, OwnClock) else clock
         self._name = type(self._users).__name__
+        self.timed = clock.timed
         #: Whether the run tells the clock who goes on when.
         self.reacts = False
 
@@ -78,6 +78,10 @@ class GuardedClock(GuardedDispatcher):
     def restart(self, client: int, size: int) -> None:
         """Let a client give up its task, and begin its next once it has fetched so many bytes."""
         self._clock.restart(client, size)
+
+    def ended(self, step: int, events: int | None) -> SimulationError:
+        """Return the error of a run of so many events, None where nobody knows, of which none comes at `step`."""
+        return self._clock.ended(step, events)
 
     def whole_order(self, count: int | None, until: int | None) -> Order:
         """Return the first `count` arrivals, or those until a time in nanoseconds.

@@ -13,13 +13,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.base import Order, nobody_arrives
+from fredsim.dispatchers.base import Order, by_client
+from fredsim.errors import SimulationError
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.length import Length
 
-__all__ = ["Arrivals", "Schedule", "by_client", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
+__all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
 
 Integers = NDArray[np.int64]
 
@@ -66,23 +67,19 @@ def whole_schedule(order: Order, *, wait: bool) -> Schedule:
     """
     number, before = by_client(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
+    _check_begun(order.client, begun, order.begun, 0)
     if order.number is not None:
         number = order.number
     return Schedule(order.client, begun, number, order.time, order.sent, order.stages)
 
 
-def by_client(clients: Integers) -> tuple[Integers, Integers]:
-    """Return how many arrivals of the same client came before each, and the last of these, −1 for none; (T,) each."""
-    count = len(clients)
-    number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
-    few = count and int(clients.max()) < 2**16  # then NumPy sorts several times faster
-    order = np.argsort(clients.astype(np.uint16) if few else clients, kind="stable")  # each client's arrivals together
-    again = np.zeros(count, bool)
-    again[1:] = clients[order[1:]] == clients[order[:-1]]
-    before[order[again]] = order[np.flatnonzero(again) - 1]
-    places = np.arange(count)
-    number[order] = places - np.maximum.accumulate(np.where(again, 0, places))
-    return number, before
+def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, first: int) -> None:
+    """Raise SimulationError where clients have not fetched as recorded; `first` is the iteration of the first event."""
+    if recorded is not None and (recorded != begun).any():
+        at = int(np.flatnonzero(recorded != begun)[0])
+        found = f"client {clients[at]} computed on what it fetched after event {recorded[at]}, in this run {begun[at]}"
+        remedy = "the run is not the recorded one: give dispatcher.check: false to follow who arrives when alone"
+        raise SimulationError(f"the trace, row {first + at}: by its column begun {found}; {remedy}")
 
 
 def next_works(schedule: Schedule) -> Integers:
@@ -182,9 +179,12 @@ class Arrivals(Stateful):
         else:
             clients, columns = self._choose(min(limit, held_for()), iteration)
         if not clients and self._length.until is None:
-            raise nobody_arrives(iteration)
+            assert self._clock is not None  # another dispatcher says so itself
+            raise self._clock.ended(iteration, self._length.iterations)
         under_way = np.array([self._under_way[client] for client in clients], np.int64)
-        return Schedule(np.array(clients, np.int64), under_way, **columns)
+        ids = np.array(clients, np.int64)
+        _check_begun(ids, under_way, columns.pop("begun", None), iteration)
+        return Schedule(ids, under_way, **columns)
 
     def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
         """Return the next clients, which are held then, and what else is known of their arrivals."""

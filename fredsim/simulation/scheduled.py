@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
-from fredsim.dispatchers.base import Order, nobody_arrives
+from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
@@ -54,7 +54,7 @@ class Scheduled(Simulation):
             return dispatcher.order(drawn.events or 0)
         order = dispatcher.whole_order(drawn.events, drawn.until)
         if drawn.events is not None and drawn.until is None and len(order) < drawn.events:
-            raise nobody_arrives(len(order))
+            raise dispatcher.ended(len(order), drawn.events)
         if drawn.events is None and len(order) == LONGEST_SCHEDULE:
             many = f"in seconds there are more than {LONGEST_SCHEDULE:,} arrivals, whose order is not kept in memory"
             raise ConfigError(f"path is {self._choice.path}; {many}: give path: snapshots")

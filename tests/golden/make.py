@@ -78,6 +78,7 @@ DISPATCHERS: dict[str, dict[str, Any]] = {
     "weighted": {"name": "weighted", "weights": [1.0, 4.0], "on_chosen": {"factor": 0.5, "recover_after": 3}},
     "round_robin": {"name": "round_robin"},
     "scripted": {"name": "scripted", "order": [0, 3, 1, 1, 4, 2, 0]},
+    "trace": {"name": "trace", "file": str(Path(__file__).with_name("trace.csv"))},  # for servers that hold, too
     "clock": {
         "name": "clock", "compute": {"seconds": {"name": "gamma", "cv": 0.6}, "noise": {"name": "gamma", "cv": 0.3}}
     },

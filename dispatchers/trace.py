@@ -1,0 +1,194 @@
+"""Who arrived, and when, as it was recorded: by `events: true`, or on a real cluster.
+
+A row an event. Column `client` says who arrives, `time_ns`, or `time` in seconds, when the server is done with it: the
+trace is a clock then. It may have other columns of events.parquet, too: `number`, `begun`, `sent`, the stages
+`began_ns`, `done_ns`, `received_ns`, and `done_client` with `done_number`. They let the servers and gates of the run
+meet what those of the recorded run met; where these are not the same, a trace is still an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+
+from fredsim.dispatchers.base import Integers, Order, Timeline, by_client
+from fredsim.dispatchers.trace_file import read, survey
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.hyper import HyperParameters, Printable
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State
+from fredsim.system.files import content_digest
+
+__all__ = ["Trace"]
+
+
+class Trace(Timeline):
+    """Follows a table of arrivals."""
+
+    idea = "who arrived when, from a recorded run or a cluster: a CSV or Parquet file"
+    state_names = ("_row", "_numbers", "_done", "_count", "_waiting")
+
+    class Hyper(HyperParameters):
+        """The table, and how much of it counts."""
+
+        file: Printable
+        """A CSV file with a header, or a Parquet file such as events.parquet, from the current folder."""
+        sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, validate_default=True)
+        """Of the file's bytes: filled in where it is null, checked where it is not."""
+        check: bool = True
+        """Whether the run must be the recorded one: columns number, begun and sent, where there are any, hold. With
+        false they do not count: the trace says who arrives when, and nothing else."""
+
+        @field_validator("sha256")
+        @classmethod
+        def fill_in(cls, sha256: str | None, info: ValidationInfo) -> str | None:
+            """Take the digest of what is there; that there is nothing is told when the trace is opened."""
+            return content_digest(str(info.data.get("file"))) if sha256 is None else sha256
+
+    def expect(self, clients: int) -> None:
+        """Raise ConfigError where the trace is not of so many clients, or no trace."""
+        path, known = self.hyper.file, self.hyper.sha256
+        found = content_digest(path)
+        if known is not None and found is not None and found != known:
+            what = f"SHA-256 {found} is not dispatcher.sha256, {known}"
+            raise ConfigError(f"{path}: {what}; put the file back, or leave that key out")
+        self._survey = survey(path, clients)
+        self.timed = self._survey.timed
+
+    def covers(self, events: int | None) -> None:
+        """Raise ConfigError where the trace has fewer events than the run."""
+        rows = self._survey.rows
+        if events is not None and rows < events:
+            raise ConfigError(_too_short(self.hyper.file, rows, events))
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start over."""
+        self.expect(clients)
+        self._clients = clients
+        self.settle()
+
+    @property
+    def instant(self) -> bool:
+        """Whether a push is decided on when it arrives: else the trace says when its gradient was done."""
+        return not (self.hyper.check and self._survey.early)
+
+    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Start at the first row, told whatever the run tells."""
+        del reacts, size, steps, until  # what took how long is known
+        self._row = self._count = 0  # of events, and of gradients that were done
+        self._numbers = np.zeros(self._clients, np.int64)  # of each client's next task
+        self._waiting: set[int] = set()  # clients that are held
+        self._done: dict[int, int] = {}  # clients whose gradients are done: how many were done before
+        self._seek()
+
+    def _seek(self) -> None:
+        """Go to the row that comes next."""
+        self._parts: Iterator[dict[str, Any]] = read(self.hyper.file, self._survey, self._clients, self._row)
+        self._part: dict[str, Any] = {"client": ()}
+        self._at = 0
+
+    def about(self, nanoseconds: int) -> int | None:
+        """Return how many arrivals there are in all."""
+        return self._survey.rows
+
+    def draw(self, count: int) -> Order:
+        """Return the next arrivals, so many at most; none where the trace has ended.
+
+        Raises SimulationError where one cannot be.
+        """
+        if self._at == len(self._part["client"]):
+            self._part, self._at = next(self._parts, self._part), 0  # the last has no rows
+        part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
+        clients = part["client"]
+        self._at += len(clients)
+        if self.sends is not None and "done" in part:
+            part["done"] = part["done"][:1]
+            self._send(part["done"], clients, part.get("sent"))
+        if self._waiting:
+            self._check_waiting(clients)
+        first, self._row = self._row, self._row + len(clients)
+        known = part if self.hyper.check else {}
+        number = self._number(clients, known.get("number"), first)
+        return Order(clients, number, part.get("time"), known.get("sent"), part.get("stages"), known.get("begun"))
+
+    def _send(self, done: Any, clients: Integers, sent: Integers | None) -> None:
+        """Ask what is pushed of the gradients that were done before the next event."""
+        assert self.sends is not None
+        for pairs in done:
+            for client, number in pairs:
+                if client in self._done or client in self._waiting or not 0 <= client < self._clients:
+                    raise self._wrong(0, f"done_client names client {client}, which has no gradient under way")
+                self._done[client] = self._count
+                self._count += 1
+                self.sends(client, number, self._count - 1)
+        for client in clients[:1].tolist():
+            before = self._done.pop(client, None)
+            if before is None or (sent is not None and before != sent[0]):
+                raise self._wrong(0, f"done_client does not say when the gradient of client {client} was done")
+
+    def _check_waiting(self, clients: Integers) -> None:
+        for i, client in enumerate(clients.tolist()):
+            if client in self._waiting:
+                raise SimulationError(
+                    f"iteration {self._row + i}: client {client} arrives in the trace ({self.hyper.file}, row "
+                    f"{self._row + i}), and the server holds it; release clients as the recorded run's did, or give a "
+                    "trace of such a server"
+                )
+
+    def _number(self, clients: Integers, given: Integers | None, first: int) -> Integers:
+        """Return which of its client's tasks each is: as given, where that can be."""
+        ranks, before = by_client(clients)
+        least = self._numbers[clients] + ranks
+        if given is not None:
+            least = np.where(before >= 0, given[before] + 1, self._numbers[clients])
+            wrong = np.flatnonzero(given < least)
+            if len(wrong):
+                at = int(wrong[0])
+                what = f"number is {given[at]}; client {clients[at]} has begun {least[at]} tasks before"
+                raise self._wrong(at + first - self._row, what)
+            least = given
+        self._numbers[clients] = least + 1  # of several of a client's the last stays
+        return least
+
+    def _wrong(self, at: int, what: str) -> SimulationError:
+        remedy = "the run is not the recorded one: give dispatcher.check: false to follow who arrives when alone"
+        return SimulationError(f"{self.hyper.file}, row {self._row + at}: {what}; {remedy}")
+
+    def choose(self, step: int) -> int:
+        """Return the client that arrives next."""
+        order = self.draw(1)
+        if not len(order):
+            raise self.ended(step, None)
+        return int(order.client[0])
+
+    def hold(self, client: int) -> None:
+        """Take note that a client does not go on."""
+        self._waiting.add(client)
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Take note that a client goes on."""
+        self._waiting.discard(client)
+
+    def restart(self, client: int, size: int | None = None) -> None:
+        """Take note that a client gives up its task, even a push that is under way."""
+        self._numbers[client] += 1
+        self._done.pop(client, None)
+
+    def ended(self, step: int, events: int | None) -> SimulationError:
+        """Return the error of a run that is longer than the trace."""
+        return SimulationError(_too_short(self.hyper.file, step, events))
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        self._seek()
+
+
+def _too_short(file: str, rows: int, events: int | None) -> str:
+    more = "more" if events is None else f"{events:,}"
+    return (
+        f"{file}: the trace ends after {rows:,} events; the run has {more}: give iterations: {rows}, or a longer trace"
+    )

@@ -1,0 +1,260 @@
+"""Traces: who arrived when, from a table in a CSV or a Parquet file, read and checked a stretch of rows at a time.
+
+Rows are counted from 0, the header of a CSV file is none.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.dispatchers.durations import LAST
+from fredsim.errors import ConfigError, OutputError, shown
+from fredsim.system.files import content_digest, irregular
+from fredsim.system.parquet_files import MAGIC, open_parquet
+
+__all__ = ["ROWS", "Survey", "read", "survey"]
+
+Integers = NDArray[np.int64]
+Columns = dict[str, Any]
+
+#: Rows that are read at once.
+ROWS = 2**16
+STAGES = ("began_ns", "done_ns", "received_ns", "time_ns")
+DONE = ("done_client", "done_number")
+#: Columns of whole numbers, and the least of each.
+LEAST = {"client": 0, "number": 0, "begun": -1, "sent": 0, **dict.fromkeys(STAGES, 0)}
+REMEDY = "correct it, or leave the column out"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a whole trace is: how many events it has, whether they have times, and which columns it has."""
+
+    rows: int
+    timed: bool
+    names: frozenset[str]
+    sha256: str | None
+
+    @property
+    def early(self) -> bool:
+        """Whether it says whose gradients were done between one event and the next."""
+        return self.names.issuperset(DONE)
+
+
+def survey(path: str, clients: int) -> Survey:
+    """Check a trace of so many clients. Raises ConfigError naming the file, the row, what is wrong, and the remedy."""
+    return _survey(path, clients, content_digest(path))
+
+
+@functools.lru_cache(maxsize=8)
+def _survey(path: str, clients: int, digest: str | None) -> Survey:
+    names, cut = _names(path)
+    if cut:
+        warnings.warn(cut, stacklevel=2)
+    if "client" not in names:
+        found = shown(", ".join(sorted(names)))[1:-1] or "none"
+        raise ConfigError(f"{path} has no column 'client' (columns: {found}); give it one, of clients' ids")
+    rows, last, counted = 0, 0, {"iteration", "time"} <= names and "time_ns" not in names
+    for raw in _raw(path, names, 0):
+        part = _checked(path, raw, rows, clients)
+        n = len(part["client"])
+        if "time" in part:
+            times = np.concatenate([[last], part["time"]])
+            back = np.flatnonzero(times[1:] < times[:-1])
+            if len(back):
+                key = "time_ns" if "time_ns" in names else "time"
+                at, now = rows + int(back[0]), raw[key][int(back[0])]
+                raise ConfigError(
+                    f"{path}, row {at}: {key} is {now}, less than in the row before; time never goes back"
+                )
+            last = int(times[-1])
+            counted = counted and bool((part["time"] == 10**9 * np.arange(rows, rows + n)).all())
+        rows += n
+    if not rows:
+        raise ConfigError(f"{path} has no rows; give a row for each event")
+    return Survey(rows, not counted and bool(names & {"time", "time_ns"}), names, digest)
+
+
+def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns]:
+    """Yield a trace from row `start` on, a stretch of rows after the other.
+
+    int64 (n,) of the columns that there are of `client`, `number`, `begun`, `sent`, `time` in nanoseconds; `stages`
+    (n, 3); and of gradients that were done since the event before, `done`: (client, number) each, by row. The last has
+    no rows.
+    """
+    row, nothing = start, [{name: () for name in ("time", *LEAST, *DONE) if name in found.names}]
+    for raw in chain(_raw(path, found.names, start), nothing):
+        part = _checked(path, raw, row, clients)
+        if not found.timed:
+            part = {name: values for name, values in part.items() if name not in {"time", "stages"}}
+        row += len(part["client"])
+        yield part
+
+
+def _names(path: str) -> tuple[frozenset[str], str]:
+    """Return a trace's columns, and how it was cut back where its end is damaged. Raises ConfigError for no table."""
+    if kind := irregular(path):
+        raise ConfigError(f"cannot read {path}: it is {kind}; name a CSV or Parquet file")
+    try:
+        if _is_parquet(path):
+            file, cut = open_parquet(path)
+            return frozenset(file.schema_arrow.names), cut
+        with open(path, newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a mark
+            header = next(csv.reader(stream), None)
+    except OutputError as error:
+        raise ConfigError(f"{error}; name a CSV or Parquet file") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; name a CSV or Parquet file") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} is no Parquet file, and no CSV file in UTF-8 ({error}); save it as one") from None
+    if not header:
+        raise ConfigError(f"{path} is empty; give a header, and a row for each event")
+    return frozenset(header), ""
+
+
+def _is_parquet(path: str) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
+def _raw(path: str, names: frozenset[str], start: int) -> Iterator[Columns]:
+    """Yield the values of the columns that count, as they stand there, from a row on; of lists, lists."""
+    wanted = [name for name in ("time", *LEAST) if name in names]
+    if _is_parquet(path):
+        yield from _parquet(path, wanted + [name for name in DONE if names.issuperset(DONE)], start)
+    else:
+        yield from _csv(path, wanted, start)
+
+
+def _csv(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream)
+            header = next(reader)
+            places, count, lines = {name: header.index(name) for name in wanted}, 0, list[list[str]]()
+            for line in filter(None, reader):
+                if len(line) != len(header):
+                    what = f"has {len(line)} values, the header {len(header)}"
+                    raise ConfigError(f"{path}, row {count}: {what}; give one of each column")
+                count += 1
+                if count > start:
+                    lines.append(line)
+                if len(lines) == ROWS:
+                    yield {name: [line[place] for line in lines] for name, place in places.items()}
+                    lines = []
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}, row {count}: is not of a CSV file in UTF-8 ({error}); save it as one") from None
+    if lines:
+        yield {name: [line[place] for line in lines] for name, place in places.items()}
+
+
+def _parquet(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
+    import pyarrow as pa
+
+    file, _ = open_parquet(path)
+    begin, groups = 0, list[int]()
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if begin + rows > start or groups:
+            groups.append(group)
+        else:
+            begin += rows
+    try:
+        for batch in file.iter_batches(ROWS, row_groups=groups, columns=wanted):
+            skipped, begin = max(0, start - begin), begin + len(batch)
+            if skipped < len(batch):
+                yield {name: _values(batch[name].slice(skipped)) for name in wanted}
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path}: is damaged ({error}); give a whole file") from None
+
+
+def _values(array: Any) -> Any:
+    """Return an Arrow array as NumPy's where it has numbers alone, else as a list."""
+    import pyarrow as pa
+
+    numbers = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    return array.to_numpy(zero_copy_only=False) if numbers and not array.null_count else array.to_pylist()
+
+
+def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Columns:
+    """Return the columns of a stretch of rows, from `row` on. Raises ConfigError for a value that cannot be."""
+
+    def refuse(wrong: NDArray[np.bool_], name: str, text: str) -> None:
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise ConfigError(f"{path}, row {row + at}: {name} is {_plain(raw[name][at])}; {text}")
+
+    part: Columns = {}
+    for name, least in LEAST.items():
+        if name in raw:
+            numbers, wrong = _whole(raw[name])
+            ids = f"ids lie in 0 … {clients - 1} (clients.count)"
+            refuse(wrong, name, ids if name == "client" else f"it must be a whole number; {REMEDY}")
+            refuse(numbers < least, name, ids if name == "client" else f"it must be {least} or more; {REMEDY}")
+            limit = {"client": clients, "number": 2**32, "sent": 2**32}.get(name, LAST)
+            refuse(numbers >= limit, name, ids if name == "client" else f"it must be below {limit}; {REMEDY}")
+            part[name] = numbers
+    if "begun" in part:
+        late = part["begun"] >= np.arange(row, row + len(part["begun"]))
+        refuse(late, "begun", f"it must be an earlier event, or -1 for the initial parameters; {REMEDY}")
+    stages = [part.pop(name, None) for name in STAGES]
+    if stages[-1] is not None:
+        part["time"] = stages[-1]
+        if all(values is not None for values in stages):
+            for name, before, after in zip(STAGES[1:], stages, stages[1:], strict=False):
+                refuse(after < before, name, f"it is before {STAGES[STAGES.index(name) - 1]}; {REMEDY}")
+            part["stages"] = np.stack(stages[:3], axis=1)
+    elif "time" in raw:
+        seconds = _floats(raw["time"])
+        refuse(~(np.isfinite(seconds) & (seconds >= 0)), "time", "it must be a number of seconds, 0 or more")
+        refuse(seconds >= LAST / 1e9, "time", f"the clock ends after {LAST / 1e9:.0f} seconds")
+        part["time"] = np.rint(seconds * 1e9).astype(np.int64)
+    if DONE[0] in raw:
+        pairs = zip(*(raw[name] for name in DONE), strict=True)
+        part["done"] = [[*zip(ids or (), numbers or (), strict=False)] for ids, numbers in pairs]
+    return part
+
+
+def _plain(value: Any) -> str:
+    """Return a value as messages show it: that of a CSV file as it stands there."""
+    if isinstance(value, str) and re.fullmatch(r"[-+.\w]{1,40}", value):
+        return value
+    return shown(value.item() if isinstance(value, np.generic) else value)
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    """Return values as numbers, NaN for what is none."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError):
+        return np.array([_float(value) for value in values])
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return values as integers, and which of them are none."""
+    try:
+        found = np.array(values)
+        if found.dtype.kind in "iuU":  # of texts, too: an integer of over 53 bits is none of float64
+            return found.astype(np.int64), np.zeros(len(found), bool)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    numbers = _floats(values)
+    wrong = ~(np.abs(numbers) < 2**63) | (np.rint(numbers) != numbers)
+    return np.where(wrong, 0, numbers).astype(np.int64), wrong

@@ -1,0 +1,288 @@
+"""Traces: a recorded run, replayed, leaves the same bytes; a table by hand is an order, or a clock; bad ones."""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fredsim
+from fredsim.config.document import Document
+from fredsim.config.registry import KNOWN
+from fredsim.dispatchers import Trace
+from fredsim.errors import ConfigError, FredsimError, SimulationError
+from fredsim.numerics.streams import Streams
+from fredsim.runs.opening import open_experiment
+from fredsim.runs.results import Result
+from tests.random_experiments import clock, experiment, hyper_parameters
+
+Refused = Callable[..., None]
+Simulate = Callable[..., Result]
+
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "events.parquet")
+EXCHANGES = ("wait", "push", "fetch", "dropped_push", "replica", "fred_timestamps")
+NETWORKS: list[dict[str, Any]] = [
+    {"link": {"latency": 0.5}},
+    {"link": {"latency": 0.25, "up": 2e3, "down": 1e4}, "server": {"seconds": 0.25, "up": 5e3}},
+]
+
+
+def replayed(recorded: Result, dispatcher: dict[str, Any]) -> dict[str, Any]:
+    """The experiment of a trace of this run, as far as it came."""
+    exchanges = {key: value for key, value in dispatcher.items() if key in EXCHANGES}
+    trace = {"name": "trace", "file": str(recorded.folder / "events.parquet")}
+    return {"dispatcher": exchanges | trace, "iterations": recorded.summary["iterations"]}
+
+
+def same_again(data: dict[str, Any], folder: Path) -> Result | None:
+    """Record a run, replay it, and compare; return it, None where it is refused, or nothing arrives."""
+    with np.errstate(all="ignore"):
+        try:
+            recorded = fredsim.run(data, out=folder / "recorded")
+        except FredsimError:
+            return None
+        assert isinstance(recorded, Result)
+        if not recorded.summary["iterations"]:
+            return None
+        again = fredsim.run(data | replayed(recorded, data["dispatcher"]), out=folder / "again")
+    assert isinstance(again, Result)
+    for name in FILES:
+        assert (recorded.folder / name).read_bytes() == (again.folder / name).read_bytes(), (name, data)
+    return recorded
+
+
+def valid(make: Callable[[random.Random], dict[str, Any]], seed: str) -> dict[str, Any]:
+    """The first experiment of these draws that fits together."""
+    for attempt in range(100):
+        data = make(random.Random(f"{seed}, {attempt}"))
+        try:
+            open_experiment(data, Document(data).place)
+        except ConfigError:
+            continue
+        return data
+    raise AssertionError(f"{seed}: no valid one")
+
+
+@pytest.mark.parametrize("kind", ["order", "clock", "network"])
+@pytest.mark.parametrize("server", KNOWN["server"])
+def test_every_server_again(server: str, kind: str, tmp_path: Path) -> None:
+    """Random ones, with random gates and compressors, some on clocks with outages and networks."""
+
+    def make(rng: random.Random) -> dict[str, Any]:
+        data = experiment(rng.randrange(400)) | {"events": True, "iterations": 60}
+        data["server"] = {"name": server, **hyper_parameters(rng, KNOWN["server"][server].Hyper)}
+        if data["evaluation"].get("unit") == "seconds":
+            data["evaluation"] = {"every": 7}
+        if kind != "order":
+            data["dispatcher"] = {key: value for key, value in data["dispatcher"].items() if key in EXCHANGES}
+            data["dispatcher"] |= {"name": "clock", **clock(rng, data["clients"]["count"])}
+            data["evaluation"] = {"every": 2.75, "unit": "seconds"}
+        elif data["dispatcher"]["name"] in {"clock", "trace"}:
+            data["dispatcher"] = {"name": "uniform"}
+        if kind == "network":
+            data["dispatcher"] |= rng.choice(NETWORKS) | {"push": rng.choice(["always", {"every": 2}])}
+            if rng.random() < 0.5:
+                data["compress"] = {"name": "error_feedback_sign"}
+        return data
+
+    for number in range(5):
+        if same_again(valid(make, f"{server}, {kind}, {number}"), tmp_path / str(number)) is not None:
+            return
+    pytest.fail("all of them are refused")
+
+
+@pytest.mark.parametrize("dropped", ["skip", "accumulate"])
+def test_gradients_that_never_arrive(dropped: str, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    """Restarts while pushes are under way: what was decided of these counts on in gates, residuals and sums."""
+    dispatcher = {"name": "clock", "compute": {"noise": {"name": "exponential"}}, **NETWORKS[1], "push": {"every": 2}}
+    ringmaster = {"name": "ringmaster", "lr": 0.1, "threshold": 2, "stop": True}
+    data = digits_experiment | {"server": ringmaster, "iterations": 200, "evaluation": {"every": 10}, "events": True}
+    data |= {"compress": {"name": "error_feedback_sign"}, "dispatcher": dispatcher | {"dropped_push": dropped}}
+    recorded = same_again(data, tmp_path)
+    assert recorded is not None
+    events = recorded.events
+    done = zip(np.concatenate(events["done_client"]), np.concatenate(events["done_number"]), strict=True)
+    assert len({*done} - {*zip(events["client"], events["number"], strict=True)}) > 20
+
+
+def test_a_run_that_ends_by_the_clock(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    """Its trace has no event after the end, either."""
+    data = digits_experiment | {"seconds": 12.5, "evaluation": {"every": 1.25, "unit": "seconds"}, "events": True}
+    del data["iterations"]
+    for server, network in (("asgd", {}), ("sync", {}), ("asgd", NETWORKS[0])):
+        data["server"], data["dispatcher"] = {"name": server, "lr": 0.1}, {"name": "clock", **network}
+        data["dispatcher"]["compute"] = {"noise": {"name": "exponential"}}
+        one = fredsim.run(data, out=tmp_path / f"{server}{len(network)}")
+        assert isinstance(one, Result)
+        trace = {"name": "trace", "file": str(one.folder / "events.parquet")}
+        two = fredsim.run(data | {"dispatcher": trace}, out=tmp_path / f"{server}{len(network)} again")
+        assert isinstance(two, Result)
+        for name in FILES:
+            assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes(), (server, name)
+
+
+ORDER = [3, 0, 0, 1, 3, 2, 2, 2, 1, 0]
+TIMES = [0.0, 0.5, 0.5, 0.75, 2.0, 2.5, 2.5, 3.25, 4.0, 4.0]
+
+
+def write(path: Path, **columns: Sequence[Any]) -> dict[str, Any]:
+    """Write a trace, CSV or Parquet by its name; return the dispatcher."""
+    table = pd.DataFrame(columns)
+    table.to_parquet(path, index=False) if path.suffix == ".parquet" else table.to_csv(path, index=False)
+    return {"dispatcher": {"name": "trace", "file": str(path)}, "iterations": len(table)}
+
+
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_by_hand(suffix: str, path: str, simulate: Simulate, tmp_path: Path) -> None:
+    """An order is that of `scripted`; with times, rows on the clock are of all events until then."""
+    clients = {"clients": {"count": 4, "batch_size": 2}, "path": path, "evaluation": {"every": 3}}
+    scripted = simulate({**clients, "dispatcher": {"name": "scripted", "order": ORDER}, "iterations": 10})
+    order = simulate({**clients, **write(tmp_path / f"order.{suffix}", client=ORDER)})
+    pd.testing.assert_frame_equal(order.metrics, scripted.metrics)
+    timed = simulate({**clients, **write(tmp_path / f"timed.{suffix}", time=TIMES, client=ORDER), "events": True})
+    assert timed.summary["digest"] == scripted.summary["digest"]
+    assert timed.metrics["time"].tolist() == [0.0, 0.5, 2.5, 4.0, 4.0]
+    assert timed.events["time"].tolist() == TIMES
+    assert timed.events["time_ns"].tolist() == [int(time * 1e9) for time in TIMES]
+    assert timed.events["number"].tolist() == [0, 0, 1, 0, 1, 0, 1, 2, 1, 2]
+    seconds = {"evaluation": {"every": 1.0, "unit": "seconds"}}
+    rows = simulate({**clients, **write(tmp_path / f"timed.{suffix}", time=TIMES, client=ORDER), **seconds}).metrics
+    assert rows["iteration"].tolist() == [0, 4, 5, 7, 10]
+
+
+def test_whole_nanoseconds(simulate: Simulate, tmp_path: Path) -> None:
+    """Of a century, which float64 seconds do not tell apart."""
+    times = [3_200_000_000_000_000_001, 3_200_000_000_000_000_002, 3_200_000_000_000_000_003]
+    for suffix in ("csv", "parquet"):
+        changes = write(tmp_path / f"t.{suffix}", client=[1, 0, 1], time_ns=times, time=[0.0, 5.0, 1.0])
+        assert simulate({**changes, "events": True}).events["time_ns"].tolist() == times
+
+
+def test_a_changed_file_is_told(simulate: Simulate, tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "t.csv"
+    result = simulate(write(path, client=ORDER))
+    assert re.fullmatch("[0-9a-f]{64}", result.config["dispatcher"]["sha256"])
+    write(path, client=[*ORDER[:-1], 1])
+    refused("verify", result.folder, says=("t.csv: SHA-256 ", " is not dispatcher.sha256, ", "; put the file back"))
+    path.unlink()
+    refused("verify", result.folder, says=("cannot read ", "t.csv: No such file", "; name a CSV or Parquet file"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"client": [0, 1, 8]}, "row 2: client is 8; ids lie in 0 … 7 (clients.count)"),
+        ({"client": [0, -1, 2]}, "row 1: client is -1; ids lie in 0 … 7 (clients.count)"),
+        ({"client": [0, 1.5, 2]}, "row 1: client is 1.5; ids lie in 0 … 7"),
+        ({"client": [0, None, 2]}, "row 1: client is "),
+        ({"client": ["a", "b", "c"]}, "row 0: client is a; ids lie in 0 … 7"),
+        ({"time": [0.0, 1.0, 2.0]}, " has no column 'client' (columns: time); give it one"),
+        ({"client": [0, 1, 2], "time": [0.0, 2.0, 1.0]}, "row 2: time is 1.0, less than in the row before; time never"),
+        ({"client": [0, 1, 2], "time": [0.0, np.nan, 1.0]}, "row 1: time is "),
+        ({"client": [0, 1, 2], "time": [0.0, np.inf, 1.0]}, "row 1: time is "),
+        ({"client": [0, 1, 2], "time": [-1.0, 0.0, 1.0]}, "row 0: time is -1.0; it must be a number of seconds, 0 or"),
+        ({"client": [0, 1, 2], "time": [0.0, 1.0, 1e10]}, "row 2: time is 10000000000.0; the clock ends after 46"),
+        ({"client": [0, 1, 2], "time_ns": [0, 5, 4]}, "row 2: time_ns is 4, less than in the row before"),
+        ({"client": [0, 1, 2], "begun": [-1, 1, 0]}, "row 1: begun is 1; it must be an earlier event, or -1"),
+        ({"client": [0, 1, 2], "sent": [0, -1, 2]}, "row 1: sent is -1; it must be 0 or more"),
+        ({"client": [], "time": []}, " has no rows; give a row for each event"),
+        ({"client": [0, 1, 2]}, ": the trace ends after 3 events; the run has 50: give iterations: 3, or a"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_bad_rows(
+    suffix: str, columns: dict[str, Any], says: str, small_yaml: Path, refused: Refused, tmp_path: Path
+) -> None:
+    write(tmp_path / f"t.{suffix}", **columns)
+    words = (f"dispatcher={{name: trace, file: t.{suffix}}}", "--out", "out")
+    refused("run", small_yaml, *words, says=(f"t.{suffix}", says))
+    assert not Path("out").exists()
+
+
+def test_no_tables(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
+    contents = {
+        "empty.csv": b"",
+        "folder": None,
+        "bytes.csv": b"\xff\xfe\x00",
+        "cut.parquet": b"PAR1xx",
+        "gone.csv": None,
+    }
+    contents["long.csv"] = b"client,time\n0,1.0\n1,2.0,3.0\n"
+    says = {
+        "empty.csv": "empty.csv is empty; give a header", "folder": "cannot read folder: it is a folder",
+        "bytes.csv": "bytes.csv is no Parquet file, and no CSV file", "gone.csv": "cannot read gone.csv: No such",
+        "cut.parquet": "cut.parquet: is damaged", "long.csv": "long.csv, row 1: has 3 values, the header 2",
+    }  # fmt: skip
+    (tmp_path / "folder").mkdir()
+    for name, content in contents.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        refused("run", small_yaml, f"dispatcher={{name: trace, file: {name}}}", says=(says[name],))
+
+
+def test_what_an_order_cannot_give(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", client=ORDER)
+    words = ("run", small_yaml, "dispatcher={name: trace, file: t.csv}", "iterations=10")
+    refused(*words, "evaluation={every: 1, unit: seconds}", says=("the dispatcher trace has no clock",))
+    refused(
+        "run", small_yaml, words[2], "iterations=null", "updates=20", says=("t.csv: the trace ends after 10 events",)
+    )
+    held = "iteration 2: client 0 arrives in the trace (t.csv, row 2), and the server holds it; release clients"
+    refused(*words, "server={name: sync, lr: 0.1}", says=(held,))
+
+
+def test_another_run_is_told_or_takes_the_order_alone(simulate: Simulate, tmp_path: Path) -> None:
+    clock = {"name": "clock", "compute": {"noise": {"name": "exponential"}}, "fetch": {"every": 2}}
+    recorded = simulate({"dispatcher": clock, "events": True})
+    path = str(recorded.folder / "events.parquet")
+    trace = {"name": "trace", "file": path}
+    for way in ("hand", "snapshots"):
+        with pytest.raises(SimulationError, match=r"the trace, row \d+: by its column begun client . computed on"):
+            simulate({"dispatcher": trace, "path": way})
+    free = simulate({"dispatcher": trace | {"check": False}, "events": True}).events
+    assert free["client"].tolist() == recorded.events["client"].tolist()
+    assert free["time_ns"].tolist() == recorded.events["time_ns"].tolist()
+    changed = recorded.events.drop(columns=["begun"])
+    changed.loc[30, "number"] = 0
+    changed.to_csv(tmp_path / "t.csv", index=False)
+    client, least = changed["client"][30], (changed["client"][:30] == changed["client"][30]).sum()
+    with pytest.raises(SimulationError, match=rf"t\.csv, row 30: number is 0; client {client} has begun {least} tasks"):
+        simulate({"dispatcher": {"name": "trace", "file": str(tmp_path / "t.csv"), "fetch": {"every": 2}}})
+
+
+def test_read_in_stretches_and_from_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.dispatchers.trace_file.ROWS", 7)
+    rng = np.random.default_rng(1)
+    clients, times = rng.integers(0, 5, 100), np.cumsum(rng.integers(0, 9, 100))
+    for suffix in ("csv", "parquet"):
+        write(tmp_path / f"t.{suffix}", client=clients.tolist(), time_ns=times.tolist())
+
+        def started() -> Trace:
+            trace = Trace(file=str(tmp_path / f"t.{suffix}"))  # noqa: B023
+            trace.init(5, Streams(0))
+            return trace
+
+        def rest(trace: Trace, count: int) -> list[list[int]]:
+            rows: list[list[int]] = []
+            while len(order := trace.draw(count)):
+                rows += np.stack([order.client, order.columns["number"], order.columns["time"]], axis=1).tolist()
+            return rows
+
+        counts = [0] * 5
+        wanted = []
+        for client, time in zip(clients.tolist(), times.tolist(), strict=True):
+            wanted.append([client, counts[client], time])
+            counts[client] += 1
+        for count in (1, 3, 1000):
+            assert rest(started(), count) == wanted
+        first, second = started(), started()
+        while first._row < 45:
+            first.draw(4)
+        row = first._row
+        second.put_state(first.take_state())
+        assert rest(second, 5) == wanted[row:] == rest(first, 2)
