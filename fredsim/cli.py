@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from fredsim.errors import FredsimError
-from fredsim.show.command_options import By, Count, File, InPanel, Number, Out, Overrides, Root, as_typed, given_options
+from fredsim.show.command_options import (
+    By,
+    Count,
+    FigureFile,
+    FigureKind,
+    File,
+    InPanel,
+    Number,
+    Out,
+    Overrides,
+    Reach,
+    Root,
+    SomeClients,
+    XAxis,
+    YAxis,
+    as_typed,
+    given_options,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from fredsim.runs.results import Result
 
 app = typer.Typer(
     name="fredsim",
@@ -145,28 +166,15 @@ def compare(one: Path, other: Path) -> None:
 def plot(
     context: typer.Context,
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option(help="curves, ends, staleness, copies, probe, shards, timeline or waits.")
-    ] = "curves",
+    output: FigureFile = None,
+    kind: FigureKind = "curves",
     by: By = None,
     panel: InPanel = None,
-    x: Annotated[
-        str | None,
-        typer.Option("--x", help="iterations, updates, bytes, seconds; of ends also pushes, fetches, a key."),
-    ] = None,
-    y: Annotated[
-        str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")
-    ] = "validation_error",
-    reach: Annotated[
-        list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")
-    ] = None,
+    x: XAxis = None,
+    y: YAxis = "validation_error",
+    reach: Reach = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
-    clients: Annotated[
-        str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
-    ] = None,
+    clients: SomeClients = None,
     begin: Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")] = None,
     end: Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")] = None,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
@@ -177,43 +185,40 @@ def plot(
 
     A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
     """
-    from fredsim.config.figures import recorded_figures
     from fredsim.runs.verify import results_of
     from fredsim.show import plots
-    from fredsim.show.printing import draw_figures, print_error, print_table
+    from fredsim.show.printing import print_table
     from fredsim.show.tables import write_files
 
     results = [result for folder in folders for result in results_of(folder)]
     given = given_options(context) | {"folders": folders}
     if given == {"folders": folders[:1]}:
-        tables, left_out = draw_figures(results, folders[0], recorded_figures(folders[0]))
-        for table in tables:
-            print_table(table.printed())
-        for why in dict.fromkeys(str(error) for _, error in left_out):
-            print_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
-        raise typer.Exit(2 if left_out else 0)
+        raise typer.Exit(_draw_again(results, folders[0]))
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
+    # The same runs give the same figure in any file, wherever their data are.
+    command = as_typed(context, {**given, "output": None, "data_root": None})
     options = plots.Options(
-        by=by,
-        panel=[] if panel == ["none"] else panel,
-        x=x,
-        y=y,
-        reach=reach or (),
-        log=log,
-        clients=clients,
-        begin=begin,
-        end=end,
-        title=title,
-        caption=caption,
-        # The same runs give the same figure in any file, wherever their data are.
-        command=as_typed(context, {**given, "output": None, "data_root": None}),
-        data_root=data_root,
-    )
+        by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), log=log, clients=clients,
+        begin=begin, end=end, title=title, caption=caption, command=command, data_root=data_root,
+    )  # fmt: skip
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
         print_table(table.printed())
     for path in (output, *write_files(output, drawing.tables, drawing.caption, as_typed(context, given))):
         typer.echo(path)
+
+
+def _draw_again(results: Sequence[Result], folder: Path) -> int:
+    """Draw the figures that a folder's experiment asks for; return the exit code."""
+    from fredsim.config.figures import recorded_figures
+    from fredsim.show.printing import draw_figures, print_error, print_table
+
+    tables, left_out = draw_figures(results, folder, recorded_figures(folder))
+    for table in tables:
+        print_table(table.printed())
+    for why in dict.fromkeys(str(error) for _, error in left_out):
+        print_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
+    return 2 if left_out else 0
 
 
 @app.command()

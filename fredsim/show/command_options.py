@@ -10,7 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["By", "Count", "File", "InPanel", "Number", "Out", "Overrides", "Root", "as_typed", "given_options"]
+__all__ = [
+    "By", "Count", "FigureFile", "FigureKind", "File", "InPanel", "Number", "Out", "Overrides", "Reach", "Root",
+    "SomeClients", "XAxis", "YAxis", "as_typed", "given_options",
+]  # fmt: skip
 
 
 File = Annotated[
@@ -56,6 +59,18 @@ Out = Annotated[
 ]
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
+FigureFile = Annotated[
+    Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
+]
+FigureKind = Annotated[str, typer.Option(help="curves, ends, staleness, copies, probe, shards, timeline or waits.")]
+XAxis = Annotated[
+    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; of ends also pushes, fetches, a key.")
+]
+YAxis = Annotated[str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")]
+Reach = Annotated[list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")]
+SomeClients = Annotated[
+    str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
+]
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
