@@ -102,6 +102,7 @@ LOST = ("clients went down 20,001 times, and no gradient has arrived in between"
         (NOISE.format("{name: bernoulli, p: 0.5, factor: .inf}"), "sync", NOBODY),
         (COMPUTE.format("[1e8, 4e9, 4e9, 4e9, 4e9, 4e9, 4e9, 4e9]"), "asgd", ("iteration 53: ", *NOBODY)),
         ("link: {up: 1e-300, latency: 4e9}", "asgd", ("iteration 0: ", *NOBODY)),
+        ("link: {down: 1e-300}", "asgd", ("iteration 8: ", *NOBODY)),
         ("outages: {up: 0.5, down: 1}", "asgd", LOST),
         (f"{NEVER}, outages: {{up: 0.5, down: 1}}", "asgd", LOST),
         ("outages: {up: 1e-9, down: 1e-9, task: paused}", "asgd", LOST),

@@ -189,6 +189,7 @@ def test_a_server_that_holds_and_restarts(
             (found.release if goes_on else found.restart)(client, (size + client) % 4)
         held -= {client for client, goes_on in replied if goes_on}
         for client in set(everybody) - held:
+            found.release(client, 9)  # who is not held
             if released & restarted >> client & 1:  # who has just been let go
                 one.restart(client, size)
                 found.restart(client, size)
