@@ -265,6 +265,34 @@ def test_tasks_and_machines_are_of_their_distributions(noise: dict[str, Any], cd
     assert (machines._tasks(np.arange(100_000), np.ones(100_000, np.int64)) == first).all()
 
 
+def test_machines_and_tasks_are_drawn_apart() -> None:
+    machines, tasks = (
+        started(1000, reacts=True, compute=compute)._tasks(np.arange(1000), np.zeros(1000, np.int64))
+        for compute in ({"seconds": {"name": "exponential"}}, {"noise": {"name": "exponential"}})
+    )
+    assert abs(np.corrcoef(machines, tasks)[0, 1]) < 0.13
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"),
+    [
+        ("none", 750),
+        ({"name": "gamma", "cv": 0.5, "mean": 0.01}, 75_000),
+        ({"name": "half_normal", "sd": math.sqrt(math.pi / 2) / 2}, 1500),
+        ({"name": "bernoulli", "p": 0.5, "factor": 7.0}, 187),
+        ({"name": "bernoulli", "p": 0.1, "factor": math.inf}, 750),
+        ({"name": "exponential", "mean": 0.5, "add": True}, 340),
+    ],
+)
+def test_about_how_many_arrive(noise: Any, expected: int) -> None:
+    """Also the first stretch that is drawn is about as long as was asked for."""
+    clock = started(4, compute={"seconds": [1.0, 2.0, 0.5, 0.25], "noise": noise})
+    about = clock.about(100 * 10**9)
+    assert about == pytest.approx(expected, abs=1)
+    if expected != 750:
+        assert 0.8 * expected < len(clock.draw(expected)) < 1.25 * expected
+
+
 @pytest.mark.parametrize("factor", [0.125, 6.0, math.inf])
 def test_bernoulli(factor: float) -> None:
     clients, p = 200_000, 0.3
