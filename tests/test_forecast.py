@@ -127,10 +127,11 @@ def test_bad_input(small_yaml: Path, refused: Callable[..., None]) -> None:
 EXPONENTIAL = "dispatcher={name: clock, compute: {seconds: {name: gamma, cv: 0.6}, noise: {name: exponential}}}"
 LINK = "link: {latency: 0.1, up: 1e4}, server: {seconds: 0.05}"
 NETWORK = f"dispatcher={{name: clock, compute: {{noise: {{name: gamma, cv: 0.5}}}}, {LINK}}}"
+STEPS = f"{EXPONENTIAL} & clients.local_steps=3"
 NEVER = "dispatcher={name: clock, compute: {noise: {name: bernoulli, p: 0.1, factor: .inf}}}"
 DOWN = "dispatcher={name: clock, outages: {up: {name: exponential, mean: 5}, down: {name: exponential, mean: 2}}}"
 BY_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 0.75, unit: seconds}")
-IN_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 16, unit: iterations}")
+IN_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 1, unit: iterations}")
 
 
 @pytest.mark.parametrize(
@@ -138,14 +139,14 @@ IN_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 16, unit: ite
 )
 @pytest.mark.parametrize(
     ("server", "clock"),
-    [("asgd", EXPONENTIAL), ("asgd", NETWORK), ("asgd", DOWN), ("sync", NETWORK), ("sync", DOWN)],
-    ids=["exponential", "network", "outages", "sync-network", "sync-outages"],
+    [("asgd", EXPONENTIAL), ("asgd", STEPS), ("asgd", NETWORK), ("asgd", DOWN), ("sync", NETWORK), ("sync", DOWN)],
+    ids=["exponential", "local-steps", "network", "outages", "sync-network", "sync-outages"],
 )
 def test_a_short_run_by_the_clock(
     server: str, clock: str, length: tuple[str, ...], small_yaml: Path, command: Command
 ) -> None:
     """Its events, rows and seconds are known."""
-    words = (f"server={{name: {server}, lr: 0.1}}", clock, *length)
+    words = (f"server={{name: {server}, lr: 0.1}}", *clock.split(" & "), *length)
     (run,) = of(small_yaml, *words)
     result = ended(command, small_yaml, *words)
     assert (run.iterations, run.path) == (result.summary["iterations"], result.summary["path"])
@@ -154,13 +155,19 @@ def test_a_short_run_by_the_clock(
     assert run.exact == ("updates=15" not in length)
 
 
-def test_tasks_that_never_end(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
+def test_tasks_that_never_end(
+    small_yaml: Path, command: Command, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (run,) = of(small_yaml, NEVER, *BY_SECONDS)
     summary = ended(command, small_yaml, NEVER, *BY_SECONDS).summary
     assert (run.iterations, run.simulated, run.exact) == (summary["iterations"], 20, True)
     (whole,) = of(small_yaml, NEVER, "iterations=null", "seconds=1e9")
     says = f"iteration {whole.iterations}: no gradient will ever arrive"
     refused("plan", small_yaml, NEVER, "iterations=500", says=(says,))
+    monkeypatch.setattr(module, "ENOUGH", 0.0)  # long before it, it is known from the clock
+    refused(
+        "plan", small_yaml, NEVER.replace("0.1", "0.005"), "iterations=5000", says=("no gradient will ever arrive",)
+    )
     nobody = NEVER.replace("0.1", "1")
     (run,) = of(small_yaml, nobody, *BY_SECONDS)
     assert (run.iterations, run.simulated, run.rows) == (0, 20, 28)

@@ -69,12 +69,16 @@ def test_rows_without_a_further_arrival_are_read(timed: list[Result]) -> None:
         assert run.metrics["time"].tolist() == [0.25 * n for n in range(49)]
 
 
-def test_rows_at_the_same_time_are_read(small_yaml: Path) -> None:
+def test_rows_at_the_same_time_are_read(small_yaml: Path, drawn: list[Figure]) -> None:
     """Clients that are equally fast arrive together; the file is refused where neither iteration nor time goes on."""
     words = ["dispatcher={name: clock}", "iterations=16", "evaluation.every=1"]
     run = fredsim.run(small_yaml, words, out="together")
     assert isinstance(run, Result)
     assert run.metrics["time"].tolist() == [0.0, *[1.0] * 8, *[2.0] * 8]
+    plot([run], Path("x.svg"), options=Options(x="seconds"))
+    assert drawn[0].axes[0].lines[0].get_xydata().tolist() == [  # type: ignore[union-attr]
+        [time, run.metrics["validation_error"][row]] for time, row in ((0, 0), (1, 8), (2, 16))
+    ]
     path = Path("together/metrics.csv")
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join([*lines[:5], lines[4], *lines[5:]]), encoding="utf-8")
@@ -132,6 +136,19 @@ def test_iterations_stay_the_axis_of_rows_by_iteration(counted: list[Result], dr
     assert list(line.get_xdata()) == times  # type: ignore[arg-type]
     assert list(line.get_ydata()) == [  # type: ignore[arg-type]
         median(last_rows(run, "validation_error", "time", time) for run in counted) for time in times
+    ]
+
+
+@pytest.mark.parametrize("y", ["validation_error", "train_loss"])
+def test_a_last_row_without_a_further_iteration(y: str, small_yaml: Path, drawn: list[Figure]) -> None:
+    """Of runs that end by the clock, with rows by iteration: it changes neither axis nor value."""
+    words = ["dispatcher={name: clock}", "iterations=null", "seconds=2.5", "evaluation.every=8", "sweep={seed: [0, 1]}"]
+    runs = list(fredsim.run(small_yaml, words, out="ended"))  # type: ignore[arg-type]
+    assert [run.metrics["iteration"].tolist() for run in runs] == [[0, 8, 16, 16]] * 2
+    plot(runs, Path("x.svg"), options=Options(y=y))
+    first = 1 if y == "train_loss" else 0
+    assert drawn[0].axes[0].lines[0].get_xydata().tolist() == [  # type: ignore[union-attr]
+        [8 * row, median(run.metrics[y][row] for run in runs)] for row in range(first, 3)
     ]
 
 

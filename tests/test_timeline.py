@@ -175,6 +175,15 @@ def test_a_trace_has_every_nanosecond(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("kind", "suffix"), [("timeline", "svg"), ("timeline", "json"), ("waits", "png")])
+@pytest.mark.usefixtures("made")
+def test_files_repeat(kind: str, suffix: str, command: Command) -> None:
+    for name in ("one", "two"):
+        assert command("plot", "made", "--kind", kind, "-o", f"new/{name}.{suffix}")[0] == 0
+    for end in (f".{suffix}", "-table.csv"):
+        assert Path(f"new/one{end}").read_bytes() == Path(f"new/two{end}").read_bytes()
+
+
 def test_several_runs(made: Result, command: Command) -> None:
     recorded(Path("other"), MADE[:1], 4, 1.0)
     config = Path("other/config.yaml")
