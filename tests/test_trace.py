@@ -109,6 +109,23 @@ def test_gradients_that_never_arrive(dropped: str, tmp_path: Path, digits_experi
     assert len({*done} - {*zip(events["client"], events["number"], strict=True)}) > 20
 
 
+@pytest.mark.parametrize("server", [{"name": "ringmaster", "threshold": 2, "stop": True}, {"name": "sync"}])
+def test_tasks_are_counted_where_no_column_does(
+    server: dict[str, Any], tmp_path: Path, digits_experiment: dict[str, Any]
+) -> None:
+    """Those that a client gave up, too: each client draws the minibatches of its own tasks."""
+    clients = {"count": 8, "batch_size": 3, "sampling": "iid"}
+    noisy = {"name": "clock", "compute": {"noise": {"name": "exponential"}}}
+    data = digits_experiment | {"clients": clients, "server": server | {"lr": 0.1}, "iterations": 100, "events": True}
+    recorded = fredsim.run(data | {"dispatcher": noisy}, out=tmp_path / "recorded")
+    assert isinstance(recorded, Result)
+    trace = write(tmp_path / "t.csv", client=[*recorded.events["client"]], time_ns=[*recorded.events["time_ns"]])
+    again = fredsim.run(data | trace, out=tmp_path / "again")
+    assert isinstance(again, Result)
+    assert (again.folder / "metrics.csv").read_bytes() == (recorded.folder / "metrics.csv").read_bytes()
+    assert again.events["number"].tolist() == recorded.events["number"].tolist()
+
+
 def test_a_run_that_ends_by_the_clock(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
     """Its trace has no event after the end, either."""
     data = digits_experiment | {"seconds": 12.5, "evaluation": {"every": 1.25, "unit": "seconds"}, "events": True}
@@ -260,7 +277,10 @@ def test_read_in_stretches_and_from_any_row(tmp_path: Path, monkeypatch: pytest.
     rng = np.random.default_rng(1)
     clients, times = rng.integers(0, 5, 100), np.cumsum(rng.integers(0, 9, 100))
     for suffix in ("csv", "parquet"):
-        write(tmp_path / f"t.{suffix}", client=clients.tolist(), time_ns=times.tolist())
+        path = tmp_path / f"t.{suffix}"
+        write(path, client=clients.tolist(), time_ns=times.tolist())
+        if suffix == "parquet":
+            pd.read_parquet(path).to_parquet(path, row_group_size=20)
 
         def started() -> Trace:
             trace = Trace(file=str(tmp_path / f"t.{suffix}"))  # noqa: B023
