@@ -104,7 +104,7 @@ class Trace(Timeline):
         part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
         clients = part["client"]
         self._at += len(clients)
-        if self.sends is not None and "done" in part:
+        if self.sends is not None and "done" in part:  # one event at a time then
             part["done"] = part["done"][:1]
             self._send(part["done"], clients, part.get("sent"))
         if self._waiting:
@@ -120,14 +120,14 @@ class Trace(Timeline):
         for pairs in done:
             for client, number in pairs:
                 if client in self._done or client in self._waiting or not 0 <= client < self._clients:
-                    raise self._wrong(0, f"done_client names client {client}, which has no gradient under way")
+                    raise self._wrong(self._row, f"done_client names client {client}, which has no gradient under way")
                 self._done[client] = self._count
                 self._count += 1
                 self.sends(client, number, self._count - 1)
         for client in clients[:1].tolist():
             before = self._done.pop(client, None)
             if before is None or (sent is not None and before != sent[0]):
-                raise self._wrong(0, f"done_client does not say when the gradient of client {client} was done")
+                raise self._wrong(self._row, f"done_client does not say when the gradient of client {client} was done")
 
     def _check_waiting(self, clients: Integers) -> None:
         for i, client in enumerate(clients.tolist()):
@@ -148,14 +148,14 @@ class Trace(Timeline):
             if len(wrong):
                 at = int(wrong[0])
                 what = f"number is {given[at]}; client {clients[at]} has begun {least[at]} tasks before"
-                raise self._wrong(at + first - self._row, what)
+                raise self._wrong(first + at, what)
             least = given
         self._numbers[clients] = least + 1  # of several of a client's the last stays
         return least
 
-    def _wrong(self, at: int, what: str) -> SimulationError:
+    def _wrong(self, row: int, what: str) -> SimulationError:
         remedy = "the run is not the recorded one: give dispatcher.check: false to follow who arrives when alone"
-        return SimulationError(f"{self.hyper.file}, row {self._row + at}: {what}; {remedy}")
+        return SimulationError(f"{self.hyper.file}, row {row}: {what}; {remedy}")
 
     def choose(self, step: int) -> int:
         """Return the client that arrives next."""

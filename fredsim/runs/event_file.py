@@ -9,10 +9,12 @@ group, is as it was then.
 from __future__ import annotations
 
 import io
+import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,7 @@ class EventFile:
     def __enter__(self) -> Self:
         import pyarrow.parquet as pq
 
-        self._scratch = tempfile.NamedTemporaryFile(buffering=0)
+        self._scratch, self._scratch_path = _scratch()
         with write_errors(self._path):
             self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
             self._stream.truncate(self.size)
@@ -89,7 +91,7 @@ class EventFile:
         plain = {field.name: "DELTA_BINARY_PACKED" for field in self._schema if str(field.type) in DIFFERENCES}
         self._scratch.truncate(0)
         self._scratch.truncate(place + ROOM + 2 * (table.nbytes if table else 0))
-        with pa.memory_map(self._scratch.name, "r+") as sink:
+        with pa.memory_map(self._scratch_path, "r+") as sink:
             writer = pq.ParquetWriter(
                 sink,
                 self._schema,
@@ -117,6 +119,15 @@ class EventFile:
         with write_errors(self._path):
             while whole:
                 whole = whole[self._stream.write(whole) :]
+
+
+def _scratch() -> tuple[IO[bytes], str]:
+    """Return a file that is gone once it is closed, and its path: in memory where the system has such files."""
+    if sys.platform != "linux":
+        file = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115  EventFile closes it
+        return file, file.name
+    descriptor = os.memfd_create("events")
+    return open(descriptor, "r+b", buffering=0), f"/proc/self/fd/{descriptor}"
 
 
 def _schema(columns: Mapping[str, str]) -> Any:
