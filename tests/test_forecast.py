@@ -216,3 +216,17 @@ def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> N
     assert row.split()[:4] == ["hand", str(summary["iterations"]), "28", "20"]
     code, out, _ = command("plan", small_yaml, "iterations=null", "updates=100", NETWORK)
     assert out.splitlines()[1].split()[1].startswith("~")
+
+
+def test_a_replayed_trace(small_yaml: Path, command: Command) -> None:
+    """Its times are known; figures may be against them."""
+    first = ended(command, small_yaml, EXPONENTIAL, "iterations=60", "events=true")
+    replay = ("dispatcher={name: trace, file: out/events.parquet}", "iterations=40")
+    (run,) = of(small_yaml, *replay)
+    assert (run.iterations, run.simulated, run.exact) == (40, first.events["time"][39], True)
+    assert command("run", small_yaml, *replay, "figures=[{name: a, x: seconds}]", "--out", "again")[0] == 0
+    assert Path("again/a.png").exists()
+    untimed = first.events.drop(columns=["time", "began_ns", "done_ns", "received_ns", "time_ns"])
+    untimed.to_parquet("untimed.parquet")
+    (run,) = of(small_yaml, "dispatcher={name: trace, file: untimed.parquet}", "iterations=40")
+    assert (run.iterations, run.simulated) == (40, None)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
+from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable, explain
@@ -94,9 +95,9 @@ def tells_seconds(found: type) -> bool:
 
 
 def has_clock(dispatcher: str) -> bool:
-    """Return whether a dispatcher of this name has a clock. Raises as `find_class` does."""
+    """Return whether a dispatcher of this name has a clock, or may have one. Raises as `find_class` does."""
     found = find_class("dispatcher", dispatcher)
-    return bool(getattr(found, "timed", False)) or tells_seconds(found)
+    return issubclass(found, Timeline) or tells_seconds(found)
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:

@@ -59,6 +59,8 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     layout = Layout((("params", (1,)),))
     supplies = Supplies(prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations())
     supplies.start(clock)
+    if not clock.timed:
+        return None
     return RunClock(clock, reacts_to(clock, server.contract, protocol), protocol.local_steps)
 
 
@@ -88,7 +90,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     """Return marks in the middle and at the end of a stretch of arrivals, and whether they are the run's all."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
-    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=None)
+    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
     times = [np.zeros(0, np.int64)]
     there, over, many = 0, False, 2**8
