@@ -62,16 +62,22 @@ class Clock(Dispatcher):
 
     def expect(self, clients: int) -> None:
         """Raise ConfigError where a list has not one value a client, or a time exceeds the clock."""
-        seconds, key = self.hyper.compute.seconds, "dispatcher.compute.seconds"
-        if isinstance(seconds, Power):
-            check_times(seconds.base * max(1.0, float(clients) ** seconds.exponent), clients, key)
-        elif isinstance(seconds, TwoClasses):
-            check_times(seconds.base * max(1.0, seconds.factor), clients, key)
-        else:
-            check_times(seconds, clients, key)
+        self._check_seconds(clients)
         self._network = Network(self.hyper.link, self.hyper.server, clients)
         if self.hyper.outages is not None:
             self.hyper.outages.check(clients)
+
+    def _check_seconds(self, clients: int, steps: int = 1) -> None:
+        """Raise ConfigError where a list has not one value a client, or tasks of so many gradients exceed the clock."""
+        seconds, key = self.hyper.compute.seconds, "dispatcher.compute.seconds"
+        if isinstance(seconds, Power):
+            seconds = seconds.base * max(1.0, float(clients) ** seconds.exponent)
+        elif isinstance(seconds, TwoClasses):
+            seconds = seconds.base * max(1.0, seconds.factor)
+        check_times(seconds, clients, key)
+        if steps > 1 and isinstance(seconds, float | list):
+            longest = seconds if isinstance(seconds, float) else max(seconds)
+            check_times(longest * steps, clients, f"{key} of a task of {steps} local steps")
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over: every client begins its first task at time 0."""
@@ -91,13 +97,17 @@ class Clock(Dispatcher):
         """Whether copies take no time."""
         return self._network.instant
 
-    def settle(self, *, reacts: bool = True, size: int = 0) -> None:
+    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1) -> None:
         """Say, before the first arrival, what the clock will be told.
 
         `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
-        for fetches where `release` says otherwise.
+        for fetches where `release` says otherwise. A task is of `steps` gradients. Raises ConfigError where so many
+        exceed the clock.
         """
         self._size = size
+        if isinstance(self._tasks, Tasks):
+            self._check_seconds(self._clients, steps)
+            self._tasks.settle(steps)
         self._merged = None
         if self._outages is None and self._network.instant and not reacts and isinstance(self._tasks, Tasks):
             self._merged = Merged(self._tasks, self._clients)
@@ -217,8 +227,9 @@ class Clock(Dispatcher):
 
     def restart(self, client: int, size: int | None = None) -> None:
         """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
-        self._begin()
-        self._queue.cancel(client)
+        if not self._queue.cancel(client):  # what it gives up has not begun
+            self._begin()
+            self._queue.cancel(client)
         self._numbers[client] += 1
         self._go_on(client, size)
 

@@ -1,8 +1,8 @@
 """How long a client's task takes: models from the literature, drawn exactly, as int64 nanoseconds.
 
-A task of client i takes t_i · X, or t_i + X where the noise is to be added; t_i is the client's own, X is drawn for
-each task from (seed, client, task number), whatever else is drawn. The time is formed in float64 and rounded once, half
-to even, to whole nanoseconds, 1 at least.
+A gradient of client i takes t_i · X, or t_i + X where the noise is to be added; t_i is the client's own, X is drawn for
+each task from (seed, client, task number), whatever else is drawn. A task of k local steps takes k times as long, by
+its one draw. The time is formed in float64 and rounded once, half to even, to whole nanoseconds, 1 at least.
 
 - t_i a number, a list, (i + 1)^a (Mishchenko et al. 2022, arXiv:2206.07638; Tyurin and Richtárik 2023,
   arXiv:2305.12387), drawn from a distribution, or `factor` times longer for a share of the clients.
@@ -78,7 +78,10 @@ OwnTimes = Annotated[
 
 
 class Compute(HyperParameters):
-    """How long a gradient takes: a time for each client, and what is drawn for each task."""
+    """How long a gradient takes: a time for each client, and what is drawn for each task.
+
+    A task of several local steps takes as many times as long.
+    """
 
     seconds: OwnTimes = 1.0
     """The clients' own times: a number, one a client, or {name: power, two_class, or a distribution}."""
@@ -109,12 +112,16 @@ class Tasks:
     """How long each task of each client takes."""
 
     def __init__(self, compute: Compute, clients: int, draws: Draws) -> None:
-        self._noise, self._draws = compute.noise, draws
-        means = own_times(compute.seconds, clients, draws)
-        self.means = means  # seconds, float64 (λ,) or ()
-        self.rate = float(np.sum(1.0 / means)) if means.ndim else clients / float(means)  # tasks a second, about
-        self._nanoseconds = means * 1e9
-        self._fixed = as_nanoseconds(means) if compute.noise == "none" else None
+        self._noise, self._draws, self._clients = compute.noise, draws, clients
+        self._own = own_times(compute.seconds, clients, draws)
+        self.settle(1)
+
+    def settle(self, steps: int) -> None:
+        """Say how many gradients a task is."""
+        means = self.means = self._own * steps  # seconds, float64 (λ,) or ()
+        self.rate = float(np.sum(1.0 / means)) if means.ndim else self._clients / float(means)  # a second, about
+        self._steps, self._nanoseconds = steps, means * 1e9
+        self._fixed = as_nanoseconds(means) if self._noise == "none" else None
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
         """Return how long these tasks of these clients take, int64 (n,) nanoseconds; NEVER for one that never ends."""
@@ -127,7 +134,7 @@ class Tasks:
         assert noise != "none"
         drawn = self._draws.of(noise, TASK, clients, numbers)
         own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
-        return rounded(own + drawn * 1e9 if noise.add else own * drawn)
+        return rounded(own + drawn * 1e9 * self._steps if noise.add else own * drawn)
 
 
 def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:

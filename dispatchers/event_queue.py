@@ -35,9 +35,11 @@ class EventQueue(Stateful):
         self._time[client], self._stage[client] = time, stage
         heappush(self._heap, (time * self._clients + client) * STAGES + stage)
 
-    def cancel(self, client: int) -> None:
-        """Forget what was to happen to a client."""
+    def cancel(self, client: int) -> bool:
+        """Forget what was to happen to a client; return whether there was something."""
+        found = bool(self._stage[client] >= 0)
         self._stage[client] = -1
+        return found
 
     def put_all(self, clients: Integers, times: Integers, stage: int) -> None:
         """Let this stage of several clients end, at times (n,)."""

@@ -4,10 +4,15 @@
 
 FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k gradients,
 and one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981
-(backup workers). With `inner` the mean goes, as one push of one client, to another server, as TensorFlow's
-SyncReplicasOptimizer wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
+(backup workers). With `restart` as well, clients that are not done when a round closes give up what they compute, and
+all begin the next round together: Begunov and Tyurin 2026, "Do we need asynchronous SGD? On the near-optimality of
+synchronous methods", arXiv:2602.03802 (m-synchronous SGD).
 
-Departures: none. A late gradient releases its client at once and leaves the timestamp as it is.
+With `inner` the mean goes, as one push of one client, to another server, as TensorFlow's SyncReplicasOptimizer wraps an
+optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
+
+Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` none is
+late, but where a fetch is dropped: whoever goes on from old parameters comes late.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
@@ -31,7 +36,10 @@ class Sync(CollectingServer):
     """Synchronous SGD, with backup workers where fewer gradients than clients close a round."""
 
     idea = "wait for a gradient of every client (or of the first `aggregate`), then step by their mean"
-    citation = "Odena 2016, arXiv:1601.04033 (hard-sync); Chen et al. 2016, arXiv:1604.00981 (backup workers)"
+    citation = (
+        "Odena 2016, arXiv:1601.04033 (hard-sync); Chen et al. 2016, arXiv:1604.00981 (backup workers); "
+        "Begunov and Tyurin 2026, arXiv:2602.03802 (m-synchronous)"
+    )
 
     class Hyper(HyperParameters):
         """Hyper-parameters of Sync; `aggregate` null means every client; `inner` takes the place of `lr`."""
@@ -44,6 +52,16 @@ class Sync(CollectingServer):
         """So many gradients close a round, later ones are dropped; null waits for every client."""
         inner: dict[str, Any] | None = None
         """Another server, {name: …}, that takes each round's mean as one push; null steps by lr."""
+        restart: bool = False
+        """Whether clients that are late for a round give up what they compute, and begin the next with the rest."""
+
+        @model_serializer(mode="wrap")
+        def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+            """Leave out `restart`, a later key, where it is not used: configurations and digests stay the same."""
+            data: dict[str, Any] = handler(self)
+            if not self.restart:
+                del data["restart"]
+            return data
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Return the gradients that close a round, and where the learning rate is from."""
@@ -69,6 +87,7 @@ class Sync(CollectingServer):
         self.needed = self.hyper.aggregate or clients
         if self.needed > clients:
             raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed clients.count, {clients}")
+        self.cancels = self.hyper.restart and self.needed < clients
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
         if self._inner:
             self._inner.expect(1)
@@ -85,7 +104,10 @@ class Sync(CollectingServer):
         """Collect the gradient, or drop one that comes after its round has closed, and release its client."""
         if timestamp < self.timestamp and self.needed < self.clients:
             return Reply((client_id,))
-        return self.collect(grad.copy(), client_id)
+        reply = self.collect(grad.copy(), client_id)
+        if not self.cancels or not reply.released:
+            return reply
+        return Reply(reply.released, sorted(set(range(self.clients)).difference(reply.released)))
 
     def step(self, total: Array, client_id: int) -> None:
         """Step by the mean, or push it to the inner server as its only client's gradient."""

@@ -107,6 +107,7 @@ class PlainClient:
 
     def __init__(self, start: Array, tensors: int) -> None:
         self.params, self.stamps, self.number = start.copy(), [0] * tensors, 0
+        self.begun = -1  # the event after which it fetched
         self.sent: Array | None = None
         self.sent_stamps = [0] * tensors
         self.unsent, self.counts, self.oldest = np.zeros_like(start), [0] * tensors, [0] * tensors
@@ -142,6 +143,7 @@ class World:
         self.sizes = [4 * size for size in sizes]
         self.losses: list[Array] = []  # of the samples of each minibatch
         self.thetas: list[Array] = []  # of the server after each arrival
+        self.events: list[dict[str, Any]] = []  # rows of events.parquet
         self.parts = [slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(4)]
 
     def choose(self, step: int, eligible: Iterable[int]) -> int:
@@ -200,12 +202,14 @@ class World:
             squeeze = partial(compress, client=who, step=step) if compress else None
             message = self._deliver(client, grad, self._mask(push(step, who, server)), dropped, squeeze)
             staleness, released = np.nan, iter([who])
+            before, event = dict(counts), self._event(step, who, client, server.timestamp)
             counts["potential_pushes"] += 1
             if message is not None:
                 vector, stamp, size = message
                 counts["pushes"] += size > 0
                 counts["bytes_pushed"] += size
                 staleness = server.timestamp - stamp
+                event["staleness"] = staleness
                 released = iter(server.apply(vector, who, server.timestamp - stamp))
             eligible.discard(who)
             for other in released:
@@ -220,13 +224,21 @@ class World:
                         holder.params -= server.lr * grad
                     if fred_timestamps:
                         holder.stamps = [server.timestamp] * len(mask)
+                holder.begun = step if any(mask) else holder.begun
                 counts["potential_fetches"] += 1
                 counts["fetches"] += any(mask)
                 counts["bytes_fetched"] += self._bytes(mask)
+            more = {name: counts[name] - before[name] for name in ("bytes_pushed", "bytes_fetched")}
+            copies = {"pushed": counts["pushes"] > before["pushes"], "fetched": counts["fetches"] - before["fetches"]}
+            self.events.append(event | more | copies)
             self.thetas.append(server.theta.copy())
             digest = self.digest(server.theta)
             rows.append({"timestamp": server.timestamp, "staleness_mean": staleness, "digest": digest, **counts})
         return pd.DataFrame(rows)
+
+    def _event(self, step: int, who: int, client: PlainClient, timestamp: int) -> dict[str, Any]:
+        event = {"iteration": step, "time": float(step), "client": who, "number": client.number - 1, "sent": step}
+        return event | {"begun": client.begun, "timestamp": timestamp, "staleness": timestamp - min(client.stamps)}
 
     def _mask(self, passes: bool | Sequence[bool]) -> list[bool]:
         return [passes] * len(self.parts) if isinstance(passes, bool) else list(passes)

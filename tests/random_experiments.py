@@ -72,6 +72,8 @@ def _experiment(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.4:
         data["clients"]["partition"] = _partition(rng)
     data["evaluation"]["per_client"] = rng.random() < 0.4
+    if rng.random() < 0.3:
+        data["events"] = True
     return data
 
 
@@ -198,6 +200,8 @@ def _value(rng: random.Random, name: str, annotation: Any, metadata: Sequence[An
         return _value(rng, name, rng.choice(parts), metadata)
     if origin is Literal:
         return rng.choice(parts)
+    if origin is list:  # of one a client, if it fits
+        return [_value(rng, name, parts[0], metadata) for _ in range(rng.choice([1, 2, 3, 5, 8, 9]))]
     if annotation is NoneType:
         return None
     if annotation is bool:

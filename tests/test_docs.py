@@ -93,6 +93,7 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         "server={name: fasgd, lr: 0.01}",
         "evaluation={test: true, per_client: true}",
     ]
+    timed = ["events=true", "dispatcher={name: clock, link: {latency: 0.1}, push: {every: 2}}"]
     grid = ["sweep={server.lr: [0.01, 0.02], seed: [0, 1]}", "select={over: server.lr}", "figures=[]"]
     results = fredsim.run(small_yaml, [*changes, *grid], out="out")
     assert isinstance(results, Results)
@@ -102,12 +103,18 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         "staleness.csv": [*one.staleness],
         "probe.csv": [*one.probe],
         "clients.csv": [*one.clients],
+        "events.parquet": [*fredsim.run(small_yaml, timed, out="timed").events],  # type: ignore[union-attr]
         "summary.json": [*one.summary],
         "runs.csv": [column for column in results.runs if column not in {"server.lr", "seed"}],
         "best.csv": [column for column in results.best if column != "server.lr"],
     }
     missing = [(file, name) for file, names in found.items() for name in names if f"`{name}`" not in sections[file]]
-    files = {path.name for folder in (one.folder, results.folder) for path in folder.iterdir() if path.is_file()}
+    files = {
+        path.name
+        for folder in (one.folder, results.folder, Path("timed"))
+        for path in folder.iterdir()
+        if path.is_file()
+    }
     assert (missing, [name for name in files if f"| `{name}` |" not in text]) == ([], [])
     for file, names in found.items():  # and nothing else is
         rows = re.findall(r"^\| (`.*?) \| ", sections[file], re.MULTILINE)

@@ -21,7 +21,10 @@ from fredsim.runs.results import Result
 from tests.random_experiments import WITHOUT_ONE, experiment
 
 FEW = 24
-FILES = ("metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv", "clients.csv")
+FILES = (
+    "metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv", "clients.csv",
+    "events.parquet",
+)  # fmt: skip
 #: What a path lets take its place: all of them give the same bytes.
 PATHS = {"hand": ("fused", "snapshots"), "fused": ("snapshots",), "snapshots": ("snapshots",)}
 

@@ -44,6 +44,7 @@ class Stopped(NamedTuple):
 
     rows: str
     probe: str
+    events: bytes
     state: State
     diverged: int
     path: str
@@ -60,21 +61,24 @@ def run_to(data: Mapping[str, Any], end: int, before: Stopped | None = None) -> 
         opened.callback(engine.close)
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         run = Run(prepared, wanted.backend, engine, folder, rows, lambda: False, prepared.length)
-        for file in run._files:
-            opened.enter_context(file)
         if before is not None:
             run.simulation.put_state(before.state)
             same(run.simulation.take_state(), before.state)
+            (folder / "events.parquet").write_bytes(before.events + b"what was written later")
+            run._events.size = len(before.events)
+        for file in run._files:
+            opened.enter_context(file)
         try:
             run.simulation.go_on(Length(end, None))
             state = run.simulation.take_state()
         except Diverged as error:
             diverged = error.iteration
         probe = (folder / "probe.csv").read_text(encoding="utf-8") if "probe" in data else ""
+        events = (folder / "events.parquet").read_bytes() if "events" in data else b""
         path = run.simulation._choice.path
     if before is not None:
-        return Stopped(before.rows + rows.text, before.probe + probe, state, diverged, path)
-    return Stopped(rows.text, probe, state, diverged, path)
+        return Stopped(before.rows + rows.text, before.probe + probe, events, state, diverged, path)
+    return Stopped(rows.text, probe, events, state, diverged, path)
 
 
 def same(one: State, two: State) -> None:
@@ -106,12 +110,14 @@ def stop_and_go_on(data: dict[str, Any], stops: list[int]) -> str:
             assert found.diverged == -1
     found = run_to(data, end, found)
     assert (found.rows, found.probe, found.diverged) == (whole.rows, whole.probe, whole.diverged)
+    assert found.events == whole.events
     same(*(no_choices(stopped.state) for stopped in (found, whole)))
     return whole.path
 
 
 @pytest.mark.parametrize("number", range(FEW))
-def test_random_experiments(number: int) -> None:
+def test_random_experiments(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.runs.event_file.FIRST", 8)  # rows a group: there are some whole ones then
     data, rng = experiment(number), random.Random(number)
     usual = left_behind(data, {"backend": "numba"})[2]
     stops = sorted(rng.sample(range(data["iterations"] + 1), 2))

@@ -198,6 +198,7 @@ class Experiment(HyperParameters):
     path: Annotated[PathName, Affects.TIME] = "auto"
     memory: Annotated[Memory | None, Affects.TIME] = None
     probe: Annotated[ProbeChoice | None, Affects.TIME] = None
+    events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     published: Annotated[Published | None, Affects.NOTHING] = None
     figures: Annotated[list[FigureChoice] | None, Affects.NOTHING] = None
 
@@ -222,6 +223,8 @@ class Experiment(HyperParameters):
                 del data["evaluation"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
+        if not self.events:
+            del data["events"]
         return data
 
     @property

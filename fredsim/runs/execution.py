@@ -72,7 +72,8 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         with write_errors(folder):
-            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv"):  # those of an earlier run
+            earlier = ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet")
+            for name in earlier:
                 (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates)
         outcome, recorder = run()

@@ -22,7 +22,7 @@ from fredsim.system.csv_files import read_cells
 __all__ = ["claim", "locked", "write_atomic", "write_errors"]
 
 #: The files of a run that has not ended, and of a sweep none of whose runs has; the first two of each always exist.
-BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv")
+BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 LOCK_TIMEOUT_SECONDS = 2.0  # a process that was killed may take a moment to end

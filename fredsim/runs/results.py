@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cached_property
@@ -22,6 +23,7 @@ from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, TEXT, CellCheck, read_table
 from fredsim.system.files import irregular
+from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +53,7 @@ FILES = {
     "params_raw.safetensors": "average",
     "probe.csv": "probe",
     "clients.csv": "evaluation.per_client",
+    "events.parquet": "events",
 }
 
 
@@ -127,7 +130,7 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, cells_of(Row), increasing="time")
+        table = read_table(path, cells_of(Row), increasing=("time", "iteration"))
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
@@ -140,7 +143,8 @@ class Result:
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        return read_table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, increasing="staleness")
+        columns = {"staleness": COUNT, "count": COUNT}
+        return read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
 
     @cached_property
     def probe(self) -> pd.DataFrame:
@@ -155,7 +159,7 @@ class Result:
             import pandas as pd
 
             return pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing="iteration")
+        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -164,7 +168,25 @@ class Result:
         if not path.is_file():
             remedy = "give the experiment `evaluation: {per_client: true}`"
             raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
-        return read_table(path, CLIENTS, increasing="client")
+        return read_table(path, CLIENTS, increasing=("client",))
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The rows of events.parquet, where the experiment has `events: true`; it may be larger than memory.
+
+        Of a run that was killed, those that were written; a warning says how many where the file's end is damaged.
+        """
+        path = self.folder / "events.parquet"
+        if not path.is_file():
+            raise OutputError(f"{self.folder}: has no events.parquet; give the experiment `events: true`")
+        try:
+            file, cut = open_parquet(path)
+            table: pd.DataFrame = file.read().to_pandas()
+        except (OutputError, OSError, ValueError) as error:  # pyarrow's are of these
+            raise OutputError(f"{error}; run the experiment again") from None
+        if cut:
+            warnings.warn(cut, stacklevel=3)
+        return table
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
@@ -230,7 +252,12 @@ class Results:
 def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of FILES that is there, by name."""
     paths = [folder / name for name in FILES]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+    return {path.name: _digest(path) for path in paths if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load(folder: str | os.PathLike[str]) -> Result | Results:

@@ -19,10 +19,12 @@ from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
+from fredsim.runs.event_file import EventFile
 from fredsim.runs.folders import write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
+from fredsim.simulation.event_log import EventLog
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.probe import Probe
@@ -82,9 +84,13 @@ class Run:
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder = folder
-        self._files = [GrowingFile(folder / "metrics.csv")]
+        self._metrics, self._probe = GrowingFile(folder / "metrics.csv"), GrowingFile(folder / "probe.csv")
+        self._events = EventFile(folder / "events.parquet")
+        self._files: list[GrowingFile | EventFile] = [self._metrics]
         if prepared.experiment.probe is not None:
-            self._files.append(GrowingFile(folder / "probe.csv"))
+            self._files.append(self._probe)
+        if prepared.experiment.events:
+            self._files.append(self._events)
         clients = prepared.experiment.clients.count
         self._since = time.perf_counter()
         small = 4 * clients * prepared.model.layout.size <= KEEP_BYTES
@@ -117,8 +123,8 @@ class Run:
         with ExitStack() as opened:
             for file in self._files:
                 opened.enter_context(file)
-            if not self._files[0].size:
-                csv.writer(self._files[0], lineterminator="\n").writerow(self.recorder.columns)
+            if not self._metrics.size:
+                csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
             return self.simulation.run(self._length), self.recorder
 
     def _progress(self, iteration: int, timestamp: int) -> None:
@@ -140,7 +146,7 @@ class Run:
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
-        writer = csv.writer(self._files[0], lineterminator="\n")
+        writer = csv.writer(self._metrics, lineterminator="\n")
 
         def on_row(row: Row) -> None:
             writer.writerow(row.values())
@@ -148,6 +154,7 @@ class Run:
 
         evaluation, clients = experiment.evaluation, experiment.clients.count
         recorder = Recorder(on_row, test=evaluation.test, clients=clients if evaluation.per_client else 0)
+        log = EventLog(self._events, clients, timed=dispatcher.timed) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -170,9 +177,13 @@ class Run:
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,
-            probe=Probe(experiment.probe.every, self._files[1]) if experiment.probe else None,
+            probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
+            log=log,
         )
-        return make_simulation(parts), recorder
+        simulation = make_simulation(parts)
+        if log is not None:
+            self._events.columns = log.columns
+        return simulation, recorder
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None without a limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -19,6 +20,7 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.results import Result, asked_files, config_digest, load
 from fredsim.system.csv_files import read_cells
+from fredsim.system.parquet_files import open_parquet
 
 __all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
 
@@ -115,6 +117,10 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
     one_asks, other_asks = map(asked_files, configs)
     some = [name for name in one_asks if name in other_asks]
     for name in ("metrics.csv", "staleness.csv", *some):
+        if name.endswith(".parquet"):
+            if found := _first_row(name, [result.folder / name for result in (one, other)], both):
+                return found
+            continue
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:
             return _first_line(name, contents, both)
@@ -129,6 +135,31 @@ def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str],
             if left != right:
                 return f"{name}, line {line} is {both(left, right)}"
     return f"{name}: the bytes differ"
+
+
+def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
+    """Say where two Parquet files first differ, a stretch of rows after the other: they may be larger than memory."""
+    if _digest(paths[0]) == _digest(paths[1]):
+        return ""
+    before = 0
+    for left, right in zip_longest(*(open_parquet(path)[0].iter_batches() for path in paths)):
+        if left is None or right is None or left.schema != right.schema or len(left) != len(right):
+            break
+        for column in left.schema.names:
+            values = left[column].to_pylist(), right[column].to_pylist()
+            row = next((i for i, (a, b) in enumerate(zip(*values, strict=True)) if a != b), None)
+            if row is not None:
+                return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
+        before += len(left)
+    return f"{name}: differs from row {before} on, or in its columns"
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
 
 
 def _bytes(path: Path) -> bytes:

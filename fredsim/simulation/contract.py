@@ -33,6 +33,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "init": ("params", "clients"),
     "apply_update": ("grad", "client_id", "timestamp"),
     "begins": ("client_id", "params", "timestamp"),
+    "tell_time": ("seconds",),
     "fetch": ("client_id",),
     "rate": (),
     "pushes_until_release": (),
@@ -67,6 +68,7 @@ class Contract:
     deviation: str = ""
 
     begins: bool = False
+    tell_time: bool = False
     fetch: bool = False
     rate: bool = False
     pushes_until_release: bool = False

@@ -103,6 +103,7 @@ class Fused(Snapshots):
         ]
         self._apply.begin(coefficients, bounds, copies)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
+        fetched = [self._recorder.fetched]
         while i < n:
             for verdict in self._apply(i):
                 if verdict == DIVERGED:
@@ -122,6 +123,11 @@ class Fused(Snapshots):
                     self._refuse(client)
                 if verdict != PASSED and copy is not server.params:
                     self._spare.append(copy)
+                fetched.append(self._recorder.fetched)
                 self.iteration, i = self.iteration + 1, i + 1
+        if self._log is not None:
+            fetches, received = np.diff(fetched, axis=0).T
+            counts = 1, fetches, size, received
+            self._log.add(schedule.first(n), int(iterations[0]), iterations[:n], staleness[:n], copies=counts)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()

@@ -49,10 +49,14 @@ class GuardedClock(GuardedDispatcher):
         """Whether copies take no time."""
         return self._clock.instant
 
-    def settle(self, *, reacts: bool, size: int) -> None:
-        """Say whether the run tells who goes on when, and how many bytes a copy has unless the run says otherwise."""
+    def settle(self, *, reacts: bool, size: int, steps: int) -> None:
+        """Say whether the run tells who goes on when, and what a task and a copy are.
+
+        A task is `steps` gradients, a copy `size` bytes unless the run says otherwise. Raises ConfigError where so many
+        gradients exceed the clock.
+        """
         self.reacts = reacts
-        self._clock.settle(reacts=reacts, size=size)
+        self._clock.settle(reacts=reacts, size=size, steps=steps)
 
     def about(self, nanoseconds: int) -> int | None:
         """Return about how many arrivals there will be in that time at most, None where nobody knows."""

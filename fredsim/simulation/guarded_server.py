@@ -254,6 +254,10 @@ class GuardedServer(Guarded):
         params = params if self.contract.based else np.asarray(params)
         self.lend(params, "begins", client, params, timestamp)
 
+    def tell_time(self, seconds: float) -> None:
+        """Tell a server that asks for it when the next push arrives."""
+        self.call("tell_time", seconds)
+
     def fetch(self, client: int, iteration: int) -> Array:
         """Return what the client gets: `params` itself unless the server says otherwise."""
         if not self.contract.fetch:

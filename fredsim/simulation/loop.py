@@ -23,6 +23,7 @@ from fredsim.models.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.event_log import EventLog
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
@@ -91,6 +92,7 @@ class Parts:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
     probe: Probe | None = None
+    log: EventLog | None = None
     test: bool = False  # whether rows have the loss and the error of the test rows, too
 
     @property
@@ -119,6 +121,7 @@ class Simulation:
         self._protocol = parts.protocol
         self._sampler = parts.sampler
         self._recorder = parts.recorder
+        self._log = parts.log
         self._interval = parts.interval
         self.iteration = 0
         self.time = 0  # of the last event, in nanoseconds, where there is a clock
@@ -136,6 +139,8 @@ class Simulation:
             self.time = length.until
         if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
+        if self._log is not None:
+            self._log.flush()
         probe = self._parts.probe
         seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
         server = self._server
@@ -199,6 +204,7 @@ class Simulation:
             "compressor": protocol.compressor,
             "recorder": self._recorder,
             "probe": parts.probe,
+            "log": parts.log,
         }
         return {name: owner for name, owner in owners.items() if owner is not None}
 

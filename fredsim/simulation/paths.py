@@ -82,6 +82,8 @@ def _why_unfused(contract: Contract, protocol: Protocol) -> str:
         return "the server counts the bytes of its copies itself"
     if contract.metrics:
         return "the server records numbers of its own, push by push"
+    if contract.tell_time:
+        return "the server is told the time of each push"
     return contract.whole_gradients or ("the server notes what clients compute from" if contract.begins else "")
 
 

@@ -92,6 +92,16 @@ class Recorder(Stateful):
         """The columns of metrics.csv."""
         return *METRICS, *(TEST if self._test else ()), *self._kinds
 
+    @property
+    def pushed(self) -> tuple[int, int]:
+        """How many pushes there were, and their bytes."""
+        return self.pushes, self.bytes_pushed
+
+    @property
+    def fetched(self) -> tuple[int, int]:
+        """How many fetches there were, and their bytes."""
+        return self.fetches, self.bytes_fetched
+
     def declare(self, kinds: Mapping[str, Kind]) -> None:
         """Add columns for the numbers that a server records: the sum or mean of those since the row before."""
         self._kinds = kinds

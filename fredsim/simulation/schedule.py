@@ -19,7 +19,7 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.length import Length
 
-__all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
+__all__ = ["Arrivals", "Schedule", "by_client", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
 
 Integers = NDArray[np.int64]
 
@@ -51,8 +51,12 @@ class Schedule:
 
     def first(self, count: int) -> Schedule:
         """Return the first events."""
+        return self.part(0, count)
+
+    def part(self, begin: int, end: int) -> Schedule:
+        """Return events begin … end − 1."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: values[:count] for name, values in columns.items() if values is not None})
+        return replace(self, **{name: values[begin:end] for name, values in columns.items() if values is not None})
 
 
 def whole_schedule(order: Order, *, wait: bool) -> Schedule:
@@ -60,18 +64,19 @@ def whole_schedule(order: Order, *, wait: bool) -> Schedule:
 
     With `wait` a client begins its next work from what it fetches on arrival; without, from what it held then.
     """
-    number, before = _by_client(order.client)
+    number, before = by_client(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
     if order.number is not None:
         number = order.number
     return Schedule(order.client, begun, number, order.time, order.sent, order.stages)
 
 
-def _by_client(clients: Integers) -> tuple[Integers, Integers]:
+def by_client(clients: Integers) -> tuple[Integers, Integers]:
     """Return how many arrivals of the same client came before each, and the last of these, −1 for none; (T,) each."""
     count = len(clients)
     number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
-    order = np.argsort(clients, kind="stable")  # each client's arrivals together
+    few = count and int(clients.max()) < 2**16  # then NumPy sorts several times faster
+    order = np.argsort(clients.astype(np.uint16) if few else clients, kind="stable")  # each client's arrivals together
     again = np.zeros(count, bool)
     again[1:] = clients[order[1:]] == clients[order[:-1]]
     before[order[again]] = order[np.flatnonzero(again) - 1]
@@ -95,7 +100,7 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
     works = 1 if wait else 2  # that a client has at once: under way, and to be begun from what it holds
-    return inverse * works + _by_client(schedule.client)[0] % works, len(known) * works
+    return inverse * works + by_client(schedule.client)[0] % works, len(known) * works
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
@@ -219,7 +224,7 @@ class Arrivals(Stateful):
                 order = self._of_run(self._clock.draw(wanted))
             else:
                 ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
-                order = Order(ids, self._works[ids] + _by_client(ids)[0])
+                order = Order(ids, self._works[ids] + by_client(ids)[0])
                 self._works[ids] = order.columns["number"] + 1  # of several of a client's the last stays
             clients = order.client.tolist()
             self._tell_gates(self._drawn, clients)
@@ -239,7 +244,7 @@ class Arrivals(Stateful):
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
         """Keep the choices that are drawn and have not arrived."""
         self._ahead, self._columns, self._at = clients, columns, 0
-        self._before: list[int] = _by_client(np.array(clients, np.int64))[1].tolist()
+        self._before: list[int] = by_client(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
         """Let the gates draw for the clients that arrive at iterations `begin` on."""

@@ -97,7 +97,10 @@ class Scheduled(Simulation):
         losses, happened = self._process(begin, begin + n, coefficients)
         if happened < n:
             raise Diverged(begin + happened)
-        self._recorder.events(staleness[:n], losses, server.params.nbytes, schedule.client[begin : begin + n])
+        size, part = server.params.nbytes, schedule.part(begin, begin + n)
+        self._recorder.events(staleness[:n], losses, size, part.client)
+        if self._log is not None:
+            self._log.add(part, begin, iterations[:n], staleness[:n], copies=(1, 1, size, size))
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
         self.iteration = server.elementwise.timestamp = server.timestamp = begin + n

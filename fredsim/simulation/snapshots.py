@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
+from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,8 @@ class Snapshots(Simulation):
             self._sends_early = bool(parts.protocol.push_gate or parts.protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and self._sends_early:
             self._clock.tell_sizes(self._send_early)
+            if self._log is not None:
+                self._log.early = True
         #: For how many pushes each client that pushes does not go on, where its going on must be told.
         self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
@@ -122,16 +125,21 @@ class Snapshots(Simulation):
             (client,), (now,) = clients, times
             pushed = self._outbox.under_way.pop(client)
             self._pass_time(now)
-            self._arrive(client, pushed)
+            found = [self._arrive(client, pushed)]
+            if self._log is not None:
+                self._log.add_each(schedule, self.iteration - 1, found)
             return
         pushes, losses, finite = self._compute(clients, self._rows(schedule))
+        found = []
         for i, client in enumerate(clients):
             if not finite[i]:
                 raise Diverged(self.iteration)
             self._pass_time(times[i])
             self._server.at(client, self.iteration)
             message = self._send(client, pushes[i], self.iteration)
-            self._arrive(client, UnderWay(message, pushes[i], losses[i]))
+            found.append(self._arrive(client, UnderWay(message, pushes[i], losses[i])))
+        if self._log is not None:
+            self._log.add_each(schedule, self.iteration - len(found), found)
 
     def _pass_time(self, time: int) -> None:
         """Let the clock go on to an event, if there is a clock."""
@@ -153,6 +161,8 @@ class Snapshots(Simulation):
         if not finite:
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
+        if self._log is not None:
+            self._log.done(client, number)
         if message is not None:  # the engine uses its arrays again
             message = replace(message, push=self._copy(message.push))
         self._outbox.under_way[client] = UnderWay(message, self._copy(push), losses)
@@ -183,19 +193,27 @@ class Snapshots(Simulation):
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
-    def _arrive(self, client: int, work: UnderWay) -> None:
-        """Let one client's work arrive: the update, the reply, the fetches."""
+    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
+        """Let one client's work arrive: the update, the reply, the fetches.
+
+        Returns the timestamp before, the staleness, and of this event the pushes, the fetches, and the bytes of both.
+        """
         server, before, message = self._server, self._server.timestamp, work.message
+        recorder = self._recorder
+        counts = *recorder.pushed, *recorder.fetched
+        started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.at(client, self.iteration)
         if message is None:  # the client goes on, and nobody else
             pushed = PushResult((client,), (), finite=True)
         else:
             again = message.size == 0
+            if server.contract.tell_time and self._dispatcher.timed:
+                server.tell_time(self.time / 1e9)
             pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
             if not pushed.finite:
                 raise Diverged(self.iteration)
-            self._recorder.apply(before - message.timestamp, client)
-        self._recorder.push(0 if message is None else message.size, work.losses, client)
+            recorder.apply(before - message.timestamp, client)
+        recorder.push(0 if message is None else message.size, work.losses, client)
         waits = self._protocol.wait
         if not waits:
             self._begin(client)
@@ -221,6 +239,8 @@ class Snapshots(Simulation):
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
+        pushes, sent, fetches, received = map(sub, (*recorder.pushed, *recorder.fetched), counts)
+        return before, before - started_from, pushes, fetches, sent, received
 
     def _send(self, client: int, push: Array, step: int) -> Message | None:
         """Return what reaches the server of a client's push, before which so many gradients were done."""

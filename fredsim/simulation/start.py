@@ -42,5 +42,5 @@ def _settle_clock(parts: Parts) -> bool:
         return False
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     reacts = contract.holds or contract.cancels or (not clock.instant and any(sizes))
-    clock.settle(reacts=reacts, size=parts.params.nbytes)
+    clock.settle(reacts=reacts, size=parts.params.nbytes, steps=protocol.local_steps)
     return reacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -36,11 +36,12 @@ OPTIONAL: CellCheck = lambda cell: not cell or _is_number(cell)  # noqa: E731  i
 TEXT: CellCheck = bool
 
 
-def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: str = "") -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: Sequence[str] = ()) -> pd.DataFrame:
     """Return a CSV file's rows.
 
-    It must have `columns`, all their cells as checked, and may have others. The numbers of column `increasing` must
-    increase strictly. Raises OutputError where the file cannot be read, or is not like that.
+    It must have `columns`, all their cells as checked, and may have others. From row to row none of the numbers of the
+    columns `increasing` may fall, and one of them must grow. Raises OutputError where the file cannot be read, or is
+    not like that.
     """
     import pandas as pd
 
@@ -77,7 +78,7 @@ def _read_errors(path: Path) -> Iterator[None]:
 
 
 def _faults(
-    lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, CellCheck], increasing: str
+    lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, CellCheck], increasing: Sequence[str]
 ) -> Iterator[str]:
     """Yield what is wrong with a table; `whole`: its text ends in a line feed."""
     if not lines:
@@ -88,7 +89,7 @@ def _faults(
             yield f"it has no column '{column}'"
     if not whole:
         yield f"line {lines[-1][0]} is cut off"
-    before = -1.0
+    before = [-1.0] * len(increasing)
     for number, row in rows:
         if len(row) != len(header):
             yield f"line {number} has {len(row)} values, the header {len(header)}"
@@ -96,7 +97,10 @@ def _faults(
         for column, fits in columns.items():
             if not fits(cells[column]):
                 yield f"line {number}: {column} is {cells[column]!r}"
-        if increasing:
-            if float(cells[increasing]) <= before:
-                yield f"line {number}: {increasing} is {cells[increasing]} after {before:.17g}"
-            before = float(cells[increasing])
+        now = [float(cells[column]) for column in increasing]
+        falls = [column for column, value, last in zip(increasing, now, before, strict=True) if value < last]
+        if falls or (increasing and now == before):
+            column = (falls or increasing)[0]
+            last = before[increasing.index(column)]
+            yield f"line {number}: {column} is {cells[column]} after {last:.17g}"
+        before = now

@@ -26,6 +26,7 @@ BASE: dict[str, Any] = {
 SERVERS: dict[str, dict[str, Any]] = {
     "sync": {"name": "sync", "lr": 0.3},
     "sync, 2 backup workers": {"name": "sync", "lr": 0.3, "aggregate": 3},
+    "sync, restart": {"name": "sync", "lr": 0.3, "aggregate": 3, "restart": True},
     "sync of dcasgd": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.3}},
     "soft_sync": {"name": "soft_sync", "lr": 0.3, "n": 2},
     "soft_sync, aware": {"name": "soft_sync", "lr": 0.3, "n": 2, "aware": True},
@@ -61,6 +62,8 @@ SERVERS: dict[str, dict[str, Any]] = {
     "fedasync": {"name": "fedasync", "lr": 0.1},
     "fedbuff": {"name": "fedbuff", "lr": 0.1, "buffer": 3},
     "delay_adaptive": {"name": "delay_adaptive", "lr": 0.1, "n": 3},
+    "rescaled": {"name": "rescaled", "lr": 0.1},
+    "rescaled, times": {"name": "rescaled", "lr": 0.1, "times": [1.0, 2.0, 0.5, 3.0, 1.0]},
     "gap_aware": {"name": "gap_aware", "lr": 0.1},
     "dana": {"name": "dana", "lr": 0.03},
     "easgd": {"name": "easgd", "lr": 0.1, "alpha": 0.2, "period": 3},
@@ -123,6 +126,11 @@ OTHERS |= {
     "clock, network, compress": {"dispatcher": NETWORK, "compress": {"name": "ternary"}},
     "clock, network, sync": {"dispatcher": NETWORK, "server": SERVERS["sync"]},
     "clock, network, stop": {"dispatcher": NETWORK, "server": SERVERS["ringmaster, stop"]},
+    "clock, network, sync, restart": {
+        "dispatcher": NETWORK,
+        "server": SERVERS["sync, restart"],
+        "clients": {"count": 5, "batch_size": 3, "sampling": "iid"},
+    },
     "clock, wait false": {"dispatcher": DISPATCHERS["clock"] | {"wait": False}},
     "clock, outages lost": {"dispatcher": DISPATCHERS["clock"] | {"outages": {"up": 5.0, "down": 2.0}}},
     "clock, outages paused": {

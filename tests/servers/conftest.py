@@ -25,6 +25,7 @@ FALLING = {"name": "step", "base": 0.02, "every": 20, "factor": 0.9}
 VARIANTS: dict[str, dict[str, Any]] = {
     "sync": {"name": "sync", "lr": 0.05},
     "sync aggregate": {"name": "sync", "lr": 0.05, "aggregate": 4},
+    "sync restart": {"name": "sync", "lr": 0.05, "aggregate": 4, "restart": True},
     "sync dcasgd": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.05, "initial_backup": "zero"}},
     "sync dcasgd push": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.05, "adaptive": False, "backup": "push"}},
     "sync averaged": {"name": "sync", "inner": {"name": "averaged", "lr": 0.05}},
@@ -84,6 +85,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedbuff constant": {"name": "fedbuff", "lr": FALLING, "buffer": 3, "weight": "constant"},
     "delay_adaptive": {"name": "delay_adaptive", "lr": 0.01},
     "delay_adaptive n": {"name": "delay_adaptive", "lr": 0.05, "n": 2},
+    "rescaled": {"name": "rescaled", "lr": 0.01},
     "gap_aware": {"name": "gap_aware", "lr": 0.01},
     "gap_aware falling": {"name": "gap_aware", "lr": FALLING, "decay": 0.9},
     "gap_aware c": {"name": "gap_aware", "lr": 0.01, "c": 0.02},

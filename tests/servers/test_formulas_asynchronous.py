@@ -158,6 +158,16 @@ def dana_hands_out(spec: Spec) -> Callable[[Wide, State, Push], Wide]:
     return lambda theta, s, p: np.asarray(theta - p.alpha * spec.get("gamma", 0.9) * sum(s["v"].values()))
 
 
+def rescaled() -> Formula:
+    def step(theta: Wide, s: State, p: Push) -> Wide:
+        counts, last = s.setdefault("counts", {}), s.setdefault("last", {})
+        counts[p.client], last[p.client] = counts.get(p.client, 0) + 1, p.t + 1  # no clock: an update takes 1
+        times = {client: last[client] / count for client, count in counts.items()}
+        return np.asarray(theta - p.alpha * times[p.client] / np.mean([*times.values()]) * p.g)
+
+    return step
+
+
 def ringmaster(spec: Spec) -> Formula:
     def step(theta: Wide, s: State, p: Push) -> Wide | None:
         s["restarted"] = []
@@ -189,6 +199,7 @@ FORMULAS: dict[str, Callable[[Spec], Formula]] = {
     "gap_aware": gap_aware,
     "dana": dana,
     "ringmaster": ringmaster,
+    "rescaled": lambda spec: rescaled(),
 }
 HAND_OUT = {"dana": dana_hands_out}
 
@@ -206,6 +217,18 @@ def test_a_thousand_pushes_follow_the_formula(spec: Spec, follow: Callable[..., 
 
 def test_a_hundred_pushes_of_one_client_follow_the_formula(spec: Spec, follow: Callable[..., Any]) -> None:
     assert follow(spec, *start(spec), pushes=100, clients=1).server.timestamp > 10
+
+
+def test_times_that_are_given_rescale_the_step(make: Callable[[Spec], Any]) -> None:
+    times, rng = [0.5, 1.0, 4.5], np.random.default_rng(0)
+    server = make({"name": "rescaled", "lr": 0.3, "times": times})
+    server.init(np.ones(50, np.float32), 3)
+    theta = np.ones(50)
+    for push in range(12):
+        g = rng.standard_normal(50).astype(np.float32)
+        server.apply_update(g, push * push % 3, push)
+        theta = theta - 0.3 * times[push * push % 3] / 2 * g
+        np.testing.assert_allclose(server.params, theta, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("c", [None, 0.02])

@@ -27,11 +27,17 @@ def sync(spec: Spec) -> Formula:
     inner = spec.get("inner", {})
 
     def step(theta: Wide, s: State, p: Push) -> Wide | None:
+        s["restarted"] = []
         if "aggregate" in spec and p.tau > 0:
+            assert not spec.get("restart")  # who is late was restarted
             return None
+        s.setdefault("pushed", []).append(p.client)
         batch = full(s, p.g, spec.get("aggregate", p.clients))
         if batch is None:
             return None
+        pushed = s.pop("pushed")
+        if spec.get("restart"):
+            s["restarted"] = [client for client in range(p.clients) if client not in pushed]
         g = np.mean(batch, axis=0)
         if inner.get("name") == "dcasgd" and inner.get("initial_backup") == "zero" and p.t == 0:
             # One client that always fetches: its backup is θ, but for the first push, where it is zero.

@@ -1,0 +1,136 @@
+"""events.parquet while it grows: at any time a whole Parquet file, of the groups of rows that are written so far.
+
+Behind each group stands the footer of all groups until then, where readers look for it: at the file's end. The next
+group is appended, and old footers stay where they are, unused. So whatever happens to the process, what stands before
+the last whole footer can be read (fredsim.system.parquet_files), and the file, cut to the size that it had after a
+group, is as it was then.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.runs.folders import write_errors
+from fredsim.simulation.event_log import MOST
+from fredsim.system.parquet_files import MAGIC
+
+__all__ = ["EventFile"]
+
+#: Few rows a group at first, so that not much is lost of a slow run that is killed, and twice as many every so often.
+FIRST, OFTEN = 2**12, 4
+#: Bytes that there are for what surrounds a group's values.
+ROOM = 2**20
+#: Numbers that ascend, or repeat, are stored as differences; what else there is gains little from more.
+DIFFERENCES = {"int32", "int64"}
+
+
+class EventFile:
+    """events.parquet, which is open in a `with` statement, cut to `size` bytes.
+
+    Raises OutputError where it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.size = 0  # in bytes
+        #: The names of columns and their types, those of lists `list of …`; to be set before the file is opened.
+        self.columns: Mapping[str, str] = {}
+
+    def __enter__(self) -> Self:
+        import pyarrow.parquet as pq
+
+        self._scratch = tempfile.NamedTemporaryFile(buffering=0)
+        with write_errors(self._path):
+            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
+            self._stream.truncate(self.size)
+            self._stream.seek(self.size)
+        self._schema = _schema(self.columns)
+        if self.size:
+            self._footer = pq.read_metadata(self._path)
+        else:
+            with write_errors(self._path):
+                _, self._footer = self._group(0, None)
+            self._append(MAGIC)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._scratch.close()
+        with write_errors(self._path):
+            self._stream.close()
+
+    @property
+    def wanted(self) -> int:
+        """The rows of the next group."""
+        return min(MOST, FIRST << int(self._footer.num_row_groups) // OFTEN)
+
+    def write(self, columns: Mapping[str, Any], offsets: NDArray[np.int64]) -> None:
+        """Append a group: arrays (n,) by column, and the values of lists, those of row i from offsets[i] on."""
+        import pyarrow as pa
+
+        arrays = [_array(columns[field.name], field.type, offsets) for field in self._schema]
+        with write_errors(self._path):
+            content, footer = self._group(self.size, pa.Table.from_arrays(arrays, schema=self._schema))
+        self._footer.append_row_groups(footer)
+        self._append(content)
+
+    def _group(self, place: int, table: Any) -> tuple[bytes, Any]:
+        """Return the bytes of a group that will stand at this place in the file, and its footer. Raises OSError."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        footers: list[Any] = []
+        plain = {field.name: "DELTA_BINARY_PACKED" for field in self._schema if str(field.type) in DIFFERENCES}
+        self._scratch.truncate(0)
+        self._scratch.truncate(place + ROOM + 2 * (table.nbytes if table else 0))
+        with pa.memory_map(self._scratch.name, "r+") as sink:
+            writer = pq.ParquetWriter(
+                sink,
+                self._schema,
+                use_dictionary=False,
+                compression="none",
+                column_encoding=plain,
+                write_statistics=False,
+                store_schema=False,
+                metadata_collector=footers,
+            )  # which writes MAGIC at the start
+            sink.seek(max(place, len(MAGIC)))
+            if table is not None:
+                writer.write_table(table, row_group_size=MOST)
+            end = sink.tell()
+            writer.close()
+            sink.seek(place)
+            return sink.read(end - place), footers[0]
+
+    def _append(self, content: bytes) -> None:
+        """Write what comes next, and the footer of all, at once: a kill hardly falls between."""
+        footer = io.BytesIO()
+        self._footer.write_metadata_file(footer)
+        whole = memoryview(content + footer.getvalue()[len(MAGIC) :])
+        self.size += len(whole)
+        with write_errors(self._path):
+            while whole:
+                whole = whole[self._stream.write(whole) :]
+
+
+def _schema(columns: Mapping[str, str]) -> Any:
+    import pyarrow as pa
+
+    types = {"bool": pa.bool_(), "float64": pa.float64(), "int32": pa.int32(), "int64": pa.int64()}
+    types |= {f"list of {name}": pa.list_(pa.field("element", of, nullable=False)) for name, of in types.items()}
+    return pa.schema([pa.field(name, types[kind], nullable=False) for name, kind in columns.items()])
+
+
+def _array(values: Any, kind: Any, offsets: NDArray[np.int64]) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        flat = pa.array(values.astype(kind.value_type.to_pandas_dtype()))
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=kind)
+    return pa.array(values.astype(kind.to_pandas_dtype(), copy=False))

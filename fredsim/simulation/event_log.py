@@ -1,0 +1,144 @@
+"""What a run leaves of each event, in blocks of columns: the rows of events.parquet.
+
+Nothing here feeds back into the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.plugins.states import State, Stateful
+from fredsim.simulation.schedule import Schedule, by_client
+
+__all__ = ["CLOCK", "DONE", "EVENTS", "EventLog", "EventSink"]
+
+Integers = NDArray[np.int64]
+
+#: Columns of every events.parquet, and their types.
+EVENTS = {
+    "iteration": "int64", "time": "float64", "client": "int32", "number": "int64", "begun": "int64",
+    "timestamp": "int64", "staleness": "int64", "pushed": "bool", "fetched": "int32", "bytes_pushed": "int64",
+    "bytes_fetched": "int64", "sent": "int64",
+}  # fmt: skip
+#: Those that there are with a clock.
+CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64")
+#: Lists, where a push is decided on, or compressed, when its gradient is done: whose were done since the event before.
+DONE = {"done_client": "list of int32", "done_number": "list of int64"}
+
+#: Rows that are kept until they are written, at most.
+MOST = 2**18
+
+
+class EventSink(Protocol):
+    """Takes whole groups of rows."""
+
+    @property
+    def wanted(self) -> int:
+        """The rows of the next group, MOST at most."""
+
+    def write(self, columns: Mapping[str, Any], offsets: Integers) -> None:
+        """Write a group: arrays (n,) by column, and the values of lists, those of row i from offsets[i] on."""
+
+
+class EventLog(Stateful):
+    """Collects events, and hands them on in groups."""
+
+    state_names = ("_last", "_done", "_done_until")
+
+    def __init__(self, sink: EventSink, clients: int, *, timed: bool) -> None:
+        """Begin with no event; `timed`: there is a clock."""
+        self._sink, self._timed = sink, timed
+        #: Whether pushes are decided on, or compressed, when their gradients are done.
+        self.early = False
+        self._kept = [name for name in (EVENTS | CLOCK if timed else EVENTS) if name != "time"]
+        self._rows = np.empty((len(self._kept), MOST), np.int64)  # what is not touched takes no memory
+        self._count = 0
+        self._last = np.zeros(clients if timed else 0, np.int64)  # when each client arrived last, in nanoseconds
+        self._done: list[int] = []  # clients and numbers in turn
+        self._done_until: list[int] = [0]  # how much of `_done` there was before each row, and is now
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns, and their types."""
+        return EVENTS | (CLOCK if self._timed else {}) | (DONE if self.early else {})
+
+    def done(self, client: int, number: int) -> None:
+        """Take note that a client's gradient is done, and what becomes of its push is decided."""
+        self._done += (client, number)
+
+    def add(
+        self,
+        schedule: Schedule,
+        iteration: int,
+        timestamp: Integers,
+        staleness: Integers,
+        *,
+        copies: Sequence[Any],
+    ) -> None:
+        """Take up events of a schedule, of which `iteration` is the first.
+
+        `timestamp` (n,): the server's before each. `copies`: whether each push passed, how many clients fetched then,
+        and the bytes of both; (n,), or one for all.
+        """
+        n = len(schedule)
+        iterations = np.arange(iteration, iteration + n)
+        known = (schedule.client, schedule.number, schedule.begun, timestamp, staleness)
+        sent = iterations if schedule.sent is None else schedule.sent
+        values = (iterations, *known, *copies, sent, *(self._times(schedule) if self._timed else ()))
+        begin = 0
+        while begin < n:
+            end = min(n, begin + self._sink.wanted - self._count)
+            target = self._rows[:, self._count : self._count + end - begin]
+            for row, value in zip(target, values, strict=True):
+                row[...] = value[begin:end] if isinstance(value, np.ndarray) else value
+            self._count += end - begin
+            if self.early:  # these come one by one
+                self._done_until.append(len(self._done))
+            begin = end
+            if self._count == self._sink.wanted:
+                self.flush()
+
+    def add_each(self, schedule: Schedule, iteration: int, found: Sequence[tuple[int, ...]]) -> None:
+        """Take up events of which the rest is known one by one: timestamps, stalenesses, and copies as in `add`."""
+        timestamp, staleness, *copies = np.array(found, np.int64).T
+        self.add(schedule, iteration, timestamp, staleness, copies=copies)
+
+    def _times(self, schedule: Schedule) -> tuple[Integers, ...]:
+        """Return when each work was begun and done, its push at the server, and the server done with it."""
+        time, clients = schedule.time, schedule.client
+        assert time is not None
+        if schedule.stages is not None:
+            return *schedule.stages.T, time
+        before = by_client(clients)[1]
+        began = np.where(before >= 0, time[before], self._last[clients])
+        self._last[clients] = time  # of several of a client's the last stays
+        return began, time, time, time
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        if not self._count:
+            return
+        found: dict[str, Any] = dict(zip(self._kept, self._rows[:, : self._count], strict=True))
+        found["time"] = found["time_ns"] / 1e9 if self._timed else found["iteration"]
+        offsets = np.zeros(1, np.int64)
+        if self.early:
+            end = self._done_until[-1]
+            found |= {name: np.array(self._done[first:end:2], np.int64) for first, name in enumerate(DONE)}
+            offsets = np.array(self._done_until, np.int64) // 2
+            self._done, self._done_until = self._done[end:], [0]
+        self._sink.write({name: found[name] for name in self.columns}, offsets)
+        self._count = 0
+
+    def take_state(self) -> State:
+        """Return the rows that are not written yet, too."""
+        return super().take_state() | {"rows": self._rows[:, : self._count].copy()}
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        self._count = state["rows"].shape[1]
+        self._rows[:, : self._count] = state["rows"]

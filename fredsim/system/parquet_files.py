@@ -1,0 +1,49 @@
+"""Reading Parquet files, those too that a process was writing when it was killed: up to the last whole footer."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+from fredsim.errors import OutputError
+from fredsim.system.files import irregular
+
+__all__ = ["MAGIC", "open_parquet"]
+
+MAGIC = b"PAR1"
+
+
+def open_parquet(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """Return a file as pyarrow's ParquetFile, and a text, empty where it is whole: how it was cut back.
+
+    What stands after its last whole footer is left out. Raises OutputError where it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if kind := irregular(path):
+        raise OutputError(f"{path}: is {kind}, no Parquet file")
+    try:
+        with open(path, "rb") as stream:
+            if not os.fstat(stream.fileno()).st_size:
+                raise OutputError(f"{path}: is empty")
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if content[:4] != MAGIC:
+        raise OutputError(f"{path}: is no Parquet file")
+    end = len(content)
+    while end > 0:
+        try:
+            file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memoryview(content)[:end])))
+        except (pa.ArrowException, OSError, ValueError):
+            end = content.rfind(MAGIC, len(MAGIC), end - 1) + len(MAGIC)
+            if end < len(MAGIC):
+                break
+            continue
+        if end == len(content):
+            return file, ""
+        rows = file.metadata.num_rows
+        return file, f"{path}: its end is damaged; what is whole of it is read, its first {rows:,} rows"
+    raise OutputError(f"{path}: is damaged, and no part of it can be read")

@@ -1,0 +1,89 @@
+"""Rescaled ASGD: asynchronous SGD whose clients count the same, however fast they are.
+
+    θ ← θ − α (t_i / mean_j t_j) g,   t_i the time of client i from one of its gradients to the next
+
+A client that is twice as fast sends twice as many gradients; each moves θ half as far. Under plain ASGD fast clients
+pull θ toward the optimum of their own data.
+
+Mahran, Maranjyan and Richtárik 2026, "Rescaled asynchronous SGD: optimal distributed optimization under data and system
+heterogeneity", arXiv:2605.13434.
+
+Departures: the paper's computation times are fixed and known, `times: […]`. By default they are measured: t_i is the
+time of the client's last arrival divided by how many there were, which counts copies and waiting, too; the mean is over
+the clients that have arrived. Where there is no clock, an update takes the time 1.
+"""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from fredsim.errors import ConfigError, shown
+from fredsim.hyper import Positive
+from fredsim.models.layout import Layout
+from fredsim.servers.asgd import ASGD
+from fredsim.servers.base import Array, Rated
+
+__all__ = ["Rescaled"]
+
+
+class Rescaled(ASGD):
+    """Asynchronous SGD with a step for each client, in proportion to its time."""
+
+    idea = "multiply the step by the client's time over the mean time, so that fast clients count as much as slow ones"
+    citation = "Mahran et al. 2026, Rescaled asynchronous SGD, arXiv:2605.13434"
+
+    class Hyper(Rated):
+        """Hyper-parameters of Rescaled."""
+
+        times: Annotated[list[Positive], Field(min_length=1)] | Literal["measured"] = "measured"
+        """t, the clients' times: a list, one a client, in any unit; or `measured`: each client's mean so far."""
+
+        @field_validator("times", mode="before")
+        @classmethod
+        def check(cls, times: Any) -> Any:
+            """Refuse what is neither, in words of both."""
+            if not isinstance(times, list) and times != "measured":
+                raise ValueError(f"is {shown(times)}; it must be measured, or a list of the clients' times")
+            return times
+
+    state_names: ClassVar[tuple[str, ...]] = ("_now", "_times", "_pushes", "_sum", "_known")
+
+    def expect(self, clients: int) -> None:
+        """Take note of the clients. Raises ConfigError where the list has not one time for each."""
+        super().expect(clients)
+        times = self.hyper.times
+        if times != "measured" and len(times) != clients:
+            raise ConfigError(f"server.times has {len(times)} values; give one a client, {clients} (clients.count)")
+
+    def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
+        """Take a copy of the initial parameters, and the times that are given."""
+        super().init(params, clients, layout)
+        given = self.hyper.times
+        self._times = np.zeros(clients) if given == "measured" else np.array(given, np.float64)
+        self._sum = fsum(self._times.tolist())  # of the times that are known
+        self._known = 0 if given == "measured" else clients
+        self._pushes = np.zeros(clients, np.int64)
+        self._now = 0.0  # told before each push where there is a clock
+
+    def tell_time(self, seconds: float) -> None:
+        """Note when the next push arrives."""
+        self._now = seconds
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        """Step by the gradient, in proportion to its client's time."""
+        if self.hyper.times == "measured":
+            self._measure(client_id)
+        share = float(self._times[client_id]) / (self._sum / self._known)
+        self._apply(grad, client_id, np.float32(self.rate() * share))
+
+    def _measure(self, client: int) -> None:
+        """Take the client's arrival into the mean of its times."""
+        before, now = float(self._times[client]), self._now or self.timestamp + 1
+        self._pushes[client] += 1
+        self._known += before == 0
+        self._times[client] = now / int(self._pushes[client])
+        self._sum += float(self._times[client]) - before
