@@ -1,6 +1,7 @@
 """Checkpoints on disk: what is read is what was written, or an earlier one is."""
 
 import errno
+import hashlib
 import os
 import random
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file
 from fredsim.runs.checkpoints import Checkpoint, Checkpoints, Grown
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8", "c8"]
-FILES = {"metrics.csv": Grown(17, "0" * 64)}
+FILES = {"metrics.csv": Grown(3, hashlib.sha256(b"abc").hexdigest())}
 
 
 @st.composite
@@ -34,11 +35,12 @@ def states(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def at(iteration: int, state: dict[str, Any], experiment: str = "e") -> Checkpoint:
-    return Checkpoint(iteration, experiment, FILES, state)
+    return Checkpoint(iteration, {"experiment": experiment}, FILES, state, {"seconds": 1.5})
 
 
 def found(folder: Path, experiment: str = "e") -> tuple[Checkpoint, list[str]]:
-    checkpoint, faults = Checkpoints(folder).newest(experiment)
+    (folder / "metrics.csv").write_text("abcdef")
+    checkpoint, faults = Checkpoints(folder).newest({"experiment": experiment})
     assert checkpoint is not None
     return checkpoint, faults
 
@@ -74,7 +76,7 @@ def test_the_last_two_are_kept_in_the_order_of_iterations(tmp_path: Path) -> Non
     assert names == [f"{i:012d}.{kind}" for i in (80, 700) for kind in ("json", "safetensors")]
     assert found(tmp_path)[0].state == {"n": 700}
     Checkpoints(tmp_path).clear()
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
 
 
 def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_used(tmp_path: Path) -> None:
@@ -102,9 +104,9 @@ def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_use
 
 def test_another_experiments_is_none(tmp_path: Path) -> None:
     Checkpoints(tmp_path).write(at(2, {}))
-    checkpoint, (fault,) = Checkpoints(tmp_path).newest("another")
+    checkpoint, (fault,) = Checkpoints(tmp_path).newest({"experiment": "another"})
     assert checkpoint is None
-    assert "it is of another experiment" in fault
+    assert "its experiment is e, not another" in fault
 
 
 def test_a_full_disk_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Checkpoints: the state of a run on disk, from which it goes on bit for bit after whatever ended its process.
 
 `FOLDER/checkpoint/ITERATION.safetensors` has the arrays of the state, and `ITERATION.json` all else: its numbers and
-texts, how long each file that grows was, the experiment's digest, and the SHA-256 of every part. A checkpoint is
+texts, how long each file that grows was, what the run is of, and the SHA-256 of every part. A checkpoint is
 written beside, flushed to the disk and renamed, the JSON last: it is there whole, or it is not there.
 """
 
@@ -46,11 +46,13 @@ class Checkpoint:
     """What a run goes on from."""
 
     iteration: int
-    experiment: str
-    """The digest of the experiment."""
+    identity: Mapping[str, Any]
+    """What the run is of: only one of the same goes on from it."""
     files: Mapping[str, Grown]
     """The files that grow, by name."""
     state: State
+    spent: Mapping[str, float]
+    """What the run has taken so far, in seconds, by the names of summary.json."""
 
 
 class Checkpoints:
@@ -58,38 +60,48 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         """Take the folder of the run."""
-        self._folder = folder / "checkpoint"
+        self.folder = folder / "checkpoint"
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then remove all but the last two. Raises OSError; those that there were are whole then.
 
         The arrays are written from where they lie, not copied.
         """
-        self._folder.mkdir(exist_ok=True)
+        self.folder.mkdir(exist_ok=True)
         tensors, plain = self._path(checkpoint.iteration, "safetensors"), self._path(checkpoint.iteration, "json")
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
         digest = _write_whole(tensors, _safetensors(arrays))
         said = {
             "format": FORMAT,
             "iteration": checkpoint.iteration,
-            "experiment": checkpoint.experiment,
+            "identity": dict(checkpoint.identity),
             "files": {name: asdict(file) for name, file in checkpoint.files.items()},
             "tensors": digest,
             "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not _named(a)},
-            "values": {name: value for name, value in checkpoint.state.items() if name not in arrays},
+            "spent": dict(checkpoint.spent),
+            "values": {
+                name: value.item() if isinstance(value, np.generic) else value
+                for name, value in checkpoint.state.items()
+                if name not in arrays
+            },
         }
         _write_whole(plain, iter([_signed(said)]))
         for iteration in self._iterations()[:-KEPT]:
             self._remove(iteration)
 
-    def newest(self, experiment: str) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest whole checkpoint of an experiment, and what is wrong with newer ones."""
-        faults = []
+    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones."""
+        faults: list[str] = []
         for iteration in reversed(self._iterations()):
             try:
-                return self._read(iteration, experiment), faults
+                checkpoint = self._read(iteration, identity)
+                for name, file in checkpoint.files.items():
+                    if _digest_of_first(self.folder.parent / name, file.size) != file.sha256:
+                        raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
             except OutputError as error:
                 faults.append(str(error))
+            else:
+                return checkpoint, faults
         return None, faults
 
     def clear(self) -> None:
@@ -97,22 +109,22 @@ class Checkpoints:
         for iteration in self._iterations():
             self._remove(iteration)
         with suppress(OSError):  # there is none, or somebody keeps something there
-            self._folder.rmdir()
+            self.folder.rmdir()
 
     def _iterations(self) -> list[int]:
         """Return the iterations of which there are checkpoints, in order."""
-        return sorted(int(path.stem) for path in self._folder.glob("*.json") if path.stem.isdecimal())
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal())
 
     def _path(self, iteration: int, kind: str) -> Path:
-        return self._folder / f"{iteration:012d}.{kind}"
+        return self.folder / f"{iteration:012d}.{kind}"
 
     def _remove(self, iteration: int) -> None:
         """Remove a checkpoint, the JSON first: without it there is none."""
         for kind in ("json", "safetensors"):
             self._path(iteration, kind).unlink(missing_ok=True)
 
-    def _read(self, iteration: int, experiment: str) -> Checkpoint:
-        """Read a checkpoint. Raises OutputError where it is not whole, or another experiment's."""
+    def _read(self, iteration: int, identity: Mapping[str, Any]) -> Checkpoint:
+        """Read a checkpoint. Raises OutputError where it is not whole, or another run's."""
         from safetensors.numpy import load
 
         plain, tensors = self._path(iteration, "json"), self._path(iteration, "safetensors")
@@ -121,8 +133,9 @@ class Checkpoints:
             said = json.loads(text)
             if not isinstance(said, dict) or text != _signed(said) or said.get("format") != FORMAT:
                 raise ValueError("it is not as it was written")
-            if said["experiment"] != experiment:
-                raise ValueError("it is of another experiment")
+            others = [key for key, value in said["identity"].items() if identity.get(key) != value]
+            if others:
+                raise ValueError(f"its {others[0]} is {said['identity'][others[0]]}, not {identity.get(others[0])}")
             content = tensors.read_bytes()
             if hashlib.sha256(content).hexdigest() != said["tensors"]:
                 raise ValueError(f"{tensors.name} is not as it was written")
@@ -133,7 +146,7 @@ class Checkpoints:
         for name, (dtype, shape) in said["dtypes"].items():
             arrays[name] = arrays[name].view(np.dtype(dtype)).reshape(shape)
         files = {name: Grown(**file) for name, file in said["files"].items()}
-        return Checkpoint(said["iteration"], experiment, files, said["values"] | arrays)
+        return Checkpoint(said["iteration"], said["identity"], files, said["values"] | arrays, said["spent"])
 
 
 def _signed(said: Mapping[str, Any]) -> bytes:
@@ -161,7 +174,7 @@ def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
     yield len(text).to_bytes(8, "little") + text
     for array in arrays.values():
         if array.nbytes:
-            view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for begin in range(0, len(view), PIECE):
                 yield view[begin : begin + PIECE]
 
@@ -183,6 +196,19 @@ def _write_whole(path: Path, pieces: Iterator[bytes | memoryview]) -> str:
             part.unlink()
         raise
     return digest.hexdigest()
+
+
+def _digest_of_first(path: Path, size: int) -> str | None:
+    """Return the SHA-256 of a file's first bytes, None where there are not so many."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while size and (piece := file.read(min(size, PIECE))):
+                digest.update(piece)
+                size -= len(piece)
+    except OSError:
+        return None
+    return None if size else digest.hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:
