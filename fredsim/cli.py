@@ -70,7 +70,10 @@ def run(
     dask: Annotated[
         str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Skip what has finished; DIR goes on in DIR.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip what has finished, go on with what was stopped.")
+    ] = False,
+    checkpoint: Annotated[float, typer.Option(help="Seconds between two checkpoints; 0: none.")] = 60.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
@@ -83,7 +86,9 @@ def run(
     expansion = open_expansion(file, overrides or [])
     monitor = None if quiet else make_monitor(Console(stderr=True))
     try:
-        loaded = run_expansion(expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, monitor=monitor)
+        loaded = run_expansion(
+            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, checkpoint=checkpoint, monitor=monitor
+        )
         if not quiet:
             print_results(expansion, loaded)
     except KeyboardInterrupt:

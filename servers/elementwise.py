@@ -12,6 +12,7 @@ from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.packing import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute
@@ -41,7 +42,7 @@ class PerClient(dict[int, Array], Stateful):
 
     def take_state(self) -> State:
         """Return the arrays by the client's number."""
-        return {str(client): np.array(array) for client, array in self.items()}
+        return {str(client): as_state(array) for client, array in self.items()}
 
     def put_state(self, state: State) -> None:
         """Take up a state."""

@@ -16,7 +16,9 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim import cli
 from fredsim.config.document import dump_yaml
+from fredsim.runs import execution
 from fredsim.runs.results import Result
+from fredsim.runs.run import Run
 
 # Triton reads it when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():
@@ -164,3 +166,9 @@ def plain() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """Let runs write a checkpoint every so many seconds, and as often as that, however slow one is."""
+    patch.setattr(execution, "Run", lambda *given, **named: Run(*given, **named | {"every": seconds}))
+    patch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)

@@ -6,6 +6,7 @@ import pytest
 
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Simulation
+from tests.conftest import checkpoints_every
 from tests.test_random_experiments import left_behind
 from tests.test_state import stop_and_go_on
 
@@ -31,8 +32,8 @@ def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: 
         usual(simulation, state)
 
     monkeypatch.setattr(Simulation, "put_state", put_state)
-    for seconds in (0.0, 1e-3):
-        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", seconds)
+    for seconds in (1e-9, 1e-3):
+        checkpoints_every(seconds, monkeypatch)
         assert left_behind(data, {}) == anew
     assert taken[0] > 0
 
@@ -48,16 +49,6 @@ def test_what_is_left_is_that_of_the_event_before(path: str) -> None:
     assert finished.startswith(f"finished {events} ")
     assert shorter == files
     assert left_behind(data, {"iterations": int(events) + 1})[:2] == (files, ended)
-
-
-class Once:
-    """Seconds that have gone by at the fifth look, and never again."""
-
-    looks = 0
-
-    def __le__(self, seconds: float) -> bool:
-        self.looks += 1
-        return self.looks == 5
 
 
 @pytest.mark.parametrize("kind", ["Sharing", "Bounded", "Counting"])
@@ -77,13 +68,13 @@ def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
     with monkeypatch.context() as patch:
         patch.setattr(Simulation, "put_state", None)
         for found, expected in ((data, anew), (averaged, averaged_anew)):
-            patch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
+            checkpoints_every(1e-9, patch)
             assert left_behind(found, {}) == expected
     assert stop_and_go_on(data | {"iterations": 12}, [3, 7]) == "snapshots"
 
 
 def test_a_users_class_that_names_its_state_goes_on_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless clients hold more than is kept. A column has a name of more bytes than letters."""
+    """A column has a name of more bytes than letters."""
     (tmp_path / "own_naming.py").write_text(DIVERGING, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     server, clients = {"name": "own_naming:Names", "lr": 1e-3}, {"count": 4, "batch_size": 2}
@@ -99,11 +90,9 @@ def test_a_users_class_that_names_its_state_goes_on_from_it(tmp_path: Path, monk
         usual(simulation, state)
 
     monkeypatch.setattr(Simulation, "put_state", put_state)
-    for most in (2**28, 4 * 4 * 385, 4 * 4 * 385 - 1):
-        monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", Once())
-        monkeypatch.setattr("fredsim.runs.run.KEEP_BYTES", most)
-        assert left_behind(data, {}) == anew
-    assert len(taken) == 2
+    checkpoints_every(1e-9, monkeypatch)
+    assert left_behind(data, {}) == anew
+    assert len(taken) == 1
     assert taken[0] > 2
 
 

@@ -22,6 +22,7 @@ import fredsim
 from fredsim.errors import OutputError
 from fredsim.numerics.streams import Stream
 from fredsim.runs.results import Result
+from tests.conftest import checkpoints_every
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -183,7 +184,8 @@ def test_a_run_that_diverges_has_each_event_once(
 ) -> None:
     """Those before the one that gave a parameter that is not finite, whether it is run again whole or in part."""
     monkeypatch.setattr("fredsim.runs.event_file.FIRST", 8)
-    monkeypatch.setattr("fredsim.runs.run.KEEP_SECONDS", 0.0 if keeps else 1e9)
+    if keeps:
+        checkpoints_every(1e-9, monkeypatch)
     schedule = {"name": "step", "base": 0.01, "factor": 1e30, "every": 61}
     changes = {"server": {"name": "asgd", "lr": schedule}, "iterations": 100, "evaluation": {"every": 10}}
     found = simulate({**changes, "path": path, **EVENTS})

@@ -67,7 +67,7 @@ def test_a_run(server: str, path: str, small_yaml: Path, command: Command, inter
     assert code == 130
     assert "interrupted" in output
     assert messages.startswith("small: interrupted after ")
-    assert messages.endswith("interrupted: out holds what came of it; the same command begins it anew\n")
+    assert messages.endswith("interrupted: out holds what came of it; the same command goes on\n")
     assert signal.getsignal(signal.SIGINT) is before
     found = summary(Path("out"))
     assert found["status"] == "interrupted"

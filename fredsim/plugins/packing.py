@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +63,24 @@ class Held:
         return self.array.flags.c_contiguous or self.array.flags.f_contiguous
 
 
+_BY_REFERENCE = ContextVar("by_reference", default=False)
+
+
+@contextmanager
+def by_reference() -> Iterator[None]:
+    """Let states that are taken now have the very arrays, not copies: for who writes them down at once."""
+    before = _BY_REFERENCE.set(True)
+    try:
+        yield
+    finally:
+        _BY_REFERENCE.reset(before)
+
+
+def as_state(array: Any) -> NDArray[Any]:
+    """Return an array, which may lie on a device, as a state has it: a copy by rows; within `by_reference` itself."""
+    return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")
+
+
 class Packing:
     """Packs values that may share arrays and containers."""
 
@@ -92,7 +112,7 @@ class Packing:
         if kind is np.ndarray:
             return self._array(value, at, exact)
         if not exact and kind.__module__.startswith("fredsim.") and hasattr(value, "__array_ufunc__"):
-            self.state[at] = np.array(value)
+            self.state[at] = as_state(value)
             return {"array": at}
         if kind is np.random.Generator:
             return {"generator": self.pack(value.bit_generator, f"{at}.bits", exact=exact)}
@@ -158,7 +178,7 @@ class Packing:
             flags = held.array.flags
             more = {"columns": held.dense and not flags.c_contiguous, "fixed": not flags.writeable}
             held.note |= {"array": f"{held.at}.array", **more} if any(more.values()) else {}
-            self.state[held.note["array"]] = np.array(held.array.T if more["columns"] else held.array, order="C")
+            self.state[held.note["array"]] = as_state(held.array.T if more["columns"] else held.array)
 
     def _note_view(self, held: Held, whole: Held) -> None:
         if held.end > whole.end or not whole.dense:

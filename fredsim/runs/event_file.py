@@ -8,6 +8,7 @@ group, is as it was then.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
@@ -19,6 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.runs.checkpoints import Grown
 from fredsim.runs.folders import write_errors
 from fredsim.simulation.event_log import MOST
 from fredsim.system.parquet_files import MAGIC
@@ -40,7 +42,7 @@ class EventFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self.name = path, path.name
         self.size = 0  # in bytes
         #: The names of columns and their types, those of lists `list of …`; to be set before the file is opened.
         self.columns: Mapping[str, str] = {}
@@ -51,6 +53,8 @@ class EventFile:
         self._scratch, self._scratch_path = _scratch()
         with write_errors(self._path):
             self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
+            with self._path.open("rb") as file:
+                self._digest = hashlib.sha256(file.read(self.size))
             self._stream.truncate(self.size)
             self._stream.seek(self.size)
         self._schema = _schema(self.columns)
@@ -66,6 +70,11 @@ class EventFile:
         self._scratch.close()
         with write_errors(self._path):
             self._stream.close()
+
+    @property
+    def grown(self) -> Grown:
+        """What stands in the file now."""
+        return Grown(self.size, self._digest.hexdigest())
 
     @property
     def wanted(self) -> int:
@@ -116,6 +125,7 @@ class EventFile:
         self._footer.write_metadata_file(footer)
         whole = memoryview(content + footer.getvalue()[len(MAGIC) :])
         self.size += len(whole)
+        self._digest.update(whole)
         with write_errors(self._path):
             while whole:
                 whole = whole[self._stream.write(whole) :]

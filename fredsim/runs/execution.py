@@ -19,6 +19,7 @@ from fredsim.config.choices import Backend
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
+from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.folders import claim, locked, write_atomic, write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
@@ -48,12 +49,14 @@ def execute(
     until: int | None = None,
     default_threads: int | None = None,
     code: Mapping[str, str] | None = None,
+    checkpoint: float = 0.0,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
     `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
-    modules must have. Raises ConfigError, DataError, OutputError, SimulationError.
+    modules must have; `checkpoint`: write one every so many seconds, 0 for never. A run goes on from the newest
+    checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
     prepared = prepare(experiment, root)
@@ -64,19 +67,20 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, run_length)
         found = own_code(experiment.plain())
+        run = Run(prepared, backend, engine, folder, observer, stop, run_length, code=found, every=checkpoint)
         if code is not None and found != code:
             raise another_version(code, found)
         opened.enter_context(locked(folder))
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
+        begun = run.newest_checkpoint()
         with write_errors(folder):
-            earlier = ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet")
-            for name in earlier:
-                (folder / name).unlink(missing_ok=True)
+            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet"):
+                if begun is None or name not in begun.files:  # those of an earlier run
+                    (folder / name).unlink(missing_ok=True)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
-        outcome, recorder = run()
+        outcome, recorder = run(begun)
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until < (length.iterations or until + 1)
         summary = {
@@ -92,6 +96,8 @@ def execute(
             _write(folder, prepared, engine, outcome, recorder)
             summary["files"] = file_digests(folder)
             write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+            if summary["status"] != "interrupted":
+                Checkpoints(folder).clear()
     observer.end(label or experiment.name, summary)
 
 

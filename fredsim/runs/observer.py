@@ -28,6 +28,9 @@ class Observer:
     def row(self, row: Row) -> None:
         """Hear of a row of metrics.csv."""
 
+    def note(self, text: str) -> None:
+        """Hear of something that is worth a line."""
+
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Hear that the run has ended, with all its files."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +20,8 @@ from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.states import State
+from fredsim.plugins.packing import by_reference
+from fredsim.runs.checkpoints import Checkpoint, Checkpoints, Grown
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.folders import write_errors
 from fredsim.runs.observer import Observer
@@ -33,22 +36,21 @@ from fredsim.simulation.start import make_simulation
 
 __all__ = ["Run"]
 
-#: Seconds between two states that are kept in memory: a run that diverges is run again from the last one.
-KEEP_SECONDS = 60.0
-#: No state is kept where the clients' parameters take more bytes, or a user's class does not say its state.
-KEEP_BYTES = 2**28
+#: Of the time that a run takes, checkpoints take this share at most: where one is slow, the next is later.
+MOST_OF_TIME = 0.02
 
 
 class GrowingFile:
     """A text file that is open in a `with` statement, cut to `size` bytes. Raises OutputError where it cannot be."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self.name = path, path.name
         self.size = 0  # in bytes
 
     def __enter__(self) -> Self:
         with write_errors(self._path):
-            self._stream = self._path.open("r+" if self.size else "w", newline="", encoding="utf-8")
+            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
+            self._digest = hashlib.sha256(self._path.read_bytes()[: self.size])
             self._stream.truncate(self.size)
             self._stream.seek(self.size)
         return self
@@ -59,10 +61,16 @@ class GrowingFile:
 
     def write(self, text: str) -> None:
         """Append to the file; a reader sees it at once."""
+        content = text.encode()
         with write_errors(self._path):
-            self._stream.write(text)
-            self._stream.flush()
-        self.size += len(text.encode())
+            self._stream.write(content)
+        self._digest.update(content)
+        self.size += len(content)
+
+    @property
+    def grown(self) -> Grown:
+        """What stands in the file now."""
+        return Grown(self.size, self._digest.hexdigest())
 
 
 class Run:
@@ -80,7 +88,15 @@ class Run:
         observer: Observer,
         stop: Callable[[], bool],
         length: Length,
+        *,
+        code: Mapping[str, str] | None = None,
+        every: float = 0.0,
     ) -> None:
+        """Make the simulation; a checkpoint is written every so many seconds, where that is not 0.
+
+        `code`: the SHA-256 of the user's modules.
+        """
+        self._checkpoints, self._every = Checkpoints(folder), every
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder = folder
@@ -91,49 +107,82 @@ class Run:
             self._files.append(self._probe)
         if prepared.experiment.events:
             self._files.append(self._events)
-        clients = prepared.experiment.clients.count
-        self._since = time.perf_counter()
-        small = 4 * clients * prepared.model.layout.size <= KEEP_BYTES
-        self._kept: tuple[State, list[int]] | None = None
+        self._due = 0.0  # when the next checkpoint is
         self.simulation, self.recorder = self._make()
-        self._keeps = self.simulation.says_its_state and small
+        # What a checkpoint must be of, so that this run can go on from it.
+        path = self.simulation.choice.path
+        self._identity = {
+            "experiment": prepared.experiment.digest,
+            "fredsim": version("fredsim"),
+            "code": dict(code or {}),
+        }
+        self._identity |= {"backend": backend, "path": path}
 
-    def __call__(self) -> tuple[Outcome, Recorder]:
-        """Run to the end; return how it ended and its record.
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one."""
+        found, faults = self._checkpoints.newest(self._identity)
+        for fault in faults:
+            self._observer.note(fault)
+        if found is not None:
+            self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
+        return found
 
-        Updates work in place. So where the run diverges, it is run again from the last state kept, else from the
+    def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
+        """Run to the end, from a checkpoint where there is one; return how it ended and its record.
+
+        Updates work in place. So where the run diverges, it is run again from the last checkpoint, else from the
         beginning, to the event before: that gives its last finite parameters.
         """
         try:
-            return self._run()
+            return self._run(begun)
         except Diverged as diverged:
-            self._length, self._stop, self._keeps = Length(diverged.iteration), lambda: False, False
+            self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
+            trusted = self.simulation.says_its_state
             self.simulation, self.recorder = self._make()
-            state, sizes = self._kept or (None, [0] * len(self._files))
-            if state is not None:
-                self.simulation.put_state(state)
-            for file, size in zip(self._files, sizes, strict=True):
-                file.size = size
-            outcome, recorder = self._run()
+            last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+            outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
 
     @np.errstate(all="ignore")  # a run that overflows diverges, and says so
-    def _run(self) -> tuple[Outcome, Recorder]:
-        self._since = time.perf_counter()
+    def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
+        self._due = time.perf_counter() + self._every
+        for file in self._files:
+            file.size = 0 if begun is None else begun.files[file.name].size
         with ExitStack() as opened:
             for file in self._files:
                 opened.enter_context(file)
-            if not self._metrics.size:
+            if begun is None:
                 csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
-            return self.simulation.run(self._length), self.recorder
+            else:
+                self.simulation.put_state(begun.state)
+                self.simulation.spent = dict(begun.spent)
+            return self.simulation.run(self._length, self._interrupted), self.recorder
 
-    def _progress(self, iteration: int, timestamp: int, time_: float) -> None:
-        """Tell the observer how far the run is, and keep its state now and then."""
-        self._observer.advance(iteration, timestamp, time_)
-        if self._keeps and time.perf_counter() - self._since >= KEEP_SECONDS:
-            with suppress(SimulationError):  # of a user's take_state: the run may yet end without it
-                self._kept = self.simulation.take_state(), [file.size for file in self._files]
-            self._since = time.perf_counter()
+    def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
+        """Tell the observer how far the run is, and write a checkpoint where one is due."""
+        self._observer.advance(iteration, timestamp, seconds)
+        if self._every and time.perf_counter() >= self._due:
+            self._checkpoint()
+
+    def _interrupted(self) -> None:
+        """Write a checkpoint, from which the run may go on."""
+        if self._every:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write the state down; where that cannot be, the run goes on without, and the observer is told why."""
+        began, simulation = time.perf_counter(), self.simulation
+        files = {file.name: file.grown for file in self._files}
+        try:
+            with by_reference():
+                state = simulation.take_state()
+            spent = simulation.spent_so_far()
+            self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
+        except (SimulationError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {reason}")
+        now = time.perf_counter()
+        self._due = now + max(self._every, (now - began) / MOST_OF_TIME)
 
     @np.errstate(all="ignore")
     def _make(self) -> tuple[Simulation, Recorder]:

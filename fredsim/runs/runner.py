@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -35,6 +36,7 @@ def run(
     resume: bool = False,
     jobs: int = 1,
     dask: str | None = None,
+    checkpoint: float = 60.0,
 ) -> Result | Results:
     """Run an experiment or a sweep and return its result.
 
@@ -45,6 +47,7 @@ def run(
         data_root: where data files are kept; see fredsim.data.datasets.data_root.
         resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
         jobs: how many runs of a sweep are done side by side, each in a process of its own.
+        checkpoint: seconds between two checkpoints of a run, 0 for none; one that was stopped goes on from its last.
         dask: the address of a Dask scheduler whose workers do the runs of a sweep instead. No bit depends on these two.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
@@ -56,7 +59,15 @@ def run(
         an interrupt came when every run had ended, or a second one came; an earlier one leaves an interrupted run.
 
     """
-    return run_expansion(open_expansion(source, overrides), out, root=data_root, resume=resume, jobs=jobs, dask=dask)
+    return run_expansion(
+        open_expansion(source, overrides),
+        out,
+        root=data_root,
+        resume=resume,
+        jobs=jobs,
+        dask=dask,
+        checkpoint=checkpoint,
+    )
 
 
 def run_expansion(
@@ -67,6 +78,7 @@ def run_expansion(
     resume: bool = False,
     jobs: int = 1,
     dask: str | None = None,
+    checkpoint: float = 60.0,
     monitor: Monitor | None = None,
 ) -> Result | Results:
     """Run what a document expands to, telling `monitor`; see `run`."""
@@ -77,17 +89,29 @@ def run_expansion(
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
+    if not 0 <= checkpoint < math.inf:
+        raise ConfigError(f"checkpoint is {checkpoint}; it must be seconds between two checkpoints, or 0 for none")
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
     with stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
-                run_sweep(expansion, folder, root, monitor, stop, resume=resume, jobs=jobs, cluster=cluster)
+                run_sweep(
+                    expansion,
+                    folder,
+                    root,
+                    monitor,
+                    stop,
+                    resume=resume,
+                    jobs=jobs,
+                    cluster=cluster,
+                    checkpoint=checkpoint,
+                )
             loaded = Results(folder)
         else:
             loaded = Result(folder)
-            _run_single(expansion, folder, root, resume, monitor, stop)
+            _run_single(expansion, folder, root, resume, checkpoint, monitor, stop)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded
@@ -104,6 +128,7 @@ def _run_single(
     folder: Path,
     root: str | os.PathLike[str] | None,
     resume: bool,
+    checkpoint: float,
     monitor: Monitor,
     stop: Callable[[], bool],
 ) -> None:
@@ -117,26 +142,31 @@ def _run_single(
         if why:
             monitor.note(f"{folder} is done again: {why}")
     try:
-        execute(run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading)
+        execute(
+            run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            checkpoint=checkpoint,
+        )  # fmt: skip
     except ConfigError as error:  # what only the data shows
         raise located(error, run.place) from None
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turn the first interrupt (Ctrl-C) into a request to stop soon; a second one raises KeyboardInterrupt."""
+    """Turn the first interrupt (Ctrl-C or SIGTERM) into a request to stop soon; a second raises KeyboardInterrupt."""
     asked = threading.Event()
 
     def ask(number: int, frame: object) -> None:
         del number, frame
         asked.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
 
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
-    before = signal.signal(signal.SIGINT, ask)
+    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked.is_set
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)

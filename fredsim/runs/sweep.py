@@ -47,6 +47,7 @@ def run_sweep(
     resume: bool,
     jobs: int,
     cluster: Cluster | None,
+    checkpoint: float,
 ) -> None:
     """Do the runs of a document in the folders below `folder`; with `resume` skip those that have finished there.
 
@@ -67,7 +68,7 @@ def run_sweep(
                 tables.add(number)
             else:
                 code = own_code(run.experiment.plain())
-                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code))
+                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code, checkpoint))
                 again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()
         monitor.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))

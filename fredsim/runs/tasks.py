@@ -28,6 +28,7 @@ class Task:
     folder: Path
     root: str | os.PathLike[str] | None
     code: Mapping[str, str]
+    checkpoint: float = 0.0
 
 
 OnEnd = Callable[[Task, Exception | None], None]
@@ -41,7 +42,7 @@ def run_task(
     try:
         execute(
             task.experiment, task.folder, root=task.root, observer=observer, stop=stop, label=task.label,
-            default_threads=threads, code=task.code,
+            default_threads=threads, code=task.code, checkpoint=task.checkpoint,
         )  # fmt: skip
     except FredsimError as error:
         return error

@@ -31,7 +31,7 @@ class Relay(Observer):
         self._tell = tell
         self._seconds = seconds
         self._told = 0.0
-        for name in ("compiling", "begin", "row", "end"):
+        for name in ("compiling", "begin", "row", "note", "end"):
             setattr(self, name, partial(tell, name))
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from fredsim.config.expansion import Expansion
 from fredsim.config.figures import FigureChoice
 from fredsim.errors import FredsimError
+from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results
 from fredsim.show.tables import Table, write_files
 from fredsim.system.memory import in_bytes
@@ -155,6 +156,7 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs are left; {how} goes on", err=True)
         return INTERRUPTED
     if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
-        typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command begins it anew", err=True)
+        how = "goes on" if Checkpoints(loaded.folder).folder.is_dir() else "begins it anew"
+        typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0

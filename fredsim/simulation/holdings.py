@@ -15,6 +15,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.packing import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Holdings", "PushKind"]
@@ -206,7 +207,7 @@ class Holdings(Stateful):
             state[name] = np.array([places[id(version)] for version in held], np.int64)
         state["timestamps"] = np.array([version.timestamp for version in versions], np.int64)
         state["shared"] = np.array([version.shared for version in versions])
-        state |= {f"version.{number}": np.array(version.params) for number, version in enumerate(versions)}
+        state |= {f"version.{number}": as_state(version.params) for number, version in enumerate(versions)}
         return state | {f"stamps.{client}": np.array(stamps) for client, stamps in self._stamps.items()}
 
     def put_state(self, state: State) -> None:

@@ -128,12 +128,19 @@ class Simulation:
         self._rows_on_clock = 0  # that are recorded
         self._measured: tuple[int, Measurements] | None = None  # at which iteration, and what
         self._over = False  # whether the clock has passed the run's end
-        self._seconds_before = self._seconds_evaluation = 0.0
+        self._seconds_before = self._seconds_evaluation = self._began = 0.0
+        #: What the run had taken when it was last stopped, by the names of summary.json.
+        self.spent: dict[str, float] = {}
 
-    def run(self, length: Length) -> Outcome:
-        """Run to the end and return how it ended. Raises Diverged, ConfigError, SimulationError."""
-        begin, self._seconds_before = time.perf_counter(), self._engine.seconds
+    def run(self, length: Length, on_interrupt: Callable[[], None] = lambda: None) -> Outcome:
+        """Run to the end and return how it ended; call `on_interrupt` where it is stopped, before its last row.
+
+        Raises Diverged, ConfigError, SimulationError.
+        """
+        self._began, self._seconds_before = time.perf_counter(), self._engine.seconds
         status = self.go_on(length)
+        if status == "interrupted":
+            on_interrupt()
         if self._over and length.until is not None:
             self._rows_before(length.until + 1)
             self.time = length.until
@@ -141,23 +148,28 @@ class Simulation:
             self._record()
         if self._log is not None:
             self._log.flush()
-        probe = self._parts.probe
-        seconds = time.perf_counter() - begin - self._seconds_evaluation - (probe.seconds if probe else 0.0)
-        server = self._server
+        server, spent = self._server, self.spent_so_far()
         raw = server.params if server.contract.averaged_params else None
-        kernels = self._engine.seconds - self._seconds_before
         return Outcome(
             status,
             self.iteration,
             np.asarray(server.result),
             None if raw is None else np.asarray(raw),
-            seconds,
-            self._seconds_evaluation,
-            kernels,
+            spent["seconds"],
+            spent["seconds_evaluation"],
+            spent["seconds_kernels"],
             self._choice,
             self._shares(),
-            probe.seconds if probe else None,
+            spent.get("seconds_probe"),
         )
+
+    def spent_so_far(self) -> dict[str, float]:
+        """Return what the run has taken, by the names of summary.json: in this process, and before in others."""
+        probe = self._parts.probe
+        found = {"seconds_evaluation": self._seconds_evaluation} | ({"seconds_probe": probe.seconds} if probe else {})
+        found["seconds"] = time.perf_counter() - self._began - sum(found.values())
+        found["seconds_kernels"] = self._engine.seconds - self._seconds_before
+        return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
 
     def go_on(self, length: Length) -> Status:
         """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
@@ -169,6 +181,11 @@ class Simulation:
             self._advance(length)
             self._parts.progress(self.iteration, self._server.timestamp, self._now)
         return "finished"
+
+    @property
+    def choice(self) -> Choice:
+        """The path, and why it is no faster one."""
+        return self._choice
 
     @property
     def timed(self) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import Operations
+from fredsim.plugins.packing import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Message", "Outbox", "UnderWay"]
@@ -69,10 +70,13 @@ class Outbox(Stateful):
         """Return what is unsent, was sent last, and is under way."""
         state = super().take_state()
         for client, one in self.under_way.items():
-            state |= {f"under_way.{client}.push": np.array(one.push), f"under_way.{client}.losses": one.losses.copy()}
+            state |= {
+                f"under_way.{client}.push": as_state(one.push),
+                f"under_way.{client}.losses": as_state(one.losses),
+            }
             if one.message is not None:
-                message = {"sent": np.array(one.message.push), "of": [one.message.timestamp, one.message.size]}
-                state |= {f"under_way.{client}.{name}": np.array(value) for name, value in message.items()}
+                message = {"sent": one.message.push, "of": [one.message.timestamp, one.message.size]}
+                state |= {f"under_way.{client}.{name}": as_state(value) for name, value in message.items()}
         return state
 
     def put_state(self, state: State) -> None:

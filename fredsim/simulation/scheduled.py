@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
 from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
+from fredsim.plugins.packing import as_state
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length
@@ -170,7 +171,7 @@ class WorkInHand(Scheduled):
         """Return the state with the work in hand."""
         self._known()
         self._give()
-        work = {f"work.{name}": values.copy() for name, values in cast("HandMachine", self._machine).work.items()}
+        work = {f"work.{name}": as_state(values) for name, values in cast("HandMachine", self._machine).work.items()}
         return super().take_state() | work
 
     def put_state(self, state: State) -> None:

@@ -1,0 +1,221 @@
+"""Checkpoints: the state of a run on disk, from which it goes on bit for bit after whatever ended its process.
+
+`FOLDER/checkpoint/ITERATION.safetensors` has the arrays of the state, and `ITERATION.json` all else: its numbers and
+texts, how long each file that grows was, what the run is of, and the SHA-256 of every part. A checkpoint is
+written beside, flushed to the disk and renamed, the JSON last: it is there whole, or it is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredsim.errors import OutputError
+from fredsim.plugins.states import State
+
+__all__ = ["Checkpoint", "Checkpoints", "Grown"]
+
+FORMAT = 1
+KEPT = 2
+#: The safetensors format's names of types. Arrays of any other are written as their bytes.
+TYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+PIECE = 2**24  # bytes that are hashed and written at once
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A file that grows, as it was: its size in bytes, and the SHA-256 of these."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run goes on from."""
+
+    iteration: int
+    identity: Mapping[str, Any]
+    """What the run is of: only one of the same goes on from it."""
+    files: Mapping[str, Grown]
+    """The files that grow, by name."""
+    state: State
+    spent: Mapping[str, float]
+    """What the run has taken so far, in seconds, by the names of summary.json."""
+
+
+class Checkpoints:
+    """The checkpoints of one run; of those written the last two stay."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder of the run."""
+        self.folder = folder / "checkpoint"
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then remove all but the last two. Raises OSError; those that there were are whole then.
+
+        The arrays are written from where they lie, not copied.
+        """
+        self.folder.mkdir(exist_ok=True)
+        tensors, plain = self._path(checkpoint.iteration, "safetensors"), self._path(checkpoint.iteration, "json")
+        arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
+        digest = _write_whole(tensors, _safetensors(arrays))
+        said = {
+            "format": FORMAT,
+            "iteration": checkpoint.iteration,
+            "identity": dict(checkpoint.identity),
+            "files": {name: asdict(file) for name, file in checkpoint.files.items()},
+            "tensors": digest,
+            "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not _named(a)},
+            "spent": dict(checkpoint.spent),
+            "values": {
+                name: value.item() if isinstance(value, np.generic) else value
+                for name, value in checkpoint.state.items()
+                if name not in arrays
+            },
+        }
+        _write_whole(plain, iter([_signed(said)]))
+        for iteration in self._iterations()[:-KEPT]:
+            self._remove(iteration)
+
+    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones."""
+        faults: list[str] = []
+        for iteration in reversed(self._iterations()):
+            try:
+                checkpoint = self._read(iteration, identity)
+                for name, file in checkpoint.files.items():
+                    if _digest_of_first(self.folder.parent / name, file.size) != file.sha256:
+                        raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
+            except OutputError as error:
+                faults.append(str(error))
+            else:
+                return checkpoint, faults
+        return None, faults
+
+    def clear(self) -> None:
+        """Remove all: the run has ended."""
+        for iteration in self._iterations():
+            self._remove(iteration)
+        with suppress(OSError):  # there is none, or somebody keeps something there
+            self.folder.rmdir()
+
+    def _iterations(self) -> list[int]:
+        """Return the iterations of which there are checkpoints, in order."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal())
+
+    def _path(self, iteration: int, kind: str) -> Path:
+        return self.folder / f"{iteration:012d}.{kind}"
+
+    def _remove(self, iteration: int) -> None:
+        """Remove a checkpoint, the JSON first: without it there is none."""
+        for kind in ("json", "safetensors"):
+            self._path(iteration, kind).unlink(missing_ok=True)
+
+    def _read(self, iteration: int, identity: Mapping[str, Any]) -> Checkpoint:
+        """Read a checkpoint. Raises OutputError where it is not whole, or another run's."""
+        from safetensors.numpy import load
+
+        plain, tensors = self._path(iteration, "json"), self._path(iteration, "safetensors")
+        try:
+            text = plain.read_bytes()
+            said = json.loads(text)
+            if not isinstance(said, dict) or text != _signed(said) or said.get("format") != FORMAT:
+                raise ValueError("it is not as it was written")
+            others = [key for key, value in said["identity"].items() if identity.get(key) != value]
+            if others:
+                raise ValueError(f"its {others[0]} is {said['identity'][others[0]]}, not {identity.get(others[0])}")
+            content = tensors.read_bytes()
+            if hashlib.sha256(content).hexdigest() != said["tensors"]:
+                raise ValueError(f"{tensors.name} is not as it was written")
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise OutputError(f"{plain}: cannot be used ({reason})") from None
+        arrays = {name: array.copy() for name, array in load(content).items()}
+        for name, (dtype, shape) in said["dtypes"].items():
+            arrays[name] = arrays[name].view(np.dtype(dtype)).reshape(shape)
+        files = {name: Grown(**file) for name, file in said["files"].items()}
+        return Checkpoint(said["iteration"], said["identity"], files, said["values"] | arrays, said["spent"])
+
+
+def _signed(said: Mapping[str, Any]) -> bytes:
+    """Return the text of a mapping with the SHA-256 of all else in it."""
+    unsigned = {key: value for key, value in said.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(unsigned).encode()).hexdigest()
+    return json.dumps(unsigned | {"sha256": digest}, indent=1).encode()
+
+
+def _named(array: Any) -> str | None:
+    """Return the format's name of an array's type, None where it has none."""
+    return TYPES.get(array.dtype.name) if array.dtype.isnative else None
+
+
+def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+    """Yield a file of the safetensors format piece by piece: the package's own writer would copy every array first."""
+    header, at = {}, 0
+    for name, array in arrays.items():
+        kind = _named(array)
+        shape = list(array.shape) if kind else [array.nbytes]
+        header[name] = {"dtype": kind or "U8", "shape": shape, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        if array.nbytes:
+            view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for begin in range(0, len(view), PIECE):
+                yield view[begin : begin + PIECE]
+
+
+def _write_whole(path: Path, pieces: Iterator[bytes | memoryview]) -> str:
+    """Write a file beside, flush it to the disk and rename it; return its SHA-256. Raises OSError."""
+    part, digest = path.with_name(f"{path.name}.part"), hashlib.sha256()
+    try:
+        with part.open("wb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _flush_folder(path.parent)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    return digest.hexdigest()
+
+
+def _digest_of_first(path: Path, size: int) -> str | None:
+    """Return the SHA-256 of a file's first bytes, None where there are not so many."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while size and (piece := file.read(min(size, PIECE))):
+                digest.update(piece)
+                size -= len(piece)
+    except OSError:
+        return None
+    return None if size else digest.hexdigest()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Let a rename reach the disk, where the system can do that for folders."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
