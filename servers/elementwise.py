@@ -12,7 +12,7 @@ from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.packing import as_state
+from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fredsim.plugins.references import as_state
 
 __all__ = ["Packing", "Putting", "Refused", "State"]
 
@@ -61,24 +61,6 @@ class Held:
     def dense(self) -> bool:
         """Whether the array fills the memory that it spans, by rows or by columns."""
         return self.array.flags.c_contiguous or self.array.flags.f_contiguous
-
-
-_BY_REFERENCE = ContextVar("by_reference", default=False)
-
-
-@contextmanager
-def by_reference() -> Iterator[None]:
-    """Let states that are taken now have the very arrays, not copies: for who writes them down at once."""
-    before = _BY_REFERENCE.set(True)
-    try:
-        yield
-    finally:
-        _BY_REFERENCE.reset(before)
-
-
-def as_state(array: Any) -> NDArray[Any]:
-    """Return an array, which may lie on a device, as a state has it: a copy by rows; within `by_reference` itself."""
-    return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")
 
 
 class Packing:

@@ -20,7 +20,7 @@ from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.packing import by_reference
+from fredsim.plugins.references import by_reference
 from fredsim.runs.checkpoints import Checkpoint, Checkpoints, Grown
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.folders import write_errors

@@ -15,7 +15,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.packing import as_state
+from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Holdings", "PushKind"]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.packing import as_state
+from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Message", "Outbox", "UnderWay"]

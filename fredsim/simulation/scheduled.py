@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
 from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
-from fredsim.plugins.packing import as_state
+from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length

@@ -1,0 +1,30 @@
+"""Whether a state that is taken has copies of arrays, or the arrays themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["as_state", "by_reference"]
+
+_BY_REFERENCE = ContextVar("by_reference", default=False)
+
+
+@contextmanager
+def by_reference() -> Iterator[None]:
+    """Let states that are taken now have the very arrays, not copies: for who writes them down at once."""
+    before = _BY_REFERENCE.set(True)
+    try:
+        yield
+    finally:
+        _BY_REFERENCE.reset(before)
+
+
+def as_state(array: Any) -> NDArray[Any]:
+    """Return an array, which may lie on a device, as a state has it: a copy by rows; within `by_reference` itself."""
+    return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")
