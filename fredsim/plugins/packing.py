@@ -1,9 +1,8 @@
 """Values as JSON has them, with their arrays put aside, and made again from it exactly as they were.
 
 These can be: numbers, texts, None, arrays of numbers, NumPy's scalars and generators, and the containers of such
-values, `deque`, `Counter`, `OrderedDict` and `defaultdict` among them. Exactly: each has its own type and length limit;
-an array its order in memory; what was one object in two places is one again, and what was a view of an array is a view
-of that array again.
+values, `deque`, `Counter`, `OrderedDict`, `defaultdict` among them. Exactly: each has its type and length limit, an array
+its order in memory; what was one object in two places is one again, what was a view of an array is one of it again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ __all__ = ["Packing", "Putting", "Refused", "State"]
 
 State = dict[str, Any]
 Packed = Any  # what JSON has
-
 PLAIN = {bool, int, float, str, type(None)}
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
