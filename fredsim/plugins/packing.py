@@ -1,8 +1,8 @@
 """Values as JSON has them, with their arrays put aside, and made again from it exactly as they were.
 
 These can be: numbers, texts, None, arrays of numbers, NumPy's scalars and generators, and the containers of such
-values, `deque`, `Counter`, `OrderedDict`, `defaultdict` among them. Exactly: each has its type and length limit, an array
-its order in memory; what was one object in two places is one again, what was a view of an array is one of it again.
+values, `deque`, `Counter`, `OrderedDict`, `defaultdict` among them. Exactly: each has its type and length limit, an
+array its order in memory; what was one object in two places is one again, a view of an array one of that array.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -75,10 +75,7 @@ def execute(
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
         begun = run.newest_checkpoint()
-        with write_errors(folder):
-            for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet"):
-                if begun is None or name not in begun.files:  # those of an earlier run
-                    (folder / name).unlink(missing_ok=True)
+        _remove_earlier(folder, () if begun is None else begun.files)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         outcome, recorder = run(begun)
         _, test_error = evaluate(engine, outcome.params, "test")
@@ -99,6 +96,14 @@ def execute(
             if summary["status"] != "interrupted":
                 Checkpoints(folder).clear()
     observer.end(label or experiment.name, summary)
+
+
+def _remove_earlier(folder: Path, kept: Collection[str]) -> None:
+    """Remove the files of an earlier run but for those that this one goes on with. Raises OutputError."""
+    with write_errors(folder):
+        for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet"):
+            if name not in kept:
+                (folder / name).unlink(missing_ok=True)
 
 
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
