@@ -28,6 +28,7 @@ SAME: dict[str, Any] = {
     "path": "snapshots",
     "memory": "1GB",
     "probe": {"every": 5},
+    "events": True,
     "published": {"source": "here", "series": [{"where": {"seed": 0}, "points": [[10, 0.5]]}]},
     "figures": [{"name": "error"}],
 }
