@@ -1,0 +1,172 @@
+"""A run that is stopped or killed, at any moment, goes on and leaves the bytes of one that was never stopped."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.config.document import dump_yaml
+from fredsim.config.resolution import resolve
+from fredsim.errors import OutputError
+from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.execution import execute
+from fredsim.runs.observer import Observer
+from fredsim.runs.results import Result
+from tests.conftest import checkpoints_every
+from tests.random_experiments import experiment
+from tests.test_random_experiments import FILES, PATHS, left_behind
+
+FEW = 24
+DATA: dict[str, Any] = {
+    "data": {"name": "digits"}, "model": {"hidden": [8]}, "clients": {"count": 5, "batch_size": 2}, "iterations": 60,
+    "server": {"name": "fasgd", "lr": 0.01}, "path": "snapshots", "evaluation": {"every": 7, "per_client": True},
+    "events": True,
+}  # fmt: skip
+
+
+class Notes(Observer):
+    """Keeps what is worth a line."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Looks:
+    """Says to stop at the n-th time that it is asked."""
+
+    def __init__(self, stops: int) -> None:
+        self.left = stops
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def stopped(data: dict[str, Any], folder: Path, stops: int) -> tuple[str, list[str]]:
+    """Run until it is asked so often whether to stop; return how it ended, and what it said."""
+    notes = Notes()
+    with np.errstate(all="ignore"):
+        execute(resolve(data), folder, stop=Looks(stops), checkpoint=1e9, observer=notes)
+    return Result(folder).summary["status"], notes.notes
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name in FILES if (path := folder / name).is_file()}
+
+
+@pytest.mark.parametrize("number", range(FEW))
+def test_random_experiments(number: int, tmp_path: Path) -> None:
+    """It is stopped again and again."""
+    data, rng = experiment(number), random.Random(number)
+    whole, ended, usual = left_behind(data, {"backend": "numba"})
+    if not usual:  # it fails
+        return
+    way = {"backend": "numba", "path": rng.choice([usual, *PATHS[usual]]), "window": rng.choice([1, 2, 3])}
+    status = "interrupted"
+    while status == "interrupted":
+        status, _ = stopped(data | way, tmp_path / "run", rng.randint(1, 40))
+        assert (tmp_path / "run" / "checkpoint").is_dir() == (status == "interrupted")
+    assert ended.startswith(status)
+    assert files_of(tmp_path / "run") == whole
+
+
+def test_what_was_spent_is_added_up(tmp_path: Path) -> None:
+    stopped(DATA, tmp_path, 10)
+    first = Result(tmp_path).summary
+    assert first["iterations"] < 60
+    _, notes = stopped(DATA, tmp_path, 10**9)
+    assert notes == [f"goes on from the checkpoint at iteration {first['iterations']}"]
+    second = Result(tmp_path).summary
+    for name in ("seconds", "seconds_evaluation", "seconds_kernels"):
+        assert second[name] > first[name] > 0
+
+
+@pytest.mark.parametrize("change", ["backend", "path", "code"])
+def test_another_way_begins_anew(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(DATA, tmp_path, 10)
+    now = {"backend": {"backend": "numpy"}, "path": {"path": "fused"}, "code": {}}[change]
+    if change == "code":
+        monkeypatch.setattr("fredsim.runs.execution.own_code", lambda _: {"mine": "0" * 64})
+    status, notes = stopped(DATA | now, tmp_path, 10**9)
+    assert (status, len(notes)) == ("finished", 1)
+    assert f"cannot be used (its {change} is" in notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_another_experiment_does_not_take_the_folder(tmp_path: Path) -> None:
+    stopped(DATA, tmp_path, 1)
+    with pytest.raises(OutputError, match="holds another experiment"):
+        execute(resolve(DATA | {"seed": 1}), tmp_path)
+    assert (tmp_path / "checkpoint").is_dir()
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "events.parquet"])
+def test_a_file_that_was_changed_is_not_gone_on_with(name: str, tmp_path: Path) -> None:
+    stopped(DATA, tmp_path, 10)
+    content = bytearray((tmp_path / name).read_bytes())
+    content[20] ^= 1
+    (tmp_path / name).write_bytes(content)
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert status == "finished"
+    assert f"{name}: is not as it was at iteration" in notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_where_no_checkpoint_can_be_written_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoints_every(1e-9, monkeypatch)
+    monkeypatch.setattr(Checkpoints, "write", full)
+    notes = Notes()
+    execute(resolve(DATA), tmp_path, observer=notes)
+    assert "no checkpoint at iteration" in notes.notes[0]
+    assert "No space left" in notes.notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from fredsim.config.yaml_reader import parse_yaml
+from fredsim.config.document import dump_yaml
+from fredsim.config.resolution import resolve
+from fredsim.runs import run
+from fredsim.runs.execution import execute
+run.MOST_OF_TIME = 1e9
+execute(resolve(parse_yaml(Path("killed.yaml").read_text(), "killed.yaml")), Path("run"), checkpoint=0.05)
+"""
+
+
+def test_killed_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = {
+        "name": "clock",
+        "link": {"latency": 0.1},
+        "push": {"every": 2},
+        "compute": {"noise": {"name": "exponential"}},
+    }
+    data = DATA | {"iterations": 6000, "dispatcher": slow, "evaluation": {"every": 50, "per_client": True}}
+    Path("killed.yaml").write_text(dump_yaml(data), encoding="utf-8")
+    Path("killed.py").write_text(KILLED, encoding="utf-8")
+    rng, killed = random.Random(3), 0
+    for kill in [True] * 4 + [False]:
+        process = subprocess.Popen([sys.executable, "killed.py"])
+        if kill:
+            while process.poll() is None and not list(Path("run/checkpoint").glob("*.json")):
+                time.sleep(0.01)
+            time.sleep(rng.random() * 0.4)
+            killed += process.poll() is None
+            process.kill()
+        process.wait(60)
+    assert process.returncode == 0
+    assert killed > 0
+    assert files_of(Path("run")) == left_behind(data, {})[0]
