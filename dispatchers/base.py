@@ -159,7 +159,8 @@ def nobody_arrives(step: int) -> SimulationError:
     """Return the error of a clock on which nothing will ever happen."""
     return SimulationError(
         f"iteration {step}: no gradient will ever arrive: each client is held by the server, or at a task that never "
-        "ends; release clients, or give dispatcher.compute tasks that end"
+        "ends, or not before the clock does; release clients, or give shorter times (compute.seconds, link, "
+        "server.seconds, outages)"
     )
 
 

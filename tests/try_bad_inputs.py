@@ -122,7 +122,7 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
 
 def said(value: str, messages: str) -> bool:
     """Return whether messages name a value, or speak of several keys."""
-    return value in messages or "give one of" in messages
+    return value in messages or "give one of" in messages or "give shorter times (" in messages
 
 
 def is_near(case: Case, line: str) -> bool:

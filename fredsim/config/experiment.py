@@ -119,13 +119,19 @@ class DispatcherChoice(PluginChoice):
     fred_timestamps: bool = False
 
 
+Every = Annotated[
+    Annotated[PositiveInt, Tag("Whole")] | Annotated[Positive, Tag("Number")],
+    Discriminator(lambda value: "Number" if isinstance(value, float) else "Whole"),
+]
+
+
 class Evaluation(HyperParameters):
     """A row every so many iterations, updates, epochs or simulated seconds; rows at 0 and at the end always.
 
     `test`: rows have the loss and the error of the test rows, too. `per_client`: clients.csv is written at the end.
     """
 
-    every: PositiveInt | Positive = 1000
+    every: Every = 1000
     unit: Unit = "iterations"
     test: bool = False
     per_client: bool = False

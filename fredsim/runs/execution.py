@@ -67,14 +67,14 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None, length.until)
-        found = own_code(experiment.plain())
-        run = Run(prepared, backend, engine, folder, observer, stop, run_length, code=found, every=checkpoint)
+        run = Run(prepared, backend, engine, folder, observer, stop, run_length, every=checkpoint)
+        found = own_code(experiment.plain())  # of modules that are imported by now
         if code is not None and found != code:
             raise another_version(code, found)
         opened.enter_context(locked(folder))
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
-        begun = run.newest_checkpoint()
+        begun = run.newest_checkpoint(found)
         _remove_earlier(folder, () if begun is None else begun.files)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         outcome, recorder = run(begun)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -89,13 +89,9 @@ class Run:
         stop: Callable[[], bool],
         length: Length,
         *,
-        code: Mapping[str, str] | None = None,
         every: float = 0.0,
     ) -> None:
-        """Make the simulation; a checkpoint is written every so many seconds, where that is not 0.
-
-        `code`: the SHA-256 of the user's modules.
-        """
+        """Make the simulation; a checkpoint is written every so many seconds, where that is not 0."""
         self._checkpoints, self._every = Checkpoints(folder), every
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
@@ -111,15 +107,18 @@ class Run:
         self.simulation, self.recorder = self._make()
         # What a checkpoint must be of, so that this run can go on from it.
         path = self.simulation.choice.path
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "experiment": prepared.experiment.digest,
             "fredsim": version("fredsim"),
-            "code": dict(code or {}),
         }
         self._identity |= {"backend": backend, "path": path}
 
-    def newest_checkpoint(self) -> Checkpoint | None:
-        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one."""
+    def newest_checkpoint(self, code: Mapping[str, str]) -> Checkpoint | None:
+        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one.
+
+        `code`: the SHA-256 of the user's modules.
+        """
+        self._identity["code"] = dict(code)
         found, faults = self._checkpoints.newest(self._identity)
         for fault in faults:
             self._observer.note(fault)
