@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fredsim.dispatchers import Clock
 from fredsim.dispatchers.base import Order
 from fredsim.numerics.streams import Streams
+from fredsim.servers import ASGD
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.schedule import whole_schedule
 
@@ -155,3 +156,24 @@ def test_outages_are_too_many_only_where_nothing_arrives(monkeypatch: pytest.Mon
 
 
 # What is known of distributions
+
+
+@pytest.mark.parametrize(("share", "stable"), [(0.97, True), (1.03, False)])
+def test_least_squares_are_stable_below_the_bound_alone(share: float, stable: bool) -> None:
+    """θ ← θ − α·θ of τ updates before: for 40 clients in turn if and only if α < 2 sin(π/(2(2τ + 1))), τ = 39."""
+    clients, updates = 40, 40_000
+    clock = Clock(compute={"seconds": 0.2})
+    clock.init(clients, Streams(0))
+    clock.settle(reacts=False, size=4)
+    server = ASGD(lr=share * 2 * np.sin(np.pi / 158))
+    server.init(np.ones(1, np.float32), clients)
+    held = [(np.ones(1, np.float32), 0)] * clients
+    delays = []
+    for client in clock.draw(updates).first(updates).client.tolist():
+        params, timestamp = held[client]
+        delays.append(server.timestamp - timestamp)
+        server.apply_update(params, client, timestamp)  # the gradient of θ²/2
+        held[client] = server.params.copy(), server.timestamp
+    assert delays[clients:] == [clients - 1] * (updates - clients)
+    assert (abs(server.params[0]) < 1e-6) == stable
+    assert (abs(server.params[0]) > 1e3) == (not stable)
