@@ -5,7 +5,7 @@
 
 from the root of the repository; PyTorch and JAX come with `pip install fredsim[bench]`. Tables: contest (against a
 PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
-(outside the kernels).
+(outside the kernels), dispatch (the order of a million clients alone), clocks (a clock, and the record of events).
 
 The whole process, with every side in it, is bound to as many processors as fredsim has threads. The peers have as many
 threads: PyTorch by set_num_threads, XLA by the processors that are allowed when it starts. Two are not always best for
@@ -26,13 +26,14 @@ import typer
 from benchmarks import jax_loop
 from benchmarks.cells import CELLS, FIGURE_1, HYPER, USUAL, Cell
 from benchmarks.contest import contest, own_server
+from benchmarks.dispatch import clocks, dispatch
 from benchmarks.evaluation import evaluation
 from benchmarks.own import gates, overhead
 from benchmarks.scale import scale
 from benchmarks.tables import Table, heading, markdown, say, show
 from fredsim.errors import FredsimError
 
-TABLES = ("contest", "plain", "gates", "scale", "evaluation", "overhead")
+TABLES = ("contest", "plain", "gates", "scale", "evaluation", "overhead", "dispatch", "clocks")
 QUICK = 200  # iterations
 
 
@@ -85,6 +86,8 @@ def run(
         "scale": lambda: scale(rounds, threads, 20 if quick else 1),
         "evaluation": lambda: evaluation(rounds, threads),
         "overhead": lambda: overhead(measured, iterations, rounds, threads),
+        "dispatch": lambda: dispatch(rounds, 20 if quick else 1),
+        "clocks": lambda: clocks(iterations, rounds, threads),
     }
     head = list(heading(threads, peers, quick))
     for line in head:
