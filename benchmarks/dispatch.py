@@ -48,8 +48,8 @@ def dispatch(rounds: int, shorter: int) -> Table:
         say(f"dispatcher {name}: timed")
     return Table(
         "Who arrives next, without gradients",
-        f"{CLIENTS // shorter:,} clients, {EVENTS // shorter:,} arrivals, one thread: medians of {rounds} processes; bytes "
-        "a client are what the peak resident memory grows by, with the arrivals drawn at once. Targets: 500,000 and 200.",
+        f"{CLIENTS // shorter:,} clients, {EVENTS // shorter:,} arrivals, one thread: medians of {rounds} processes. "
+        "Bytes a client: what the peak resident memory grows by, arrivals included. Targets: 500,000 and 200.",
         ("dispatcher", "arrivals a second", "bytes a client"),
         rows,
     )
@@ -87,8 +87,8 @@ def clocks(least: int, rounds: int, threads: int) -> Table:
         rows.append((name, each, *in_brief([row[place] / row[0] for row in seconds], seconds)))
     return Table(
         "A clock, and its record",
-        f"ASGD, λ = {CLOCKED.clients}, µ = {CLOCKED.batch_size}: µs an iteration, medians of {rounds} alternating rounds "
-        f"of {iterations:,} iterations. Ratio: to the run without a clock; targets: 1.1, and 1.05 times that.",
+        f"ASGD, λ = {CLOCKED.clients}, µ = {CLOCKED.batch_size}: µs an iteration, medians of {rounds} alternating "
+        f"rounds of {iterations:,} iterations. Ratio: to the run without a clock; targets: 1.1, and 1.05 times that.",
         ("run", "µs", "ratio", "range"),
         rows,
     )
