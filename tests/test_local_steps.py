@@ -77,7 +77,7 @@ def test_summed_gradients(simulate: Simulate, plain: ModuleType, sampling: str, 
         ({"rule": "polynomial", "a": 2.0}, lambda tau: (tau + 1.0) ** -2.0),
         ({"rule": "hinge", "a": 10.0, "b": 4.0}, lambda tau: 1.0 if tau <= 4 else 1 / (10 * (tau - 4) + 1)),
     ],
-    ids=str,
+    ids=["constant", "polynomial 0.5", "polynomial 2", "hinge"],
 )
 @pytest.mark.parametrize(("sampling", "k"), [("sequential", 3), ("iid", 3), ("iid", 1)])
 def test_fedasync(

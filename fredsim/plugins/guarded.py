@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ __all__ = ["INTEGER", "REAL", "Guarded"]
 
 INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
+
+#: Seconds. A profiler in another thread, such as that of Dask's workers, holds a method's frame, and with it what it was
+#: lent, for a moment after its return: what is still held after these waits is kept.
+PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
 
 
 class Guarded(Stateful):
@@ -75,11 +80,13 @@ class Guarded(Stateful):
         before = sys.getrefcount(array), sys.getrefcount(owner)
         result = self.call(stage, *arguments)
         returned = sum(item is array for item in result) if isinstance(result, tuple) else int(result is array)
-        if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) > before:
-            names = zip(self.signatures[stage], arguments, strict=True)
-            (name,) = (name for name, value in names if value is array)
-            raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
-        return result
+        for pause in PAUSES:
+            if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) <= before:
+                return result
+            time.sleep(pause)
+        names = zip(self.signatures[stage], arguments, strict=True)
+        (name,) = (name for name, value in names if value is array)
+        raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
 
     def guard(self, stage: str, do: Callable[[], Any]) -> Any:
         """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, where it fails."""

@@ -12,6 +12,9 @@ from fredsim.runs.results import Result
 from tests.servers.paths import BASE, check_same
 
 OWN = """
+import sys
+import threading
+
 from fredsim.dispatchers.uniform import Uniform
 from fredsim.servers import ASGD, Reply, Server
 
@@ -186,6 +189,14 @@ class WritesIntoIt(Keeps):
         self.params -= grad
 
 
+class Sampled(Keeps):
+    def apply_update(self, grad, client_id, timestamp):
+        # As a profiler in another thread does: hold this frame for a moment after its return.
+        frames = [sys._getframe()]
+        threading.Timer(0.02, frames.clear).start()
+        self.params -= np.float32(self.lr) * grad
+
+
 class Backwards(Uniform):
     def choose(self, step):
         client = super().choose(step)
@@ -249,7 +260,10 @@ def test_finiteness_is_measured_where_a_class_may_not_say_it(simulate: Simulate)
         ("KeepsAView", "apply_update: keeps grad, or a view of it, which is overwritten; keep grad.copy()"),
     ],
 )
-def test_a_broken_word_is_an_error_whatever_the_window(server: str, says: str, simulate: Simulate) -> None:
+def test_a_broken_word_is_an_error_whatever_the_window(
+    server: str, says: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fredsim.plugins.guarded.PAUSES", (0,))  # no profiler runs beside
     for window in (None, 1, 3):
         for backend in ("numba", "numpy"):
             with pytest.raises(FredsimError) as caught:
@@ -266,6 +280,12 @@ def test_what_may_be_done_with_a_gradient(server: str, simulate: Simulate) -> No
         check_same(reference, simulate(changes | way))
     if server == "WritesIntoIt":
         assert reference.summary["digest"] == simulate(changes | run_of("Asgd")).summary["digest"]
+
+
+def test_what_a_profiler_holds_is_not_kept(simulate: Simulate) -> None:
+    changes = {"iterations": 5, "evaluation": {"every": 5}}
+    sampled, reference = (simulate(run_of(server) | changes) for server in ("Sampled", "Asgd"))
+    check_same(sampled, reference)
 
 
 def test_a_dispatcher_derived_from_one_of_ours_chooses_itself(simulate: Simulate) -> None:
