@@ -22,8 +22,8 @@ __all__ = ["INTEGER", "REAL", "Guarded"]
 INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
 
-#: Seconds. A profiler in another thread, such as that of Dask's workers, holds a method's frame, and with it what it was
-#: lent, for a moment after its return: what is still held after these waits is kept.
+#: Seconds. A profiler in another thread, such as that of Dask's workers, holds a method's frame, and with it what the
+#: method was lent, for a moment after its return: what is still held after these waits is kept.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
 
 
