@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from fredsim.runs.checkpoints import Checkpoint, Checkpoints, Grown
+from fredsim.runs.checkpoints import Checkpoint, Checkpoints
+from fredsim.runs.growing_files import Grown
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8", "c8"]
 FILES = {"metrics.csv": Grown(3, hashlib.sha256(b"abc").hexdigest())}

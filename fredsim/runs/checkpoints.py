@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,8 +19,10 @@ import numpy as np
 
 from fredsim.errors import OutputError
 from fredsim.plugins.states import State
+from fredsim.runs.growing_files import Grown
+from fredsim.system.files import PIECE, hash_of_first, write_pieces
 
-__all__ = ["Checkpoint", "Checkpoints", "Grown"]
+__all__ = ["Checkpoint", "Checkpoints"]
 
 FORMAT = 1
 KEPT = 2
@@ -30,15 +31,6 @@ TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
-PIECE = 2**24  # bytes that are hashed and written at once
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A file that grows, as it was: its size in bytes, and the SHA-256 of these."""
-
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,7 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         tensors, plain = self._path(checkpoint.iteration, "safetensors"), self._path(checkpoint.iteration, "json")
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
-        digest = _write_whole(tensors, _safetensors(arrays))
+        digest = write_pieces(tensors, _safetensors(arrays), durable=True)
         said = {
             "format": FORMAT,
             "iteration": checkpoint.iteration,
@@ -85,7 +77,7 @@ class Checkpoints:
                 if name not in arrays
             },
         }
-        _write_whole(plain, iter([_signed(said)]))
+        write_pieces(plain, [_signed(said)], durable=True)
         for iteration in self._iterations()[:-KEPT]:
             self._remove(iteration)
 
@@ -96,7 +88,8 @@ class Checkpoints:
             try:
                 checkpoint = self._read(iteration, identity)
                 for name, file in checkpoint.files.items():
-                    if _digest_of_first(self.folder.parent / name, file.size) != file.sha256:
+                    first = hash_of_first(self.folder.parent / name, file.size)
+                    if first is None or first.hexdigest() != file.sha256:
                         raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
             except OutputError as error:
                 faults.append(str(error))
@@ -177,45 +170,3 @@ def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
             view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for begin in range(0, len(view), PIECE):
                 yield view[begin : begin + PIECE]
-
-
-def _write_whole(path: Path, pieces: Iterator[bytes | memoryview]) -> str:
-    """Write a file beside, flush it to the disk and rename it; return its SHA-256. Raises OSError."""
-    part, digest = path.with_name(f"{path.name}.part"), hashlib.sha256()
-    try:
-        with part.open("wb") as file:
-            for piece in pieces:
-                digest.update(piece)
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        _flush_folder(path.parent)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    return digest.hexdigest()
-
-
-def _digest_of_first(path: Path, size: int) -> str | None:
-    """Return the SHA-256 of a file's first bytes, None where there are not so many."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while size and (piece := file.read(min(size, PIECE))):
-                digest.update(piece)
-                size -= len(piece)
-    except OSError:
-        return None
-    return None if size else digest.hexdigest()
-
-
-def _flush_folder(folder: Path) -> None:
-    """Let a rename reach the disk, where the system can do that for folders."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -17,10 +17,11 @@ from uuid import uuid4
 
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.plugins.modules import folders
-from fredsim.runs.folders import claim, locked, write_atomic, write_errors
+from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import OnEnd, Task
+from fredsim.system.files import write_atomic
 
 __all__ = ["Cluster"]
 

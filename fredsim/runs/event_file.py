@@ -8,7 +8,6 @@ group, is as it was then.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import sys
@@ -20,8 +19,8 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.runs.checkpoints import Grown
 from fredsim.runs.folders import write_errors
+from fredsim.runs.growing_files import GrowingFile
 from fredsim.simulation.event_log import MOST
 from fredsim.system.parquet_files import MAGIC
 
@@ -35,15 +34,11 @@ ROOM = 2**20
 DIFFERENCES = {"int32", "int64"}
 
 
-class EventFile:
-    """events.parquet, which is open in a `with` statement, cut to `size` bytes.
-
-    Raises OutputError where it cannot be written.
-    """
+class EventFile(GrowingFile):
+    """events.parquet, which is cut back to the end of a group."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self.name = path, path.name
-        self.size = 0  # in bytes
+        super().__init__(path)
         #: The names of columns and their types, those of lists `list of …`; to be set before the file is opened.
         self.columns: Mapping[str, str] = {}
 
@@ -51,30 +46,19 @@ class EventFile:
         import pyarrow.parquet as pq
 
         self._scratch, self._scratch_path = _scratch()
-        with write_errors(self._path):
-            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
-            with self._path.open("rb") as file:
-                self._digest = hashlib.sha256(file.read(self.size))
-            self._stream.truncate(self.size)
-            self._stream.seek(self.size)
+        super().__enter__()
         self._schema = _schema(self.columns)
         if self.size:
             self._footer = pq.read_metadata(self._path)
         else:
             with write_errors(self._path):
                 _, self._footer = self._group(0, None)
-            self._append(MAGIC)
+            self.append(self._with_footer(MAGIC))
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._scratch.close()
-        with write_errors(self._path):
-            self._stream.close()
-
-    @property
-    def grown(self) -> Grown:
-        """What stands in the file now."""
-        return Grown(self.size, self._digest.hexdigest())
+        super().__exit__(*exception)
 
     @property
     def wanted(self) -> int:
@@ -89,7 +73,7 @@ class EventFile:
         with write_errors(self._path):
             content, footer = self._group(self.size, pa.Table.from_arrays(arrays, schema=self._schema))
         self._footer.append_row_groups(footer)
-        self._append(content)
+        self.append(self._with_footer(content))
 
     def _group(self, place: int, table: Any) -> tuple[bytes, Any]:
         """Return the bytes of a group that will stand at this place in the file, and its footer. Raises OSError."""
@@ -119,16 +103,11 @@ class EventFile:
             sink.seek(place)
             return sink.read(end - place), footers[0]
 
-    def _append(self, content: bytes) -> None:
-        """Write what comes next, and the footer of all, at once: a kill hardly falls between."""
+    def _with_footer(self, content: bytes) -> bytes:
+        """Return what comes next, and the footer of all: written at once, so that a kill hardly falls between."""
         footer = io.BytesIO()
         self._footer.write_metadata_file(footer)
-        whole = memoryview(content + footer.getvalue()[len(MAGIC) :])
-        self.size += len(whole)
-        self._digest.update(whole)
-        with write_errors(self._path):
-            while whole:
-                whole = whole[self._stream.write(whole) :]
+        return content + footer.getvalue()[len(MAGIC) :]
 
 
 def _scratch() -> tuple[IO[bytes], str]:

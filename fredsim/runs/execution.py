@@ -20,7 +20,7 @@ from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.folders import claim, locked, write_atomic, write_errors
+from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
@@ -30,6 +30,7 @@ from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
+from fredsim.system.files import write_atomic
 from fredsim.system.memory import memory_errors
 from fredsim.system.notices import on_compiling
 

@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
+from fredsim.system.files import write_atomic
 
-__all__ = ["claim", "locked", "write_atomic", "write_errors"]
+__all__ = ["claim", "locked", "write_errors"]
 
 #: The files of a run that has not ended, and of a sweep none of whose runs has; the first two of each always exist.
 BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet")
@@ -37,18 +38,6 @@ def write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         remedy = "make room there and run it again" if error.errno in FULL else "choose another folder by --out"
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
-
-
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file by renaming: a reader, or whoever finds it after a kill, has the old one or this. Raises OSError."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):  # the disk may be full
-            part.unlink()
-        raise
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
-from fredsim.runs.checkpoints import Checkpoint, Checkpoints, Grown
+from fredsim.runs.checkpoints import Checkpoint, Checkpoints
 from fredsim.runs.event_file import EventFile
-from fredsim.runs.folders import write_errors
+from fredsim.runs.growing_files import GrowingFile, GrowingText
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
@@ -38,39 +37,6 @@ __all__ = ["Run"]
 
 #: Of the time that a run takes, checkpoints take this share at most: where one is slow, the next is later.
 MOST_OF_TIME = 0.02
-
-
-class GrowingFile:
-    """A text file that is open in a `with` statement, cut to `size` bytes. Raises OutputError where it cannot be."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self.name = path, path.name
-        self.size = 0  # in bytes
-
-    def __enter__(self) -> Self:
-        with write_errors(self._path):
-            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
-            self._digest = hashlib.sha256(self._path.read_bytes()[: self.size])
-            self._stream.truncate(self.size)
-            self._stream.seek(self.size)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with write_errors(self._path):
-            self._stream.close()
-
-    def write(self, text: str) -> None:
-        """Append to the file; a reader sees it at once."""
-        content = text.encode()
-        with write_errors(self._path):
-            self._stream.write(content)
-        self._digest.update(content)
-        self.size += len(content)
-
-    @property
-    def grown(self) -> Grown:
-        """What stands in the file now."""
-        return Grown(self.size, self._digest.hexdigest())
 
 
 class Run:
@@ -96,9 +62,9 @@ class Run:
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder = folder
-        self._metrics, self._probe = GrowingFile(folder / "metrics.csv"), GrowingFile(folder / "probe.csv")
+        self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
-        self._files: list[GrowingFile | EventFile] = [self._metrics]
+        self._files: list[GrowingFile] = [self._metrics]
         if prepared.experiment.probe is not None:
             self._files.append(self._probe)
         if prepared.experiment.events:
@@ -106,12 +72,12 @@ class Run:
         self._due = 0.0  # when the next checkpoint is
         self.simulation, self.recorder = self._make()
         # What a checkpoint must be of, so that this run can go on from it.
-        path = self.simulation.choice.path
         self._identity: dict[str, Any] = {
             "experiment": prepared.experiment.digest,
             "fredsim": version("fredsim"),
+            "backend": backend,
+            "path": self.simulation.choice.path,
         }
-        self._identity |= {"backend": backend, "path": path}
 
     def newest_checkpoint(self, code: Mapping[str, str]) -> Checkpoint | None:
         """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one.

@@ -21,13 +21,14 @@ from fredsim.config.selection import best_rows
 from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.folders import claim, locked, write_atomic, write_errors
+from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Monitor
 from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.tasks import Task, run_task
+from fredsim.system.files import write_atomic
 
 __all__ = ["run_sweep"]
 

@@ -1,4 +1,4 @@
-"""What a path is, before it is read: reading a pipe may wait, and a device go on, for ever. The digest of a file."""
+"""What a path is, before it is read: reading a pipe may wait for ever. Digests of files; files written all or not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import functools
 import hashlib
 import os
 import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["content_digest", "irregular"]
+__all__ = ["PIECE", "content_digest", "hash_of_first", "irregular", "write_atomic", "write_pieces"]
+
+PIECE = 2**24  # bytes that are hashed or written at once
 
 
 def irregular(path: str | os.PathLike[str]) -> str:
@@ -38,3 +43,52 @@ def _digest(path: str, *state: int) -> str:
     del state  # part of the cache's key: a file that has changed is read anew
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_of_first(path: Path, size: int) -> hashlib._Hash | None:
+    """Return the SHA-256 of a file's first bytes, to be updated with what follows; None where there are not so many."""
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while size and (piece := file.read(min(size, PIECE))):
+                found.update(piece)
+                size -= len(piece)
+    except OSError:
+        return None
+    return None if size else found
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file by renaming: a reader, or whoever finds it after a kill, has the old one or this. Raises OSError."""
+    write_pieces(path, [content.encode() if isinstance(content, str) else content])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = False) -> str:
+    """Write a file by renaming, and return its SHA-256; `durable`: it is on the disk on return. Raises OSError."""
+    part, digest = path.with_name(f"{path.name}.part"), hashlib.sha256()
+    try:
+        with part.open("wb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        part.replace(path)
+        if durable:
+            _flush_folder(path.parent)
+    except OSError:
+        with suppress(OSError):  # the disk may be full
+            part.unlink()
+        raise
+    return digest.hexdigest()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Let a rename reach the disk, where the system can do that for folders."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,66 @@
+"""Files that grow while a run goes on: at any time it is known what stands in them, and they can be cut back to it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from fredsim.runs.folders import write_errors
+from fredsim.system.files import hash_of_first
+
+__all__ = ["GrowingFile", "GrowingText", "Grown"]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A file that grows, as it was: its size in bytes, and the SHA-256 of these."""
+
+    size: int
+    sha256: str
+
+
+class GrowingFile:
+    """A file that is open in a `with` statement, cut to its first `size` bytes.
+
+    Raises OutputError where it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.name = path, path.name
+        self.size = 0  # in bytes
+
+    def __enter__(self) -> Self:
+        with write_errors(self._path):
+            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
+            self._hash = hash_of_first(self._path, self.size) or hashlib.sha256()
+            self._stream.truncate(self.size)
+            self._stream.seek(self.size)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with write_errors(self._path):
+            self._stream.close()
+
+    @property
+    def grown(self) -> Grown:
+        """What stands in the file now."""
+        return Grown(self.size, self._hash.hexdigest())
+
+    def append(self, content: bytes) -> None:
+        """Append to the file; a reader sees it at once."""
+        left = memoryview(content)
+        with write_errors(self._path):
+            while left:
+                left = left[self._stream.write(left) :]
+        self.size += len(content)
+        self._hash.update(content)
+
+
+class GrowingText(GrowingFile):
+    """A growing file of text, such as csv.writer takes."""
+
+    def write(self, text: str) -> None:
+        """Append to the file."""
+        self.append(text.encode())
