@@ -14,6 +14,19 @@ DIGITS = {"name": "digits"}
 GROWING = {"name": "exponential", "base": 1e-3, "factor": 3.0, "every": 1}
 
 
+def noted_states(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the iterations of the states that simulations go on from, as they do."""
+    taken: list[int] = []
+    usual = Simulation.put_state
+
+    def put_state(simulation: Simulation, state: State) -> None:
+        taken.append(state["iteration"])
+        usual(simulation, state)
+
+    monkeypatch.setattr(Simulation, "put_state", put_state)
+    return taken
+
+
 @pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
 def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever the last state was kept, the run leaves the same files as one that begins anew."""
@@ -24,14 +37,7 @@ def test_a_run_that_diverges_goes_on_from_what_was_kept(path: str, monkeypatch: 
     data["server"] = {"name": "asgd", "lr": GROWING}
     anew = left_behind(data, {})
     assert anew[1].startswith("diverged")
-    taken: list[int] = []
-    usual = Simulation.put_state
-
-    def put_state(simulation: Simulation, state: State) -> None:
-        taken.append(state["iteration"])
-        usual(simulation, state)
-
-    monkeypatch.setattr(Simulation, "put_state", put_state)
+    taken = noted_states(monkeypatch)
     for seconds in (1e-9, 1e-3):
         checkpoints_every(seconds, monkeypatch)
         assert left_behind(data, {}) == anew
@@ -82,14 +88,7 @@ def test_a_users_class_that_names_its_state_goes_on_from_it(tmp_path: Path, monk
     data["evaluation"] = {"every": 2}
     anew = left_behind(data, {})
     assert anew[1].startswith("diverged")
-    taken: list[int] = []
-    usual = Simulation.put_state
-
-    def put_state(simulation: Simulation, state: State) -> None:
-        taken.append(state["iteration"])
-        usual(simulation, state)
-
-    monkeypatch.setattr(Simulation, "put_state", put_state)
+    taken = noted_states(monkeypatch)
     checkpoints_every(1e-9, monkeypatch)
     assert left_behind(data, {}) == anew
     assert len(taken) == 1

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fredsim.dispatchers.base import nobody_arrives
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
@@ -92,20 +90,12 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     clock = found.clock
     clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
-    times = [np.zeros(0, np.int64)]
-    there, over, many = 0, False, 2**8
-    while there < most and not over:
-        order = clock.draw(min(many, most - there))
-        many *= 2
-        part = order.until(until)
-        over = len(part) < max(1, len(order))
-        if not len(order) and until is None:
-            raise nobody_arrives(there)
-        assert part.time is not None
-        times.append(part.time)
-        there += len(part)
-    seconds = np.concatenate(times)[:most] / 1e9
-    count = len(seconds)
+    order = clock.whole_order(most, until)
+    assert order.time is not None
+    seconds, count = order.time / 1e9, len(order)
+    over = count < most
+    if over and until is None:
+        raise nobody_arrives(count)
     if count == 0:
         return ((0, 0.0), (0, 0.0)), over
     middle = (count - 1) // 2
