@@ -74,10 +74,14 @@ def run(
         bool, typer.Option("--resume", help="Skip what has finished, go on with what was stopped.")
     ] = False,
     checkpoint: Annotated[float, typer.Option(help="Seconds between two checkpoints; 0: none.")] = 60.0,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
+    from fredsim.runs.checkpoints import CheckpointPolicy
     from fredsim.runs.opening import open_expansion
     from fredsim.runs.runner import run_expansion
     from fredsim.show.printing import print_ending, print_results
@@ -85,9 +89,10 @@ def run(
 
     expansion = open_expansion(file, overrides or [])
     monitor = None if quiet else make_monitor(Console(stderr=True))
+    policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
-            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, checkpoint=checkpoint, monitor=monitor
+            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, policy=policy, monitor=monitor
         )
         if not quiet:
             print_results(expansion, loaded)

@@ -17,6 +17,7 @@ import fredsim
 from fredsim import cli
 from fredsim.config.document import dump_yaml
 from fredsim.runs import execution
+from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 
@@ -170,5 +171,7 @@ def plain() -> ModuleType:
 
 def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
     """Let runs write a checkpoint every so many seconds, and as often as that, however slow one is."""
-    patch.setattr(execution, "Run", lambda *given, **named: Run(*given, **named | {"every": seconds}))
+    patch.setattr(
+        execution, "Run", lambda *given, **named: Run(*given, **named | {"policy": CheckpointPolicy(seconds)})
+    )
     patch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)

@@ -14,7 +14,7 @@ import pytest
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
-from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.results import Result
@@ -55,7 +55,7 @@ def stopped(data: dict[str, Any], folder: Path, stops: int) -> tuple[str, list[s
     """Run until it is asked so often whether to stop; return how it ended, and what it said."""
     notes = Notes()
     with np.errstate(all="ignore"):
-        execute(resolve(data), folder, stop=Looks(stops), checkpoint=1e9, observer=notes)
+        execute(resolve(data), folder, stop=Looks(stops), policy=CheckpointPolicy(1e9), observer=notes)
     return Result(folder).summary["status"], notes.notes
 
 
@@ -142,9 +142,10 @@ from fredsim.config.yaml_reader import parse_yaml
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
 from fredsim.runs import run
+from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
 run.MOST_OF_TIME = 1e9
-execute(resolve(parse_yaml(Path("killed.yaml").read_text(), "killed.yaml")), Path("run"), checkpoint=0.05)
+execute(resolve(parse_yaml(Path("killed.yaml").read_text(), "killed.yaml")), Path("run"), policy=CheckpointPolicy(0.05))
 """
 
 

@@ -22,7 +22,7 @@ from fredsim.plugins.states import State
 from fredsim.runs.growing_files import Grown
 from fredsim.system.files import PIECE, hash_of_first, write_pieces
 
-__all__ = ["Checkpoint", "Checkpoints"]
+__all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints"]
 
 FORMAT = 1
 KEPT = 2
@@ -31,6 +31,19 @@ TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """When a run writes checkpoints, and which of them stay."""
+
+    seconds: float = 0.0
+    """Between two of them; 0 for none."""
+    keep: bool = False
+    """Whether all stay, even when the run has ended; else the last two until then."""
+
+
+NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)
 
 
 @dataclass(frozen=True)
@@ -48,14 +61,14 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run; of those written the last two stay."""
+    """The checkpoints of one run; of those written the last two stay, or all."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder of the run."""
-        self.folder = folder / "checkpoint"
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        """Take the folder of the run, and whether all stay."""
+        self.folder, self._keep = folder / "checkpoint", keep
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then remove all but the last two. Raises OSError; those that there were are whole then.
+        """Write a checkpoint, then remove those that need not stay. Raises OSError; all that there were are whole then.
 
         The arrays are written from where they lie, not copied.
         """
@@ -78,13 +91,13 @@ class Checkpoints:
             },
         }
         write_pieces(plain, [_signed(said)], durable=True)
-        for iteration in self._iterations()[:-KEPT]:
+        for iteration in [] if self._keep else self.iterations[:-KEPT]:
             self._remove(iteration)
 
     def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones."""
         faults: list[str] = []
-        for iteration in reversed(self._iterations()):
+        for iteration in reversed(self.iterations):
             try:
                 checkpoint = self._read(iteration, identity)
                 for name, file in checkpoint.files.items():
@@ -99,13 +112,14 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all: the run has ended."""
-        for iteration in self._iterations():
+        for iteration in self.iterations:
             self._remove(iteration)
         with suppress(OSError):  # there is none, or somebody keeps something there
             self.folder.rmdir()
 
-    def _iterations(self) -> list[int]:
-        """Return the iterations of which there are checkpoints, in order."""
+    @property
+    def iterations(self) -> list[int]:
+        """The iterations of which there are checkpoints, in order."""
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal())
 
     def _path(self, iteration: int, kind: str) -> Path:

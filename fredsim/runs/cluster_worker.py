@@ -41,6 +41,6 @@ def run_on_worker(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, 
     with ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
-        here = replace(task, folder=folder, root=None, checkpoint=0.0)  # each machine knows where its data is
+        here = replace(task, folder=folder, root=None, policy=NO_CHECKPOINTS)  # each machine knows where its data is
         failure = run_task(here, Relay(tell, ADVANCE_SECONDS), cancelled, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -18,13 +18,14 @@ from fredsim.compute.engines import Engine, NativeEngine
 from fredsim.config.choices import Backend
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
+from fredsim.errors import OutputError
 from fredsim.plugins.digests import another_version, own_code
-from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
-from fredsim.runs.results import config_digest, file_digests
+from fredsim.runs.results import Result, config_digest, file_digests
 from fredsim.runs.run import Run
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
@@ -50,14 +51,15 @@ def execute(
     until: int | None = None,
     default_threads: int | None = None,
     code: Mapping[str, str] | None = None,
-    checkpoint: float = 0.0,
+    policy: CheckpointPolicy = NO_CHECKPOINTS,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
     `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
-    modules must have; `checkpoint`: write one every so many seconds, 0 for never. A run goes on from the newest
-    checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
+    modules must have; `policy`: of its checkpoints. A run that has not ended goes on from the newest in its folder.
+
+    Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
     prepared = prepare(experiment, root)
@@ -68,13 +70,15 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, run_length, every=checkpoint)
+        run = Run(prepared, backend, engine, folder, observer, stop, run_length, policy=policy)
         found = own_code(experiment.plain())  # of modules that are imported by now
         if code is not None and found != code:
             raise another_version(code, found)
         opened.enter_context(locked(folder))
         config = heading + dump_yaml(prepared.experiment.plain())
         claim(folder, "config.yaml", config, experiment.digest)
+        if _has_finished(folder):
+            Checkpoints(folder).clear()
         begun = run.newest_checkpoint(found)
         _remove_earlier(folder, () if begun is None else begun.files)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
@@ -94,9 +98,17 @@ def execute(
             _write(folder, prepared, engine, outcome, recorder)
             summary["files"] = file_digests(folder)
             write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-            if summary["status"] != "interrupted":
+            if summary["status"] != "interrupted" and not policy.keep:
                 Checkpoints(folder).clear()
     observer.end(label or experiment.name, summary)
+
+
+def _has_finished(folder: Path) -> bool:
+    """Whether a run in the folder finished, or diverged, before this one."""
+    try:
+        return Result(folder).has_ended and Result(folder).summary["status"] != "interrupted"
+    except OutputError:
+        return False
 
 
 def _remove_earlier(folder: Path, kept: Collection[str]) -> None:

@@ -20,7 +20,7 @@ from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
-from fredsim.runs.checkpoints import Checkpoint, Checkpoints
+from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
 from fredsim.runs.observer import Observer
@@ -55,10 +55,10 @@ class Run:
         stop: Callable[[], bool],
         length: Length,
         *,
-        every: float = 0.0,
+        policy: CheckpointPolicy = NO_CHECKPOINTS,
     ) -> None:
-        """Make the simulation; a checkpoint is written every so many seconds, where that is not 0."""
-        self._checkpoints, self._every = Checkpoints(folder), every
+        """Make the simulation."""
+        self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder = folder

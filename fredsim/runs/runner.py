@@ -13,6 +13,7 @@ from pathlib import Path
 from fredsim.config.expansion import Expansion, Source
 from fredsim.config.resolution import located
 from fredsim.errors import ConfigError
+from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor
@@ -37,6 +38,7 @@ def run(
     jobs: int = 1,
     dask: str | None = None,
     checkpoint: float = 60.0,
+    keep_checkpoints: bool = False,
 ) -> Result | Results:
     """Run an experiment or a sweep and return its result.
 
@@ -47,8 +49,9 @@ def run(
         data_root: where data files are kept; see fredsim.data.datasets.data_root.
         resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
         jobs: how many runs of a sweep are done side by side, each in a process of its own.
-        checkpoint: seconds between two checkpoints of a run, 0 for none; one that was stopped goes on from its last.
         dask: the address of a Dask scheduler whose workers do the runs of a sweep instead. No bit depends on these two.
+        checkpoint: seconds between two checkpoints of a run, 0 for none; one that was stopped goes on from its last.
+        keep_checkpoints: keep all of them, also when a run has ended: `verify` can then do its parts side by side.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
@@ -66,7 +69,7 @@ def run(
         resume=resume,
         jobs=jobs,
         dask=dask,
-        checkpoint=checkpoint,
+        policy=CheckpointPolicy(checkpoint, keep_checkpoints),
     )
 
 
@@ -78,7 +81,7 @@ def run_expansion(
     resume: bool = False,
     jobs: int = 1,
     dask: str | None = None,
-    checkpoint: float = 60.0,
+    policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
 ) -> Result | Results:
     """Run what a document expands to, telling `monitor`; see `run`."""
@@ -89,8 +92,10 @@ def run_expansion(
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
-    if not 0 <= checkpoint < math.inf:
-        raise ConfigError(f"checkpoint is {checkpoint}; it must be seconds between two checkpoints, or 0 for none")
+    if not 0 <= policy.seconds < math.inf:
+        raise ConfigError(f"checkpoint is {policy.seconds}; it must be seconds between two checkpoints, or 0 for none")
+    if policy.keep and not policy.seconds:
+        raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
     with stop_on_interrupt() as stop, monitor or Monitor() as monitor:
@@ -106,12 +111,12 @@ def run_expansion(
                     resume=resume,
                     jobs=jobs,
                     cluster=cluster,
-                    checkpoint=checkpoint,
+                    policy=policy,
                 )
             loaded = Results(folder)
         else:
             loaded = Result(folder)
-            _run_single(expansion, folder, root, resume, checkpoint, monitor, stop)
+            _run_single(expansion, folder, root, resume, policy, monitor, stop)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded
@@ -128,7 +133,7 @@ def _run_single(
     folder: Path,
     root: str | os.PathLike[str] | None,
     resume: bool,
-    checkpoint: float,
+    policy: CheckpointPolicy,
     monitor: Monitor,
     stop: Callable[[], bool],
 ) -> None:
@@ -144,7 +149,7 @@ def _run_single(
     try:
         execute(
             run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
-            checkpoint=checkpoint,
+            policy=policy,
         )  # fmt: skip
     except ConfigError as error:  # what only the data shows
         raise located(error, run.place) from None

@@ -20,6 +20,7 @@ from fredsim.config.resolution import located
 from fredsim.config.selection import best_rows
 from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
+from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Monitor
@@ -48,7 +49,7 @@ def run_sweep(
     resume: bool,
     jobs: int,
     cluster: Cluster | None,
-    checkpoint: float,
+    policy: CheckpointPolicy,
 ) -> None:
     """Do the runs of a document in the folders below `folder`; with `resume` skip those that have finished there.
 
@@ -69,7 +70,7 @@ def run_sweep(
                 tables.add(number)
             else:
                 code = own_code(run.experiment.plain())
-                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code, checkpoint))
+                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code, policy))
                 again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()
         monitor.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))

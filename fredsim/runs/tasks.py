@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
+from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 
@@ -28,7 +29,7 @@ class Task:
     folder: Path
     root: str | os.PathLike[str] | None
     code: Mapping[str, str]
-    checkpoint: float = 0.0
+    policy: CheckpointPolicy = NO_CHECKPOINTS
 
 
 OnEnd = Callable[[Task, Exception | None], None]
@@ -42,7 +43,7 @@ def run_task(
     try:
         execute(
             task.experiment, task.folder, root=task.root, observer=observer, stop=stop, label=task.label,
-            default_threads=threads, code=task.code, checkpoint=task.checkpoint,
+            default_threads=threads, code=task.code, policy=task.policy,
         )  # fmt: skip
     except FredsimError as error:
         return error
