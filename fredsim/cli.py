@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +15,19 @@ from rich.console import Console
 from fredsim.errors import FredsimError
 from fredsim.show.command_options import (
     By,
+    CheckpointSeconds,
     Count,
+    Dask,
     FigureFile,
     FigureKind,
     File,
     InPanel,
+    KeepCheckpoints,
     Number,
     Out,
     Overrides,
     Reach,
+    Resume,
     Root,
     SomeClients,
     XAxis,
@@ -67,16 +72,10 @@ def run(
     overrides: Overrides = None,
     out: Out = None,
     jobs: Annotated[int, Count("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
-    dask: Annotated[
-        str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Skip what has finished, go on with what was stopped.")
-    ] = False,
-    checkpoint: Annotated[float, typer.Option(help="Seconds between two checkpoints; 0: none.")] = 60.0,
-    keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
-    ] = False,
+    dask: Dask = None,
+    resume: Resume = False,
+    checkpoint: CheckpointSeconds = 60.0,
+    keep_checkpoints: KeepCheckpoints = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: Root = None,
 ) -> None:
@@ -136,11 +135,12 @@ def _print_comparison(whose: str, difference: str | None) -> bool:
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
     backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
+    jobs: Annotated[int, Count("--jobs", help="Pieces of runs, between kept checkpoints, done side by side.")] = 1,
     data_root: Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
-    from fredsim.runs.verify import changes, check, results_of
-    from fredsim.runs.verify import verify as run_again
+    from fredsim.runs.differences import check
+    from fredsim.runs.verify import changes, results_of, verify_all
     from fredsim.show.progress import make_monitor
 
     results, different = results_of(folder), False
@@ -148,17 +148,17 @@ def verify(
     for result in results:
         for change in changes(result):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-        with make_monitor(Console(stderr=True)) as monitor:
-            found = run_again(result, root=data_root, backend=backend, observer=monitor.observer())
-        different |= _print_comparison(str(result.folder), found)
+    monitors = partial(make_monitor, Console(stderr=True))
+    for result, difference in verify_all(results, jobs, monitors, data_root, backend):
+        different |= _print_comparison(str(result.folder), difference)
     raise typer.Exit(int(different))
 
 
 @app.command()
 def compare(one: Path, other: Path) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
-    from fredsim.runs.verify import compare as compared
-    from fredsim.runs.verify import reasons, results_of
+    from fredsim.runs.differences import first_difference, reasons
+    from fredsim.runs.verify import results_of
 
     left, right = results_of(one), results_of(other)
     if len(left) != len(right):
@@ -166,7 +166,7 @@ def compare(one: Path, other: Path) -> None:
         raise typer.Exit(1)
     different = False
     for a, b in zip(left, right, strict=True):
-        if _print_comparison(f"{a.folder} and {b.folder}", compared(a, b)):
+        if _print_comparison(f"{a.folder} and {b.folder}", first_difference(a, b)):
             different = True
             typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
     raise typer.Exit(int(different))

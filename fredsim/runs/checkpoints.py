@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -99,16 +100,21 @@ class Checkpoints:
         faults: list[str] = []
         for iteration in reversed(self.iterations):
             try:
-                checkpoint = self._read(iteration, identity)
-                for name, file in checkpoint.files.items():
-                    first = hash_of_first(self.folder.parent / name, file.size)
-                    if first is None or first.hexdigest() != file.sha256:
-                        raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
+                checkpoint = self.read(iteration, identity)
             except OutputError as error:
                 faults.append(str(error))
             else:
                 return checkpoint, faults
         return None, faults
+
+    def copy(self, iteration: int, folder: Path) -> None:
+        """Copy a checkpoint, and the files that grew until then, to another run's folder."""
+        there = Checkpoints(folder)
+        there.folder.mkdir()
+        for kind in ("json", "safetensors"):
+            shutil.copyfile(self._path(iteration, kind), there._path(iteration, kind))
+        for name in self.read(iteration).files:
+            shutil.copyfile(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:
         """Remove all: the run has ended."""
@@ -130,8 +136,11 @@ class Checkpoints:
         for kind in ("json", "safetensors"):
             self._path(iteration, kind).unlink(missing_ok=True)
 
-    def _read(self, iteration: int, identity: Mapping[str, Any]) -> Checkpoint:
-        """Read a checkpoint. Raises OutputError where it is not whole, or another run's."""
+    def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
+        """Read a checkpoint. Raises OutputError where it, or a file that grew until then, is not as it was written.
+
+        And where it is not of this identity.
+        """
         from safetensors.numpy import load
 
         plain, tensors = self._path(iteration, "json"), self._path(iteration, "safetensors")
@@ -140,9 +149,10 @@ class Checkpoints:
             said = json.loads(text)
             if not isinstance(said, dict) or text != _signed(said) or said.get("format") != FORMAT:
                 raise ValueError("it is not as it was written")
-            others = [key for key, value in said["identity"].items() if identity.get(key) != value]
-            if others:
-                raise ValueError(f"its {others[0]} is {said['identity'][others[0]]}, not {identity.get(others[0])}")
+            wanted = said["identity"] if identity is None else identity
+            for key, value in said["identity"].items():
+                if wanted.get(key) != value:
+                    raise ValueError(f"its {key} is {value}, not {wanted.get(key)}")
             content = tensors.read_bytes()
             if hashlib.sha256(content).hexdigest() != said["tensors"]:
                 raise ValueError(f"{tensors.name} is not as it was written")
@@ -153,6 +163,10 @@ class Checkpoints:
         for name, (dtype, shape) in said["dtypes"].items():
             arrays[name] = arrays[name].view(np.dtype(dtype)).reshape(shape)
         files = {name: Grown(**file) for name, file in said["files"].items()}
+        for name, file in files.items():
+            first = hash_of_first(self.folder.parent / name, file.size)
+            if first is None or first.hexdigest() != file.sha256:
+                raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
         return Checkpoint(said["iteration"], said["identity"], files, said["values"] | arrays, said["spent"])
 
 

@@ -13,7 +13,8 @@ from distributed import get_worker
 
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
-from fredsim.runs.tasks import Task, run_task
+from fredsim.runs.checkpoints import NO_CHECKPOINTS
+from fredsim.runs.tasks import Task
 from fredsim.runs.worker import Relay
 
 __all__ = ["run_on_worker"]
@@ -42,5 +43,5 @@ def run_on_worker(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, 
         folder = Path(scratch) / "run"
         look_in(*folders)
         here = replace(task, folder=folder, root=None, policy=NO_CHECKPOINTS)  # each machine knows where its data is
-        failure = run_task(here, Relay(tell, ADVANCE_SECONDS), cancelled, worker.state.nthreads)
+        failure = here.do(Relay(tell, ADVANCE_SECONDS), cancelled, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

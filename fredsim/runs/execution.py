@@ -52,10 +52,12 @@ def execute(
     default_threads: int | None = None,
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
+    stop_at: int | None = None,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
+    `stop_at`: do so where the run had a checkpoint before;
     `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: of its checkpoints. A run that has not ended goes on from the newest in its folder.
 
@@ -70,7 +72,7 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, run_length, policy=policy)
+        run = Run(prepared, backend, engine, folder, observer, stop, run_length, policy=policy, stop_at=stop_at)
         found = own_code(experiment.plain())  # of modules that are imported by now
         if code is not None and found != code:
             raise another_version(code, found)

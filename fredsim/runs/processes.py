@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from fredsim.errors import SimulationError
-from fredsim.runs.observer import Monitor
-from fredsim.runs.tasks import OnEnd, Task
+from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.worker import STOP
 
 __all__ = ["Processes"]
@@ -26,11 +25,23 @@ __all__ = ["Processes"]
 POLL_SECONDS = 0.1  # between two looks whether to stop
 
 
+class Work(Protocol):
+    """What a process can do: it is sent to it whole."""
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
+        """Do it on so many threads, telling the observer; return why it failed, or None."""
+
+
 class Processes:
     """So many processes and the tasks left to do; `on_end` is called as each ends, by one thread at a time."""
 
     def __init__(
-        self, tasks: Sequence[Task], jobs: int, monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd
+        self,
+        tasks: Sequence[Work],
+        jobs: int,
+        monitor: Monitor,
+        stop: Callable[[], bool],
+        on_end: Callable[[Any, Exception | None], None],
     ) -> None:
         self._tasks = deque(tasks)
         self._jobs = min(jobs, len(tasks))
@@ -91,7 +102,7 @@ class Processes:
             self._processes.discard(process)
         return process.close()
 
-    def _next(self) -> Task | None:
+    def _next(self) -> Work | None:
         """Return the next task, or None; all but the first wait until its kernels are compiled."""
         with self._lock:
             first, self._first = self._first, False
@@ -100,7 +111,7 @@ class Processes:
         with self._lock:
             return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
 
-    def _watch(self, process: Process, task: Task) -> Exception | None:
+    def _watch(self, process: Process, task: Work) -> Exception | None:
         """Let the process do a task; return why it failed, or None. Raises EOFError where the process ends."""
         with self._lock:
             observer = self._monitor.observer()

@@ -56,12 +56,13 @@ class Run:
         length: Length,
         *,
         policy: CheckpointPolicy = NO_CHECKPOINTS,
+        stop_at: int | None = None,
     ) -> None:
-        """Make the simulation."""
+        """Make the simulation; `stop_at`: an iteration at which it stops, as by an interrupt."""
         self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
-        self._folder = folder
+        self._folder, self._stop_at = folder, stop_at
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
         self._files: list[GrowingFile] = [self._metrics]
@@ -191,6 +192,7 @@ class Run:
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,
+            stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
         )

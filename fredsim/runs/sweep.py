@@ -28,7 +28,7 @@ from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
-from fredsim.runs.tasks import Task, run_task
+from fredsim.runs.tasks import Task
 from fredsim.system.files import write_atomic
 
 __all__ = ["run_sweep"]
@@ -82,7 +82,7 @@ def run_sweep(
             Processes(tasks, jobs, monitor, stop, tables.ended).run()
         else:
             for task in tasks:
-                tables.ended(task, run_task(task, monitor.observer(), stop))
+                tables.ended(task, task.do(monitor.observer(), stop))
                 if stop():
                     break
 

@@ -13,7 +13,7 @@ from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 
-__all__ = ["OnEnd", "Task", "run_task"]
+__all__ = ["OnEnd", "Task"]
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,17 @@ class Task:
     code: Mapping[str, str]
     policy: CheckpointPolicy = NO_CHECKPOINTS
 
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Do the run, on `threads` threads where its experiment gives no number; return why it failed, or None."""
+        try:
+            execute(
+                self.experiment, self.folder, root=self.root, observer=observer, stop=stop, label=self.label,
+                default_threads=threads, code=self.code, policy=self.policy,
+            )  # fmt: skip
+        except FredsimError as error:
+            return error
+        return None
+
 
 OnEnd = Callable[[Task, Exception | None], None]
 """Called as a task ends, with why it failed, or None."""
-
-
-def run_task(
-    task: Task, observer: Observer, stop: Callable[[], bool], threads: int | None = None
-) -> FredsimError | None:
-    """Do a run, on `threads` threads where its experiment gives no number; return why it failed, or None."""
-    try:
-        execute(
-            task.experiment, task.folder, root=task.root, observer=observer, stop=stop, label=task.label,
-            default_threads=threads, code=task.code, policy=task.policy,
-        )  # fmt: skip
-    except FredsimError as error:
-        return error
-    return None

@@ -1,34 +1,45 @@
-"""Are two runs the same, bit for bit? `verify` runs a recorded experiment again, `compare` takes two folders."""
+"""Is a recorded run what its experiment gives? It is run again: whole, or in pieces from checkpoint to checkpoint.
+
+A piece begins at one recorded checkpoint and must reach the next: the same state, byte for byte, and the same contents
+of the files that grow. The first one begins at the beginning, and the last one ends as the run did. So where no piece
+differs, the run is proved, as by running it whole.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import math
+import os
 import tempfile
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from fredsim.config.document import differing, read_document
-from fredsim.config.experiment import Affects, irrelevant_to
-from fredsim.errors import OutputError
+from fredsim.config.document import read_document
+from fredsim.config.experiment import Experiment
+from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
+from fredsim.plugins.states import State
+from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
+from fredsim.runs.differences import check, difference, first_line
 from fredsim.runs.execution import execute
-from fredsim.runs.observer import Observer
+from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
-from fredsim.runs.results import Result, asked_files, config_digest, load
-from fredsim.system.csv_files import read_cells
-from fredsim.system.parquet_files import open_parquet
+from fredsim.runs.processes import Processes
+from fredsim.runs.results import Result, config_digest, load
+from fredsim.runs.runner import stop_on_interrupt
 
-__all__ = ["changes", "check", "compare", "difference", "reasons", "results_of", "verify"]
+__all__ = ["changes", "results_of", "verify", "verify_all"]
 
-#: What is compared of summary.json.
-NUMBERS = (
-    "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
-    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
-)  # fmt: skip
+WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
+
+
+class DifferenceError(FredsimError):
+    """A piece of a run, done again, is not what is recorded."""
 
 
 def verify(
@@ -39,134 +50,172 @@ def verify(
     Compared are the digests row by row, the summary's numbers, and the bytes of the other files. An interrupted run is
     repeated as far as it got. `backend`: compute on this one. Raises what running it raises, and OutputError.
     """
-    look_above(result.folder)
-    config = read_document(result.folder / "config.yaml")
-    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # the recorded backend's
-    experiment = open_experiment(config.data | instead, config.place)
-    until = result.summary["iterations"] if result.summary["status"] == "interrupted" else None
+    experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
-        execute(experiment, Path(folder), root=root, observer=observer, until=until)
+        execute(experiment, Path(folder), root=root, observer=observer, until=_stopped_at(result))
         return difference(result, Result(Path(folder)), again=True)
 
 
-def check(*results: Result) -> None:
-    """Raise OutputError where a file that is compared is gone or damaged."""
+def verify_all(
+    results: Sequence[Result],
+    jobs: int,
+    monitors: Callable[[], Monitor],
+    root: Path | None = None,
+    backend: str | None = None,
+) -> Iterator[tuple[Result, str | None]]:
+    """Yield each result with its first difference, or None: with one job after another, else pieces side by side.
+
+    `monitors`: makes what shows the progress. Raises what running raises, and KeyboardInterrupt when interrupted.
+    """
+    if jobs == 1:
+        for result in results:
+            with monitors() as monitor:
+                difference = verify(result, root=root, backend=backend, observer=monitor.observer())
+            yield result, difference
+        return
+    found: dict[Piece, Exception | None] = {}
+    with monitors() as monitor, stop_on_interrupt() as stop:
+        pieces = {result.folder: pieces_of(result, root, backend, monitor) for result in results}
+        Processes(list(chain(*pieces.values())), jobs, monitor, stop, found.__setitem__).run()
+        if stop():
+            raise KeyboardInterrupt
     for result in results:
-        _ = result.metrics, result.staleness
-        difference(result, result)
+        wrong = next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
+        if wrong is not None and not isinstance(wrong, DifferenceError):
+            raise wrong
+        yield result, None if wrong is None else str(wrong)
+
+
+def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
+    """Return the pieces of a run between its checkpoints; one, where it has none that this code can go on from.
+
+    One, too, on another backend than the recorded one. The monitor is told which checkpoints are not whole.
+    """
+    if backend is not None:
+        return [Piece(result.folder, None, None, root, backend)]
+    summary, checkpoints = result.summary, Checkpoints(result.folder)
+    experiment = recorded_experiment(result)
+    identity = {
+        "experiment": experiment.digest,
+        "fredsim": version("fredsim"),
+        "backend": summary["backend"],
+        "path": summary["path"],
+        "code": own_code(experiment.plain()),
+    }
+    whole: list[int | None] = []
+    for iteration in checkpoints.iterations:
+        if iteration >= summary["iterations"]:  # the last piece has that
+            break
+        try:
+            whole.append(checkpoints.read(iteration, identity).iteration)
+        except OutputError as error:
+            monitor.note(str(error))
+    return [Piece(result.folder, begin, end, root) for begin, end in pairwise([None, *whole, None])]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a recorded run, from the checkpoint at one iteration to that at another, to be done again.
+
+    None: from the beginning, to the end.
+    """
+
+    folder: Path
+    begin: int | None
+    end: int | None
+    root: str | os.PathLike[str] | None
+    backend: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called where its progress is shown."""
+        return f"{self.folder.name} from {self.begin or 0}{'' if self.end is None else f' to {self.end}'}"
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Do it again, on `threads` threads where its experiment gives no number; return what is wrong, or None."""
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                found = self._difference(Path(scratch), observer, stop, threads)
+        except FredsimError as error:
+            return error
+        return None if found is None else DifferenceError(found)
+
+    def _difference(
+        self, scratch: Path, observer: Observer, stop: Callable[[], bool], threads: int | None
+    ) -> str | None:
+        result, end = Result(self.folder), self.end
+        if self.begin is not None:
+            Checkpoints(self.folder).copy(self.begin, scratch)
+            (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
+        execute(
+            recorded_experiment(result, self.backend), scratch, root=self.root, observer=observer, stop=stop,
+            stop_at=end, until=_stopped_at(result) if end is None else None, label=self.label,
+            default_threads=threads, policy=WHEN_STOPPED,
+        )  # fmt: skip
+        if stop():
+            return None
+        if end is None:
+            return difference(result, Result(scratch), again=True)
+        recorded, now = (_at(end, folder) for folder in (self.folder, scratch))
+        if now is None or recorded is None:
+            return f"the run now does not stop at iteration {end}, where there is a checkpoint"
+        return self._first_difference(recorded, now, scratch)
+
+    def _first_difference(self, recorded: Checkpoint, now: Checkpoint, scratch: Path) -> str | None:
+        """Return where two checkpoints at the end of the piece differ, or None."""
+        between = f"between iterations {self.begin or 0} and {self.end}"
+        for name, file in recorded.files.items():
+            if now.files[name] != file:
+                grown = (self.folder, file), (scratch, now.files[name])
+                contents = [(folder / name).read_bytes()[: grown.size] for folder, grown in grown]
+                return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
+        differing = unequal(recorded.state, now.state)
+        return f"{between}: the state's {differing} differs" if differing else None
+
+
+def unequal(one: State, other: State) -> str:
+    """Return the name of the first value that is not the same in two states, byte for byte; "" where all are."""
+    for name in sorted({*one, *other}):
+        ours, theirs = one.get(name), other.get(name)
+        if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+            same = (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape) and ours.tobytes() == theirs.tobytes()
+        else:
+            same = type(ours) is type(theirs) and repr(ours) == repr(theirs)
+        if not same:
+            return name
+    return ""
+
+
+def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
+    """Return the experiment of a result; on a backend, where one is given, by its fastest path.
+
+    Raises ConfigError, OutputError.
+    """
+    look_above(result.folder)
+    config = read_document(result.folder / "config.yaml")
+    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # the recorded backend's
+    return open_experiment(config.data | instead, config.place)
+
+
+def _stopped_at(result: Result) -> int | None:
+    """Return the iteration at which a run was interrupted, or None."""
+    return result.summary["iterations"] if result.summary["status"] == "interrupted" else None
+
+
+def _at(iteration: int, folder: Path) -> Checkpoint | None:
+    """Return the checkpoint of a folder at an iteration, None where there is none. Raises OutputError."""
+    checkpoints = Checkpoints(folder)
+    return checkpoints.read(iteration) if iteration in checkpoints.iterations else None
 
 
 def changes(result: Result) -> list[str]:
     """Say what has changed since the run: the user's modules, and config.yaml."""
-    look_above(result.folder)
-    config = read_document(result.folder / "config.yaml")
-    found = changed(result.summary.get("code", {}), own_code(open_experiment(config.data, config.place).plain()))
-    if result.summary.get("config") not in (None, config_digest(config.data)):
+    experiment = recorded_experiment(result)
+    found = changed(result.summary.get("code", {}), own_code(experiment.plain()))
+    if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):
         found.append("config.yaml was edited after the run")
     return found
-
-
-def compare(one: Result, other: Result) -> str | None:
-    """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
-    _ = one.config, other.config
-    check(one, other)
-    return difference(one, other)
-
-
-def reasons(one: Result, other: Result) -> list[str]:
-    """Say how the experiments and the code of two recorded runs differ, a line each."""
-    ignored = dict.fromkeys(irrelevant_to(Affects.BITS | Affects.TIME))
-    left, right = (result.config | ignored for result in (one, other))
-    keys = differing(left, right, "{} is {} and {}")
-    codes = [result.summary.get("code", {}) for result in (one, other)]
-    modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
-    return [*([f"config.yaml: {keys}"] if keys else []), *(f"the module {name} differs" for name in modules)]
-
-
-def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
-    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
-
-    `again`: `one` is recorded, and `other` is a repetition of it.
-    """
-    names = ("the record", "the run now") if again else (one.folder, other.folder)
-    both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
-    rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
-    for line, (left, right) in enumerate(zip_longest(*rows), start=2):
-        if left is None or right is None:
-            return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
-        if left["iteration"] != right["iteration"]:
-            return f"metrics.csv, line {line}: iteration is {both(left['iteration'], right['iteration'])}"
-        before = f"after iteration {left['iteration']}"
-        for key in ("digest", *left):
-            if left.get(key) != right.get(key):
-                at = f"metrics.csv, line {line}, iteration {left['iteration']}"
-                return f"{at}: {key} is {both(left.get(key), right.get(key))}"
-    for key in NUMBERS:
-        if one.summary.get(key) != other.summary.get(key):
-            return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
-    for name, values in one.params.items():
-        if name not in other.params or values.shape != other.params[name].shape:
-            return f"params.safetensors: {name} is not in both with one shape"
-        unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
-        if len(unequal):
-            place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
-            found = both(repr(values[place]), repr(other.params[name][place]))
-            return f"params.safetensors: {name}{list(place)} is {found}"
-    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    one_asks, other_asks = map(asked_files, configs)
-    some = [name for name in one_asks if name in other_asks]
-    for name in ("metrics.csv", "staleness.csv", *some):
-        if name.endswith(".parquet"):
-            if found := _first_row(name, [result.folder / name for result in (one, other)], both):
-                return found
-            continue
-        contents = [_bytes(result.folder / name) for result in (one, other)]
-        if contents[0] != contents[1]:
-            return _first_line(name, contents, both)
-    return None
-
-
-def _first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
-    """Say where the contents of two files first differ: in CSV files the line, unless only line ends do."""
-    if name.endswith(".csv"):
-        lines = (content.decode(errors="replace").splitlines() for content in contents)
-        for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
-            if left != right:
-                return f"{name}, line {line} is {both(left, right)}"
-    return f"{name}: the bytes differ"
-
-
-def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
-    """Say where two Parquet files first differ, a stretch of rows after the other: they may be larger than memory."""
-    if _digest(paths[0]) == _digest(paths[1]):
-        return ""
-    before = 0
-    for left, right in zip_longest(*(open_parquet(path)[0].iter_batches() for path in paths)):
-        if left is None or right is None or left.schema != right.schema or len(left) != len(right):
-            break
-        for column in left.schema.names:
-            values = left[column].to_pylist(), right[column].to_pylist()
-            row = next((i for i, (a, b) in enumerate(zip(*values, strict=True)) if a != b), None)
-            if row is not None:
-                return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
-        before += len(left)
-    return f"{name}: differs from row {before} on, or in its columns"
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
 
 
 def results_of(folder: Path) -> list[Result]:

@@ -50,7 +50,6 @@ def main(jobs: int) -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
-    from fredsim.runs.tasks import run_task  # takes a while: not before an interrupt is ignored
     from fredsim.system.processors import default_threads
 
     tasks: SimpleQueue[Any] = SimpleQueue()
@@ -79,4 +78,4 @@ def main(jobs: int) -> None:
     relay = Relay(tell, ADVANCE_SECONDS)
     threads = max(1, default_threads() // jobs)
     while True:
-        tell("done", run_task(tasks.get(), relay, stop.is_set, threads))
+        tell("done", tasks.get().do(relay, stop.is_set, threads))

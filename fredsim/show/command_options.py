@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "By", "Count", "FigureFile", "FigureKind", "File", "InPanel", "Number", "Out", "Overrides", "Reach", "Root",
-    "SomeClients", "XAxis", "YAxis", "as_typed", "given_options",
+    "By", "CheckpointSeconds", "Count", "Dask", "FigureFile", "FigureKind", "File", "InPanel", "KeepCheckpoints",
+    "Number", "Out", "Overrides", "Reach", "Resume", "Root", "SomeClients", "XAxis", "YAxis", "as_typed",
+    "given_options",
 ]  # fmt: skip
 
 
@@ -57,6 +58,14 @@ Out = Annotated[
         "--out", parser=_folder, metavar="PATH", help="The folder of results [results/NAME or results/PAPER]."
     ),
 ]
+CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds between two checkpoints; 0: none.")]
+Dask = Annotated[
+    str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
+]
+KeepCheckpoints = Annotated[
+    bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip what has finished, go on with what was stopped.")]
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 FigureFile = Annotated[

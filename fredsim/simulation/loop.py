@@ -91,6 +91,7 @@ class Parts:
     recorder: Recorder
     progress: Callable[[int, int, float], None]
     stop: Callable[[], bool]
+    stop_at: int | None = None  # an iteration, where a run stops that paused there before
     probe: Probe | None = None
     log: EventLog | None = None
     test: bool = False  # whether rows have the loss and the error of the test rows, too
@@ -176,7 +177,7 @@ class Simulation:
         if not self._recorder.rows:
             self._record()
         while not self._over and length.left(self.iteration, self._server.timestamp) != 0:
-            if self._parts.stop():
+            if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
             self._advance(length)
             self._parts.progress(self.iteration, self._server.timestamp, self._now)

@@ -115,8 +115,10 @@ class Scheduled(Simulation):
 
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
         """Return how many events to let happen now, none beyond the next row; 0 at the run's end."""
-        begin = self.iteration
+        begin, stop_at = self.iteration, self._parts.stop_at
         limits = [self._many, length.left(begin, begin), self._interval.left(begin, begin), len(schedule) - begin]
+        if stop_at is not None:  # which the time that stretches take decided when the run paused there
+            limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):
             self._rows_before(int(schedule.time[begin]))
             due = self._interval.next_time(self._rows_on_clock)

@@ -1,0 +1,134 @@
+"""Where two runs first differ, bit for bit, by the files of their folders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.config.document import differing, read_document
+from fredsim.config.experiment import Affects, irrelevant_to
+from fredsim.errors import OutputError
+from fredsim.runs.results import Result, asked_files
+from fredsim.system.csv_files import read_cells
+from fredsim.system.parquet_files import open_parquet
+
+__all__ = ["check", "difference", "first_difference", "first_line", "reasons"]
+
+#: What is compared of summary.json.
+NUMBERS = (
+    "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+)  # fmt: skip
+
+
+def check(*results: Result) -> None:
+    """Raise OutputError where a file that is compared is gone or damaged."""
+    for result in results:
+        _ = result.metrics, result.staleness
+        difference(result, result)
+
+
+def first_difference(one: Result, other: Result) -> str | None:
+    """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
+    _ = one.config, other.config
+    check(one, other)
+    return difference(one, other)
+
+
+def reasons(one: Result, other: Result) -> list[str]:
+    """Say how the experiments and the code of two recorded runs differ, a line each."""
+    ignored = dict.fromkeys(irrelevant_to(Affects.BITS | Affects.TIME))
+    left, right = (result.config | ignored for result in (one, other))
+    keys = differing(left, right, "{} is {} and {}")
+    codes = [result.summary.get("code", {}) for result in (one, other)]
+    modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
+    return [*([f"config.yaml: {keys}"] if keys else []), *(f"the module {name} differs" for name in modules)]
+
+
+def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
+
+    `again`: `one` is recorded, and `other` is a repetition of it.
+    """
+    names = ("the record", "the run now") if again else (one.folder, other.folder)
+    both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
+    rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
+    for line, (left, right) in enumerate(zip_longest(*rows), start=2):
+        if left is None or right is None:
+            return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
+        if left["iteration"] != right["iteration"]:
+            return f"metrics.csv, line {line}: iteration is {both(left['iteration'], right['iteration'])}"
+        before = f"after iteration {left['iteration']}"
+        for key in ("digest", *left):
+            if left.get(key) != right.get(key):
+                at = f"metrics.csv, line {line}, iteration {left['iteration']}"
+                return f"{at}: {key} is {both(left.get(key), right.get(key))}"
+    for key in NUMBERS:
+        if one.summary.get(key) != other.summary.get(key):
+            return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
+    for name, values in one.params.items():
+        if name not in other.params or values.shape != other.params[name].shape:
+            return f"params.safetensors: {name} is not in both with one shape"
+        unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
+        if len(unequal):
+            place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
+            found = both(repr(values[place]), repr(other.params[name][place]))
+            return f"params.safetensors: {name}{list(place)} is {found}"
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    one_asks, other_asks = map(asked_files, configs)
+    some = [name for name in one_asks if name in other_asks]
+    for name in ("metrics.csv", "staleness.csv", *some):
+        if name.endswith(".parquet"):
+            if found := _first_row(name, [result.folder / name for result in (one, other)], both):
+                return found
+            continue
+        contents = [_bytes(result.folder / name) for result in (one, other)]
+        if contents[0] != contents[1]:
+            return first_line(name, contents, both)
+    return None
+
+
+def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
+    """Say where the contents of two files first differ: in CSV files the line, unless only line ends do."""
+    if name.endswith(".csv"):
+        lines = (content.decode(errors="replace").splitlines() for content in contents)
+        for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
+            if left != right:
+                return f"{name}, line {line} is {both(left, right)}"
+    return f"{name}: the bytes differ"
+
+
+def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
+    """Say where two Parquet files first differ, a stretch of rows after the other: they may be larger than memory."""
+    if _digest(paths[0]) == _digest(paths[1]):
+        return ""
+    before = 0
+    for left, right in zip_longest(*(open_parquet(path)[0].iter_batches() for path in paths)):
+        if left is None or right is None or left.schema != right.schema or len(left) != len(right):
+            break
+        for column in left.schema.names:
+            values = left[column].to_pylist(), right[column].to_pylist()
+            row = next((i for i, (a, b) in enumerate(zip(*values, strict=True)) if a != b), None)
+            if row is not None:
+                return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
+        before += len(left)
+    return f"{name}: differs from row {before} on, or in its columns"
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None

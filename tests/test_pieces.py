@@ -1,0 +1,149 @@
+"""A run that kept its checkpoints is proved piece by piece; whatever is changed in it is found where it is."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from fredsim.config.resolution import resolve
+from fredsim.runs.checkpoints import CheckpointPolicy
+from fredsim.runs.execution import execute
+from fredsim.runs.observer import Monitor, Observer
+from fredsim.runs.results import Result
+from fredsim.runs.verify import Piece, pieces_of
+from tests.random_experiments import experiment
+from tests.test_random_experiments import PATHS, left_behind
+
+FEW = 8
+DATA: dict[str, Any] = {
+    "data": {"name": "digits"}, "model": {"hidden": [8]}, "clients": {"count": 5, "batch_size": 2}, "iterations": 60,
+    "server": {"name": "fasgd", "lr": 0.01}, "evaluation": {"every": 7}, "events": True, "threads": 1,
+}  # fmt: skip
+Command = Callable[..., tuple[int, str, str]]
+
+
+class Notes(Monitor):
+    """Keeps what is worth a line."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)
+
+
+def kept(data: dict[str, Any], folder: Path) -> Result:
+    """Run, keeping a checkpoint at every pause."""
+    with np.errstate(all="ignore"):
+        execute(resolve(data), folder, policy=CheckpointPolicy(1e-9, keep=True))
+    return Result(folder)
+
+
+def proved(result: Result) -> dict[Piece, str | None]:
+    """Do every piece again; return what is wrong with it."""
+    found = {}
+    with np.errstate(all="ignore"):
+        for piece in pieces_of(result, None, None, Monitor()):
+            wrong = piece.do(Observer(), lambda: False, 2)
+            found[piece] = None if wrong is None else str(wrong)
+    return found
+
+
+@pytest.mark.parametrize("number", range(FEW))
+def test_random_experiments(number: int, tmp_path: Path) -> None:
+    data, rng = experiment(number) | {"backend": "numba"}, random.Random(number)
+    usual = left_behind(data, {})[2]
+    if not usual:  # it fails
+        return
+    path = rng.choice([usual, *PATHS[usual]])
+    result = kept(data | {"path": path, "window": rng.choice([None, 1, 3]), "threads": 1}, tmp_path / "run")
+    found = proved(result)
+    assert set(found.values()) == {None}
+    assert len(found) > 1 or path == "hand"
+
+
+def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the path `hand` the time that stretches of events take says where the next ends."""
+    with monkeypatch.context() as patch:
+        patch.setattr("fredsim.simulation.scheduled.SLICE", 0.0)
+        result = kept(DATA | {"path": "hand", "iterations": 300, "evaluation": {"every": 300}}, tmp_path / "run")
+    found = proved(result)
+    assert [piece.end for piece in found][:4] == [64, 96, 112, 120]
+    assert set(found.values()) == {None}
+
+
+def resigned(plain: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a checkpoint's JSON, and sign it as if it had been so when it was written."""
+    said = json.loads(plain.read_text(encoding="utf-8"))
+    del said["sha256"]
+    change(said)
+    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    plain.write_text(json.dumps(said | {"sha256": digest}, indent=1), encoding="utf-8")
+
+
+@pytest.mark.parametrize("what", ["a parameter", "a number", "a row"])
+def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path: Path) -> None:
+    """Even one that was signed."""
+    result = kept(DATA | {"path": "snapshots", "window": 3}, tmp_path / "run")
+    pieces = pieces_of(result, None, None, Monitor())
+    at = pieces[5].end
+    plain = tmp_path / "run" / "checkpoint" / f"{at:012d}.json"
+    if what == "a parameter":
+        arrays = load_file(plain.with_suffix(".safetensors"))
+        arrays["server.own.params"].view(np.uint32)[77] ^= 1
+        save_file(arrays, plain.with_suffix(".safetensors"))
+        digest = hashlib.sha256(plain.with_suffix(".safetensors").read_bytes()).hexdigest()
+        resigned(plain, lambda said: said.update(tensors=digest))
+    elif what == "a number":
+        resigned(plain, lambda said: said["values"].update({"rows_on_clock": 1}))
+    else:
+        grown = {"size": 50, "sha256": hashlib.sha256((tmp_path / "run/metrics.csv").read_bytes()[:50]).hexdigest()}
+        resigned(plain, lambda said: said["files"].update({"metrics.csv": grown}))
+    found = proved(result)
+    says = {"a parameter": "the state's server.own.params differs", "a number": "the state's rows_on_clock differs",
+            "a row": "metrics.csv, line"}[what]  # fmt: skip
+    assert says in str(found[pieces[5]])
+    assert f"between iterations {pieces[5].begin} and {at}: " in str(found[pieces[5]])
+    assert [found[piece] for piece in pieces[:5]] == [None] * 5
+    assert [found[piece] for piece in pieces[7:]] == [None] * len(pieces[7:])
+
+
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = kept(DATA | {"evaluation": {"every": 20}}, Path("run"))
+    many = len(list(Path("run/checkpoint").glob("*.json")))
+    code, output, messages = command("verify", "run", "--jobs", 2)
+    assert (code, output) == (0, "run: same bits\n")
+    assert messages.count("finished") + messages.count("interrupted") >= many
+    damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-2])
+    code, output, messages = command("verify", "run", "--jobs", 2)
+    assert (code, output) == (0, "run: same bits\n")
+    assert f"{damaged}: cannot be used" in messages
+    summary = json.loads(Path("run/summary.json").read_text(encoding="utf-8"))
+    summary["bytes_pushed"] += 1
+    Path("run/summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    code, output, _ = command("verify", "run", "--jobs", 2)
+    assert code == 1
+    assert "run: different: summary.json: bytes_pushed is" in output
+    assert command("verify", "run", "--jobs", 2, "--backend", "numpy")[0] == 1
+    assert result.summary["status"] == "finished"
+
+
+def test_what_has_finished_is_done_anew_whatever_was_kept(tmp_path: Path) -> None:
+    kept(DATA, tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "checkpoint").iterdir()}
+    execute(resolve(DATA), tmp_path / "run")
+    assert before
+    assert not (tmp_path / "run" / "checkpoint").exists()
