@@ -17,8 +17,9 @@ import typer
 
 from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
 from benchmarks.rounds import alternate, in_brief
-from benchmarks.tables import Table, cpu_model, markdown, say, show
+from benchmarks.tables import Table, markdown, say, show
 from fredsim.simulation.engines import found_backend
+from fredsim.system.machine import processor_name
 
 CELLS = (*FIGURE_1, (1000, 128))
 
@@ -48,8 +49,8 @@ def run(
         say(f"{cell.label}: {rates[0]} and {rates[1]} iterations/s, the same digest")
     table = Table(
         "On a CUDA device",
-        f"{name()} beside {threads} cores of {cpu_model()}, 784-{HIDDEN}-10 on MNIST: iterations a second, evaluation "
-        f"apart, medians of {rounds} alternating rounds of {iterations:,} iterations. Ratio: device / CPU.",
+        f"{name()} beside {threads} cores of {processor_name()}, 784-{HIDDEN}-10 on MNIST: iterations a second, "
+        f"evaluation apart, medians of {rounds} alternating rounds of {iterations:,} iterations. Ratio: device / CPU.",
         ("server", "λ", "µ", "CPU", "device", "ratio", "range", "digest of both"),
         rows,
     )

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
 import rich.table
 from rich.console import Console
 
 from benchmarks.rounds import STEADY
+from fredsim.system.machine import processor_name
 
-__all__ = ["Table", "cpu_model", "heading", "markdown", "say", "show"]
+__all__ = ["Table", "heading", "markdown", "say", "show"]
 
 CONSOLE = Console(width=160, highlight=False, markup=False, soft_wrap=True)  # tables are cut nowhere
 PACKAGES = ("fredsim", "torch", "jax", "numpy", "numba")
@@ -67,14 +67,6 @@ def heading(threads: int, peer_threads: int, quick: bool) -> Iterator[str]:
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     peers = f"; of its peers: {peer_threads}" if peer_threads != threads else ", and of its peers"
-    yield f"{cpu_model()}, {cores} cores used, {platform.system()}; threads of fredsim: {threads}{peers}."
+    yield f"{processor_name()}, {cores} cores used, {platform.system()}; threads of fredsim: {threads}{peers}."
     versions = (f"{package} {version(package)}" for package in PACKAGES)
     yield f"Python {platform.python_version()}, {', '.join(versions)}; {datetime.now(UTC):%Y-%m-%d}."
-
-
-def cpu_model() -> str:
-    """Return the processor's name."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,12 +124,6 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
     print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
 
 
-def _print_comparison(whose: str, difference: str | None) -> bool:
-    """Print the difference, or that there is none; return whether there is one."""
-    typer.echo(f"{whose}: {'same bits' if difference is None else f'different: {difference}'}")
-    return difference is not None
-
-
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
@@ -139,37 +132,22 @@ def verify(
     data_root: Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
-    from fredsim.runs.differences import check
-    from fredsim.runs.verify import changes, results_of, verify_all
-    from fredsim.show.progress import make_monitor
+    from fredsim.show.comparing import print_verified
 
-    results, different = results_of(folder), False
-    check(*results)  # damage of the last one is found before the first is run
-    for result in results:
-        for change in changes(result):
-            typer.echo(f"warning: {result.folder}: {change}", err=True)
-    monitors = partial(make_monitor, Console(stderr=True))
-    for result, difference in verify_all(results, jobs, monitors, data_root, backend):
-        different |= _print_comparison(str(result.folder), difference)
-    raise typer.Exit(int(different))
+    raise typer.Exit(int(print_verified(folder, jobs, data_root, backend)))
 
 
 @app.command()
-def compare(one: Path, other: Path) -> None:
+def compare(
+    one: Path,
+    other: Path,
+    replay: Annotated[bool, typer.Option(help="Run what differs again, to find the first event that does.")] = True,
+    data_root: Root = None,
+) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
-    from fredsim.runs.differences import first_difference, reasons
-    from fredsim.runs.verify import results_of
+    from fredsim.show.comparing import print_compared
 
-    left, right = results_of(one), results_of(other)
-    if len(left) != len(right):
-        typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
-        raise typer.Exit(1)
-    different = False
-    for a, b in zip(left, right, strict=True):
-        if _print_comparison(f"{a.folder} and {b.folder}", first_difference(a, b)):
-            different = True
-            typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
-    raise typer.Exit(int(different))
+    raise typer.Exit(int(print_compared(one, other, data_root, replay=replay)))
 
 
 @app.command()

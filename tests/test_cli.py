@@ -194,7 +194,7 @@ def test_compare(done: Path, sweep_yaml: Path, command: Command) -> None:
     assert command("run", "small.yaml", "evaluation.every=20", "seed=1", "--quiet", "--out", "other")[0] == 0
     assert command("run", sweep_yaml, "--quiet", "--out", "swept")[0] == 0
     assert command("compare", done, done) == (0, f"{done} and {done}: same bits\n", "")
-    code, output, messages = command("compare", done, "other")
+    code, output, messages = command("compare", done, "other", "--no-replay")
     assert (code, messages) == (1, "")
     first, second = output.splitlines()
     assert first.startswith("done and other: different: metrics.csv, line 2, iteration 0: digest is ")
@@ -210,7 +210,7 @@ def test_compare_names_modules_that_differ(
         Path("rec.py").write_text(own_server(lines), encoding="utf-8")
         monkeypatch.delitem(sys.modules, "rec", raising=False)
         assert command("run", small_yaml, "server.name=rec:Plain", "--quiet", "--out", folder)[0] == 0
-    code, output, _ = command("compare", "one", "other")
+    code, output, _ = command("compare", "one", "other", "--no-replay")
     assert (code, output.splitlines()[1:]) == (1, ["  the module rec differs"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import importlib.util
 import math
 import os
@@ -52,6 +53,15 @@ class Dataset:
     def inputs(self) -> int:
         """The length of a sample."""
         return int(self.train.x.shape[1])
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all samples and labels, as they are used."""
+        found = hashlib.sha256()
+        for part in (self.train, self.validation, self.test):
+            found.update(np.ascontiguousarray(part.x).data)
+            found.update(np.ascontiguousarray(part.y).data)
+        return found.hexdigest()
 
 
 Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part, the shape of a sample

@@ -95,10 +95,15 @@ class Checkpoints:
         for iteration in [] if self._keep else self.iterations[:-KEPT]:
             self._remove(iteration)
 
-    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones."""
+    def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones.
+
+        `until`: at this iteration at the latest.
+        """
         faults: list[str] = []
         for iteration in reversed(self.iterations):
+            if until is not None and iteration > until:
+                continue
             try:
                 checkpoint = self.read(iteration, identity)
             except OutputError as error:

@@ -16,7 +16,7 @@ from fredsim.runs.results import Result, asked_files
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 
-__all__ = ["check", "difference", "first_difference", "first_line", "reasons"]
+__all__ = ["check", "difference", "first_difference", "first_line", "last_common_row", "reasons"]
 
 #: What is compared of summary.json.
 NUMBERS = (
@@ -37,6 +37,16 @@ def first_difference(one: Result, other: Result) -> str | None:
     _ = one.config, other.config
     check(one, other)
     return difference(one, other)
+
+
+def last_common_row(one: Result, other: Result) -> int:
+    """Return the iteration of the last row until which two runs have the same metrics.csv, −1 where there is none."""
+    found = -1
+    for left, right in zip(*(read_cells(run.folder / "metrics.csv") for run in (one, other)), strict=False):
+        if left != right:
+            break
+        found = int(left["iteration"])
+    return found
 
 
 def reasons(one: Result, other: Result) -> list[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import platform
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
-from fredsim.compute.engines import Engine, NativeEngine
-from fredsim.config.choices import Backend
+from fredsim.compute.engines import Engine
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError
@@ -25,6 +23,7 @@ from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
+from fredsim.runs.provenance import circumstances
 from fredsim.runs.results import Result, config_digest, file_digests
 from fredsim.runs.run import Run
 from fredsim.simulation.engines import found_backend, make_engine
@@ -77,16 +76,13 @@ def execute(
         if code is not None and found != code:
             raise another_version(code, found)
         opened.enter_context(locked(folder))
-        config = heading + dump_yaml(prepared.experiment.plain())
-        claim(folder, "config.yaml", config, experiment.digest)
-        if _has_finished(folder):
-            Checkpoints(folder).clear()
-        begun = run.newest_checkpoint(found)
-        _remove_earlier(folder, () if begun is None else begun.files)
+        claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
+        begun = None if _has_finished(folder) else run.newest_checkpoint(found)
+        _remove_earlier(folder, None if begun is None else begun.files)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         outcome, recorder = run(begun)
         _, test_error = evaluate(engine, outcome.params, "test")
-        early = until is not None and until < (length.iterations or until + 1)
+        early = until is not None and until < (length.iterations or math.inf)
         summary = {
             "name": experiment.name,
             "status": "interrupted" if early else outcome.status,
@@ -94,14 +90,11 @@ def execute(
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
-            **_circumstances(backend, engine, outcome),
+            **circumstances(backend, engine, outcome.choice, prepared.dataset),
         }
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
-            summary["files"] = file_digests(folder)
-            write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-            if summary["status"] != "interrupted" and not policy.keep:
-                Checkpoints(folder).clear()
+            _write_summary(folder, summary, keep=policy.keep)
     observer.end(label or experiment.name, summary)
 
 
@@ -113,12 +106,17 @@ def _has_finished(folder: Path) -> bool:
         return False
 
 
-def _remove_earlier(folder: Path, kept: Collection[str]) -> None:
-    """Remove the files of an earlier run but for those that this one goes on with. Raises OutputError."""
+def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
+    """Remove the files of an earlier run but for those that this one goes on with, None: it goes on with nothing.
+
+    Raises OutputError.
+    """
     with write_errors(folder):
         for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet"):
-            if name not in kept:
+            if name not in (kept or ()):
                 (folder / name).unlink(missing_ok=True)
+        if kept is None:
+            Checkpoints(folder).clear()
 
 
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
@@ -133,6 +131,14 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
         rows = len(prepared.dataset.train)
         text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
         write_atomic(folder / "clients.csv", text)
+
+
+def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
+    """Write summary.json, last of all; then the run is over, and needs no checkpoint. Raises OSError."""
+    summary["files"] = file_digests(folder)
+    write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    if summary["status"] != "interrupted" and not keep:
+        Checkpoints(folder).clear()
 
 
 def _results(outcome: Outcome, last: Row, test_error: float, *, timed: bool) -> dict[str, Any]:
@@ -155,21 +161,6 @@ def _results(outcome: Outcome, last: Row, test_error: float, *, timed: bool) -> 
         "seconds_kernels": _finite(outcome.seconds_kernels),
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
-    }
-
-
-def _circumstances(backend: Backend, engine: Engine, outcome: Outcome) -> dict[str, Any]:
-    """Return the part of summary.json that says how and where a run was computed."""
-    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
-    return {
-        "backend": backend,
-        "device": engine.device_name,
-        "threads": engine.threads,
-        "path": outcome.choice.path,
-        "path_why": outcome.choice.why,
-        "machine": platform.machine(),
-        **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -57,12 +57,13 @@ class Run:
         *,
         policy: CheckpointPolicy = NO_CHECKPOINTS,
         stop_at: int | None = None,
+        make: Callable[[Parts], Simulation] = make_simulation,
     ) -> None:
-        """Make the simulation; `stop_at`: an iteration at which it stops, as by an interrupt."""
+        """Make the simulation, by `make`; `stop_at`: an iteration at which it stops, as by an interrupt."""
         self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
-        self._folder, self._stop_at = folder, stop_at
+        self._folder, self._stop_at, self._make_simulation = folder, stop_at, make
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
         self._files: list[GrowingFile] = [self._metrics]
@@ -109,20 +110,38 @@ class Run:
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
 
+    def events(self, begun: Checkpoint | None = None) -> Generator[Simulation]:
+        """Go on event by event; yield the simulation as it begins, and after each. Raises Diverged."""
+        simulation, length = self.simulation, self._length
+        with self._begun(begun):
+            yield simulation
+            while length.left(simulation.iteration, simulation.server.timestamp) != 0:
+                before = simulation.iteration
+                simulation.go_on(replace(length, iterations=before + 1))
+                if simulation.iteration == before:  # the clock has passed the run's end
+                    return
+                yield simulation
+
     @np.errstate(all="ignore")  # a run that overflows diverges, and says so
     def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
         self._due = time.perf_counter() + self._every
+        with self._begun(begun):
+            return self.simulation.run(self._length, self._interrupted), self.recorder
+
+    @contextmanager
+    def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
+        """Open the files, and put the simulation into the state of a checkpoint, where there is one."""
         for file in self._files:
-            file.size = 0 if begun is None else begun.files[file.name].size
+            file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
         with ExitStack() as opened:
             for file in self._files:
                 opened.enter_context(file)
-            if begun is None:
+            if checkpoint is None:
                 csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
             else:
-                self.simulation.put_state(begun.state)
-                self.simulation.spent = dict(begun.spent)
-            return self.simulation.run(self._length, self._interrupted), self.recorder
+                self.simulation.put_state(checkpoint.state)
+                self.simulation.spent = dict(checkpoint.spent)
+            yield
 
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
         """Tell the observer how far the run is, and write a checkpoint where one is due."""
@@ -196,7 +215,7 @@ class Run:
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
         )
-        simulation = make_simulation(parts)
+        simulation = self._make_simulation(parts)
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +30,12 @@ from fredsim.runs.differences import check, difference, first_line
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
+from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result, config_digest, load
 from fredsim.runs.runner import stop_on_interrupt
 
-__all__ = ["changes", "results_of", "verify", "verify_all"]
+__all__ = ["changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]
 
 WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
 
@@ -94,18 +96,10 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     """
     if backend is not None:
         return [Piece(result.folder, None, None, root, backend)]
-    summary, checkpoints = result.summary, Checkpoints(result.folder)
-    experiment = recorded_experiment(result)
-    identity = {
-        "experiment": experiment.digest,
-        "fredsim": version("fredsim"),
-        "backend": summary["backend"],
-        "path": summary["path"],
-        "code": own_code(experiment.plain()),
-    }
+    checkpoints, identity = Checkpoints(result.folder), identity_of(result)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
-        if iteration >= summary["iterations"]:  # the last piece has that
+        if iteration >= result.summary["iterations"]:  # the last piece has that
             break
         try:
             whole.append(checkpoints.read(iteration, identity).iteration)
@@ -187,6 +181,18 @@ def unequal(one: State, other: State) -> str:
     return ""
 
 
+def identity_of(result: Result) -> dict[str, Any]:
+    """Return what a run's checkpoints must be of, so that this code can go on from them as the run did."""
+    experiment, summary = recorded_experiment(result), result.summary
+    return {
+        "experiment": experiment.digest,
+        "fredsim": version("fredsim"),
+        "backend": summary["backend"],
+        "path": summary["path"],
+        "code": own_code(experiment.plain()),
+    }
+
+
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
     """Return the experiment of a result; on a backend, where one is given, by its fastest path.
 
@@ -209,10 +215,15 @@ def _at(iteration: int, folder: Path) -> Checkpoint | None:
     return checkpoints.read(iteration) if iteration in checkpoints.iterations else None
 
 
-def changes(result: Result) -> list[str]:
-    """Say what has changed since the run: the user's modules, and config.yaml."""
+def changes(result: Result, root: Path | None = None) -> list[str]:
+    """Say what has changed since the run: the user's modules, the data, and config.yaml.
+
+    Raises ConfigError, DataError.
+    """
     experiment = recorded_experiment(result)
     found = changed(result.summary.get("code", {}), own_code(experiment.plain()))
+    if result.summary.get("data") not in (None, prepare(experiment, root).dataset.digest):
+        found.append("the data is another than the run had")
     if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):
         found.append("config.yaml was edited after the run")
     return found

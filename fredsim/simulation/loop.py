@@ -184,6 +184,11 @@ class Simulation:
         return "finished"
 
     @property
+    def server(self) -> GuardedServer:
+        """The server."""
+        return self._server
+
+    @property
     def choice(self) -> Choice:
         """The path, and why it is no faster one."""
         return self._choice

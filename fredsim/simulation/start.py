@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fredsim.compute.engines import NativeEngine
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.loop import Parts, Simulation
-from fredsim.simulation.paths import choose_path
+from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
 from fredsim.simulation.scheduled import Queued, WorkInHand
 from fredsim.simulation.snapshots import Snapshots
@@ -16,8 +18,8 @@ from fredsim.simulation.supplies import Supplies
 __all__ = ["make_simulation", "reacts_to"]
 
 
-def make_simulation(parts: Parts) -> Simulation:
-    """Start the parts and return the run's simulation.
+def make_simulation(parts: Parts, snapshots: type[Snapshots] = Snapshots) -> Simulation:
+    """Start the parts and return the run's simulation; `snapshots`: what does the path of that name.
 
     Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
     """
@@ -32,8 +34,9 @@ def make_simulation(parts: Parts) -> Simulation:
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, events, probed=probed, native=native, reacts=reacts
     )
-    simulation = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": Snapshots}[choice.path]
-    return simulation(parts, choice)
+    paths: dict[str, Callable[[Parts, Choice], Simulation]]
+    paths = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": snapshots}
+    return paths[choice.path](parts, choice)
 
 
 def _settle_clock(parts: Parts) -> bool:

@@ -26,7 +26,7 @@ RUN_COLUMNS = (
     "status", "iterations", "updates", "time", "validation_loss", "validation_error", "test_error", "bytes_pushed",
     "bytes_fetched",
 )  # fmt: skip
-PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine")
+PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine", "processor", "git", "data")
 
 
 def report(

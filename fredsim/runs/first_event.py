@@ -1,0 +1,153 @@
+"""The first event at which two recorded runs differ: both are run again, event by event, side by side."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fredsim.errors import FredsimError
+from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.differences import last_common_row
+from fredsim.runs.observer import Observer
+from fredsim.runs.prepared import prepare
+from fredsim.runs.results import Result
+from fredsim.runs.run import Run
+from fredsim.runs.verify import identity_of, recorded_experiment
+from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.loop import Diverged, Simulation
+from fredsim.simulation.start import make_simulation
+from fredsim.simulation.watched import PARTS, Event, Watched
+
+__all__ = ["first_event"]
+
+Root = str | os.PathLike[str] | None
+
+
+def first_event(one: Result, other: Result, *, root: Root = None, observer: Observer | None = None) -> str:
+    """Say at which event two runs first differ, and in what, when they are run again.
+
+    Compared are of each event, in this order: who arrived when, and started from which timestamp (order); the samples
+    (minibatch); what the client made of them (gradient); what reached the server (push); the parameters after it
+    (update). They are run on the path `snapshots`, whose bits are those of every path; from the last checkpoints before
+    the first row that differs, where both kept some on that path. Where they cannot be run, it is said why.
+    """
+    observer, before = observer or Observer(), last_common_row(one, other)
+    try:
+        identities = [identity_of(result) | {"path": ""} for result in (one, other)]
+        if identities[0] == identities[1]:
+            return "run again they are one run: `fredsim verify` says which of them is not as it was recorded"
+        starts = [_last_checkpoint(result, before) for result in (one, other)]
+        found = None if None in starts else _side_by_side(one, other, starts, root, observer)
+        return found or _side_by_side(one, other, [None, None], root, observer) or "run again they do not differ"
+    except FredsimError as error:
+        return f"they cannot be run again: {error}"
+
+
+def _side_by_side(
+    one: Result, other: Result, starts: Sequence[int | None], root: Root, observer: Observer
+) -> str | None:
+    """Run both event by event from these checkpoints, None: from the beginning; return what differs first.
+
+    None where nothing does, and where the checkpoints themselves do.
+    """
+    with ExitStack() as opened, np.errstate(all="ignore"):
+        left, right = (
+            opened.enter_context(_again(result, start, root, told))
+            for result, start, told in zip((one, other), starts, (observer, Observer()), strict=True)
+        )
+        a, b = next(left), next(right)
+        while a.iteration != b.iteration:
+            next(left if a.iteration < b.iteration else right)
+        if not _same(a.server.params, b.server.params):
+            return "the parameters differ before the first event" if None in starts else None
+        for ours, theirs in zip_longest(_events(left), _events(right), fillvalue="ends"):
+            if ours == theirs == "diverges":
+                return None
+            at = f"iteration {max(a.iteration, b.iteration) - 1}"
+            for event, run in ((ours, one), (theirs, other)):
+                if isinstance(event, str):
+                    return f"{at}: {run.folder} {event}, the other one does not"
+            assert isinstance(ours, Event)
+            assert isinstance(theirs, Event)
+            for name in PARTS:
+                if not _same(getattr(ours, name), getattr(theirs, name)):
+                    return f"{at}: {_in_words(name, ours, theirs)}"
+    return None
+
+
+def _events(simulations: Iterator[Simulation]) -> Iterator[Event | str]:
+    """Yield the events of a run; last of all that it diverges, where it does."""
+    try:
+        for simulation in simulations:
+            yield cast(Watched, simulation).event
+    except Diverged:
+        yield "diverges"
+
+
+@contextmanager
+def _again(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
+    """Give the simulation of a recorded run as it is at a checkpoint, None: at first; then after each event."""
+    experiment = recorded_experiment(result)
+    experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
+    prepared, backend = prepare(experiment, root), found_backend(experiment.backend)
+    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
+    with ExitStack() as opened:
+        opened.callback(engine.close)
+        scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        run = Run(
+            prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
+            make=partial(make_simulation, snapshots=Watched),
+        )  # fmt: skip
+        observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
+        begun = None
+        if start is not None:
+            Checkpoints(result.folder).copy(start, scratch)
+            begun = Checkpoints(scratch).read(start)
+        events = run.events(begun)
+        opened.callback(events.close)
+        yield events
+
+
+def _last_checkpoint(result: Result, before: int) -> int | None:
+    """Return the last checkpoint that a run kept on `snapshots` until an iteration, None where there is none."""
+    if result.summary["path"] != "snapshots":
+        return None
+    found, _ = Checkpoints(result.folder).newest(identity_of(result), before)
+    return None if found is None else found.iteration
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, arrays byte for byte."""
+    if one is None or other is None or isinstance(one, tuple):
+        return bool(one is other or (isinstance(one, tuple) and one == other))
+    ours, theirs = np.asarray(one), np.asarray(other)
+    return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
+
+
+def _in_words(name: str, one: Event, other: Event) -> str:
+    """Say how a part of an event differs."""
+    if name == "order":
+        said = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
+                for c, s, t in (one.order, other.order))  # fmt: skip
+        return f"the order differs: {' and '.join(said)}"
+    ours, theirs = getattr(one, name), getattr(other, name)
+    if ours is None or theirs is None:
+        return f"client {one.client}'s push is dropped in one of them"
+    at = "" if ours.shape != theirs.shape else _first_place(ours, theirs)
+    return f"client {one.client}'s {name} differs{at}"
+
+
+def _first_place(one: Any, other: Any) -> str:
+    """Say where two arrays of one shape first differ, and in how many places they do."""
+    bits = np.uint32 if one.dtype == np.float32 else one.dtype
+    unequal = np.flatnonzero(np.ascontiguousarray(one).view(bits) != np.ascontiguousarray(other).view(bits))
+    values = [repr(array.reshape(-1)[unequal[0]].item()) for array in (one, other)]
+    return f" in {len(unequal):,} of {one.size:,} numbers, first at {unequal[0]}: {values[0]} and {values[1]}"

@@ -1,0 +1,36 @@
+"""How and where a run was computed, and from what: a part of its summary.json."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fredsim.compute.engines import Engine, NativeEngine
+from fredsim.config.choices import Backend
+from fredsim.data.datasets import Dataset
+from fredsim.numerics import CONTRACT
+from fredsim.simulation.paths import Choice
+from fredsim.system.machine import git_commit, processor_name
+
+__all__ = ["circumstances"]
+
+
+def circumstances(backend: Backend, engine: Engine, choice: Choice, dataset: Dataset) -> dict[str, Any]:
+    """Return the part of summary.json that says how and where a run was computed."""
+    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
+    return {
+        "backend": backend,
+        "device": engine.device_name,
+        "threads": engine.threads,
+        "path": choice.path,
+        "path_why": choice.why,
+        "machine": platform.machine(),
+        "processor": processor_name(),
+        **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
+        "contract": CONTRACT,
+        "data": dataset.digest,
+        "git": git_commit(Path.cwd()),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+    }

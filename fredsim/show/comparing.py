@@ -1,0 +1,56 @@
+"""What `fredsim verify` and `fredsim compare` print."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from fredsim.runs.differences import check, first_difference, reasons
+from fredsim.runs.first_event import first_event
+from fredsim.runs.verify import changes, results_of, verify_all
+from fredsim.show.progress import make_monitor
+
+__all__ = ["print_compared", "print_verified"]
+
+
+def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
+    """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
+    results, different = results_of(folder), False
+    check(*results)  # damage of the last one is found before the first is run
+    for result in results:
+        for change in changes(result, root):
+            typer.echo(f"warning: {result.folder}: {change}", err=True)
+    monitors = partial(make_monitor, Console(stderr=True))
+    for result, difference in verify_all(results, jobs, monitors, root, backend):
+        different |= _print_difference(str(result.folder), difference)
+    return different
+
+
+def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -> bool:
+    """Print where two runs, or the runs of two sweeps, first differ; return whether they do.
+
+    `replay`: those that differ are run again for the first event that does.
+    """
+    left, right = results_of(one), results_of(other)
+    if len(left) != len(right):
+        typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
+        return True
+    different = False
+    for a, b in zip(left, right, strict=True):
+        if _print_difference(f"{a.folder} and {b.folder}", first_difference(a, b)):
+            different = True
+            typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
+            if replay:
+                with make_monitor(Console(stderr=True)) as monitor:
+                    found = first_event(a, b, root=root, observer=monitor.observer())
+                typer.echo(f"  {found}")
+    return different
+
+
+def _print_difference(whose: str, difference: str | None) -> bool:
+    """Print the difference, or that there is none; return whether there is one."""
+    typer.echo(f"{whose}: {'same bits' if difference is None else f'different: {difference}'}")
+    return difference is not None
