@@ -10,17 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fredsim
-from fredsim.config.expansion import expand, open_source
-from fredsim.errors import ConfigError, OutputError
-from fredsim.runs.cluster import Assignments, write_run
-from fredsim.runs.observer import Monitor
-from fredsim.runs.results import Result
-from fredsim.runs.tasks import Task
+from fredsim.errors import ConfigError
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
 
@@ -131,6 +125,33 @@ def test_a_worker_that_is_killed_costs_its_run_alone(small_yaml: Path, cluster: 
     assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
 
 
+def test_what_a_lost_worker_did_is_not_done_again(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    """Its checkpoint has come to the folder of results, and goes to the next worker."""
+    cluster.work("--no-nanny")
+    words = ["run", str(small_yaml), "sweep={seed: [0]}", "iterations=400000", "events=true"]
+    on_cluster = [sys.executable, "-m", "fredsim", *words, "--dask", cluster.address, "--out", "dask"]
+    with subprocess.Popen(
+        [*on_cluster, "--checkpoint", "0.05"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stderr is not None
+        while not list(Path("dask").glob("*/checkpoint/*.json")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        cluster.processes[-1].kill()
+        cluster.work("--no-nanny")
+        messages = process.stderr.read()
+    assert process.returncode == 0, messages
+    assert messages.count("was lost; seed=0 is done again") == 1
+    (iteration,) = re.findall(r"seed=0: goes on from the checkpoint at iteration (\d+)", messages)
+    assert 0 < int(iteration) < 400_000
+    assert command(*words, "--quiet", "--out", "whole") == (0, "", "")
+    for path in Path("whole").rglob("*"):
+        if path.is_file() and path.name != "summary.json":
+            assert path.read_bytes() == Path("dask", path.relative_to("whole")).read_bytes(), path
+    left = [{path.name for path in Path(folder).glob("seed*/*")} for folder in ("dask", "whole")]
+    assert left[0] == left[1]
+
+
 def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster, command: Command) -> None:
     cluster.work()
     cluster.work()
@@ -153,80 +174,6 @@ def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster
     assert {name: Path("dask", name, "summary.json").stat().st_mtime_ns for name in kept} == kept
     assert command(*words, "--out", "whole") == (0, "", "")
     assert Path("dask/runs.csv").read_bytes() == Path("whole/runs.csv").read_bytes()
-
-
-class FakeFuture:
-    """A task that is never done, or has failed on its worker."""
-
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.failure = failure
-
-    def cancelled(self) -> bool:
-        return False
-
-    def done(self) -> bool:
-        return self.failure is not None
-
-    def result(self, timeout: float) -> None:
-        del timeout
-        assert self.failure
-        raise self.failure
-
-
-class FakeClient:
-    """Notes which run is given to which worker."""
-
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.given: list[tuple[str, str]] = []
-        self.failure = failure
-
-    def subscribe_topic(self, topic: str, told: Callable[..., None]) -> None:
-        del topic, told
-
-    def submit(self, do: object, task: Task, *others: object, **options: Any) -> FakeFuture:
-        del do, others
-        self.given.append((task.label, options["workers"][0]))
-        return FakeFuture(self.failure)
-
-
-def tasks(path: Path, count: int) -> list[Task]:
-    runs = expand(open_source(path), [f"sweep={{seed: {list(range(count))}}}"]).runs
-    return [Task(n, run.label, run.experiment, Path("out", run.label), None, {}) for n, run in enumerate(runs)]
-
-
-def test_a_lost_run_is_the_next_to_be_done(small_yaml: Path) -> None:
-    """Not the last: what it waits for is not the whole sweep."""
-    client = FakeClient()
-    assignments = Assignments(client, tasks(small_yaml, 4), Monitor(), lambda task, failure: None)
-    for workers in (["a", "b"], ["b"], ["b", "c"], ["b", "c", "d"]):
-        assignments.update(workers)
-    assert client.given == [("seed=0", "a"), ("seed=1", "b"), ("seed=0", "c"), ("seed=2", "d")]
-
-
-def test_a_worker_that_fails_by_itself_is_not_the_last_to_try(small_yaml: Path) -> None:
-    """What a run does wrong comes as an answer; anything else is the machine's."""
-    client, ended = FakeClient(OSError("no room")), list[str]()
-    assignments = Assignments(client, tasks(small_yaml, 1), Monitor(), lambda task, failure: ended.append(str(failure)))
-    for _ in range(4):
-        assignments.update(["a"])
-    assert client.given == [("seed=0", "a")] * 3
-    assert ended == ["3 workers tried this run; the last, a, failed (OSError: no room)"]
-    assert not assignments.busy
-
-
-def test_the_files_of_a_run_come_with_its_summary_last(small_yaml: Path) -> None:
-    """And without one where something fails: a folder stands in the way of the parameters."""
-    result = fredsim.run(small_yaml, out="here")
-    assert isinstance(result, Result)
-    files = {path.name: path.read_bytes() for path in sorted(result.folder.iterdir())}
-    (task,) = tasks(small_yaml, 1)
-    write_run(task, files)
-    assert {path.name: path.read_bytes() for path in task.folder.iterdir()} == files
-    (task.folder / "params.safetensors").unlink()
-    (task.folder / "params.safetensors" / "taken").mkdir(parents=True)
-    with pytest.raises(OutputError, match="out/seed=0: cannot be written"):
-        write_run(task, dict(reversed(files.items())))
-    assert not (task.folder / "summary.json").exists()
 
 
 def test_runs_that_fail_stop_no_others(

@@ -74,7 +74,7 @@ class Checkpoints:
         The arrays are written from where they lie, not copied.
         """
         self.folder.mkdir(exist_ok=True)
-        tensors, plain = self._path(checkpoint.iteration, "safetensors"), self._path(checkpoint.iteration, "json")
+        tensors, plain = self.paths(checkpoint.iteration)
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
         digest = write_pieces(tensors, _safetensors(arrays), durable=True)
         said = {
@@ -92,8 +92,7 @@ class Checkpoints:
             },
         }
         write_pieces(plain, [_signed(said)], durable=True)
-        for iteration in [] if self._keep else self.iterations[:-KEPT]:
-            self._remove(iteration)
+        self.remove_others(checkpoint.iteration)
 
     def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones.
@@ -116,8 +115,8 @@ class Checkpoints:
         """Copy a checkpoint, and the files that grew until then, to another run's folder."""
         there = Checkpoints(folder)
         there.folder.mkdir()
-        for kind in ("json", "safetensors"):
-            shutil.copyfile(self._path(iteration, kind), there._path(iteration, kind))
+        for ours, theirs in zip(self.paths(iteration), there.paths(iteration), strict=True):
+            shutil.copyfile(ours, theirs)
         for name in self.read(iteration).files:
             shutil.copyfile(self.folder.parent / name, folder / name)
 
@@ -133,13 +132,22 @@ class Checkpoints:
         """The iterations of which there are checkpoints, in order."""
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal())
 
-    def _path(self, iteration: int, kind: str) -> Path:
-        return self.folder / f"{iteration:012d}.{kind}"
+    def paths(self, iteration: int) -> tuple[Path, Path]:
+        """Return the paths of a checkpoint's arrays, and of its JSON."""
+        stem = f"{iteration:012d}"
+        return self.folder / f"{stem}.safetensors", self.folder / f"{stem}.json"
+
+    def remove_others(self, newest: int) -> None:
+        """Remove what is no longer needed once there is a newest one: those beyond it are of a run that began anew."""
+        iterations = self.iterations
+        until = iterations.index(newest) + 1
+        for iteration in [*([] if self._keep else iterations[: max(0, until - KEPT)]), *iterations[until:]]:
+            self._remove(iteration)
 
     def _remove(self, iteration: int) -> None:
         """Remove a checkpoint, the JSON first: without it there is none."""
-        for kind in ("json", "safetensors"):
-            self._path(iteration, kind).unlink(missing_ok=True)
+        for path in reversed(self.paths(iteration)):
+            path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
         """Read a checkpoint. Raises OutputError where it, or a file that grew until then, is not as it was written.
@@ -148,7 +156,7 @@ class Checkpoints:
         """
         from safetensors.numpy import load
 
-        plain, tensors = self._path(iteration, "json"), self._path(iteration, "safetensors")
+        tensors, plain = self.paths(iteration)
         try:
             text = plain.read_bytes()
             said = json.loads(text)

@@ -11,13 +11,17 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 from uuid import uuid4
 
+from fredsim.config.document import dump_yaml
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.plugins.modules import folders
+from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.handover import make_queue, put_piece, to_hand_back
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import OnEnd, Task
@@ -125,6 +129,7 @@ class Assignments:
         self._client = client
         self._queue = deque(tasks)
         self._running: dict[str, tuple[Task, Any]] = {}  # a task and its future, by worker
+        self._queues: dict[str, Any] = {}  # through which its checkpoints come, by worker
         self._monitor = monitor
         self._on_end = on_end
         self._losses: Counter[int] = Counter()
@@ -141,6 +146,7 @@ class Assignments:
     def update(self, workers: Sequence[str]) -> None:
         """Collect the runs that have ended, queue again those that were lost, and give free workers new ones."""
         for worker, (task, future) in list(self._running.items()):
+            self._take_checkpoints(worker, task)
             if worker not in workers or future.cancelled():
                 del self._running[worker]
                 self._retry(worker, task)
@@ -158,7 +164,29 @@ class Assignments:
                 self._observers[task.number] = self._monitor.observer()
         key = f"{task.folder.name}-{uuid4().hex}"
         options: dict[str, Any] = {"key": key, "workers": [worker], "allow_other_workers": False}
-        return task, self._client.submit(run_on_worker, task, self._topic, folders(), **options)
+        self._queues[worker] = make_queue(self._client, key)
+        begun = self._handed_back(worker, task)
+        return task, self._client.submit(run_on_worker, task, self._topic, folders(), begun, **options)
+
+    def _handed_back(self, worker: str, task: Task) -> Any:
+        """Return the files of the checkpoint that a run goes on from, on its worker: they may be large."""
+        files = {} if Result(task.folder).has_finished else to_hand_back(task.folder)
+        try:
+            return self._client.scatter(files, workers=[worker], hash=False) if files else files
+        except OSError:  # the worker has gone, as `update` will find
+            return {}
+
+    def _take_checkpoints(self, worker: str, task: Task) -> None:
+        """Write what a worker has sent of its run's checkpoints; where that cannot be, the run goes on all the same."""
+        pieces = self._queues[worker].get(batch=True)
+        try:
+            with locked(task.folder) if pieces else nullcontext(), write_errors(task.folder):
+                for number, piece in enumerate(pieces):
+                    if number == 0:
+                        claim(task.folder, "config.yaml", dump_yaml(task.experiment.plain()), task.experiment.digest)
+                    put_piece(task.folder, piece, keep=task.policy.keep)
+        except OutputError as error:
+            self._monitor.note(f"a checkpoint of {task.label} is lost: {error}")
 
     def _collect(self, worker: str, task: Task, future: Any) -> bool:
         """Write the files of a run that has ended, or say why it failed; return False where they did not come yet."""
@@ -212,3 +240,5 @@ def write_run(task: Task, files: Mapping[str, bytes]) -> None:
             (task.folder / "summary.json").unlink(missing_ok=True)
             for name in sorted(files, key="summary.json".__eq__):
                 write_atomic(task.folder / name, files[name])
+            if not task.policy.keep:
+                Checkpoints(task.folder).clear()

@@ -5,35 +5,56 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from distributed import get_worker
+from distributed import get_client, get_worker
 
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
-from fredsim.runs.checkpoints import NO_CHECKPOINTS
+from fredsim.runs.handover import Piece, Sender, make_queue, put_back
 from fredsim.runs.tasks import Task
 from fredsim.runs.worker import Relay
 
 __all__ = ["run_on_worker"]
 
 ONE_RUN = threading.Lock()  # two sweeps may share a worker, two runs may not: PyTorch's settings are the process's
+SEND_SECONDS = 60  # after which a piece of a checkpoint that nobody takes is given up
 ADVANCE_SECONDS = 0.5  # between two messages of how far a run is, at least
 
 
-def run_on_worker(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, bytes] | FredsimError:
+class Handing(Relay):
+    """Passes on callbacks, and checkpoints with what they go with."""
+
+    def __init__(self, tell: Callable[..., None], hand_over: Callable[[int], None]) -> None:
+        super().__init__(tell, ADVANCE_SECONDS)
+        self._hand_over = hand_over
+
+    def checkpoint(self, iteration: int) -> None:
+        """Hand it over."""
+        self._hand_over(iteration)
+
+
+def run_on_worker(
+    task: Task, topic: str, folders: Sequence[Path], begun: Mapping[str, bytes]
+) -> dict[str, bytes] | FredsimError:
     """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
 
     A user's modules are looked up in `folders`, too, where this machine has them. Callbacks are sent as Dask events of
-    `topic`, each with the run's number. The run stops soon after its task is cancelled, or its client has gone.
+    `topic`, each with the run's number, and checkpoints through the queue of the task's key. `begun`: the files of the
+    checkpoint to go on from. The run stops soon after its task is cancelled, or its client has gone.
     """
     worker = get_worker()
     key = worker.get_current_task()
+    queue = make_queue(get_client(), key)
 
     def tell(name: str, *arguments: object) -> None:
         worker.log_event(topic, pickle.dumps((task.number, name, arguments)))
+
+    def send(piece: Piece) -> None:
+        if not cancelled():
+            queue.put(piece, timeout=SEND_SECONDS)
 
     def cancelled() -> bool:
         known = worker.state.tasks.get(key)
@@ -42,6 +63,7 @@ def run_on_worker(task: Task, topic: str, folders: Sequence[Path]) -> dict[str, 
     with ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
-        here = replace(task, folder=folder, root=None, policy=NO_CHECKPOINTS)  # each machine knows where its data is
-        failure = here.do(Relay(tell, ADVANCE_SECONDS), cancelled, worker.state.nthreads)
-        return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        put_back(folder, begun)
+        here = replace(task, folder=folder, root=None)  # each machine knows where its data is
+        failure = here.do(Handing(tell, Sender(folder, send)), cancelled, worker.state.nthreads)
+        return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

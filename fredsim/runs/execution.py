@@ -16,7 +16,6 @@ from safetensors.numpy import save
 from fredsim.compute.engines import Engine
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
-from fredsim.errors import OutputError
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
@@ -77,9 +76,9 @@ def execute(
             raise another_version(code, found)
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
-        begun = None if _has_finished(folder) else run.newest_checkpoint(found)
-        _remove_earlier(folder, None if begun is None else begun.files)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
+        begun = None if Result(folder).has_finished else run.newest_checkpoint(found)
+        _remove_earlier(folder, None if begun is None else begun.files)
         outcome, recorder = run(begun)
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until < (length.iterations or math.inf)
@@ -96,14 +95,6 @@ def execute(
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
     observer.end(label or experiment.name, summary)
-
-
-def _has_finished(folder: Path) -> bool:
-    """Whether a run in the folder finished, or diverged, before this one."""
-    try:
-        return Result(folder).has_ended and Result(folder).summary["status"] != "interrupted"
-    except OutputError:
-        return False
 
 
 def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:

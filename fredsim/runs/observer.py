@@ -31,6 +31,9 @@ class Observer:
     def note(self, text: str) -> None:
         """Hear of something that is worth a line."""
 
+    def checkpoint(self, iteration: int) -> None:
+        """Hear that a checkpoint is written."""
+
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Hear that the run has ended, with all its files."""
 

@@ -92,6 +92,14 @@ class Result:
         """Whether there is a summary.json: it is written last."""
         return (self.folder / "summary.json").exists()
 
+    @property
+    def has_finished(self) -> bool:
+        """Whether it finished, or diverged, and was not interrupted."""
+        try:
+            return self.has_ended and self.summary["status"] != "interrupted"
+        except OutputError:
+            return False
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""

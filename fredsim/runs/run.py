@@ -163,6 +163,7 @@ class Run:
                 state = simulation.take_state()
             spent = simulation.spent_so_far()
             self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
+            self._observer.checkpoint(simulation.iteration)
         except (SimulationError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {reason}")

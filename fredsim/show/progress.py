@@ -97,6 +97,11 @@ class ConsoleObserver(Observer):
 
     def __init__(self, monitor: ConsoleMonitor) -> None:
         self._monitor = monitor
+        self._label = ""  # until the run begins
+
+    def note(self, text: str) -> None:
+        """Pass it on with the run's label."""
+        self._monitor.note(f"{self._label}: {text}")
 
     def compiling(self) -> None:
         """Pass it on."""
@@ -166,6 +171,7 @@ class RowObserver(ConsoleObserver):
 
     def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
         """Show the row."""
+        self._label = label
         self._length = Length(iterations, updates, seconds)
         self._began = self._shown = time.perf_counter()
         fields = {**NOTHING, "state": "starting", "done": self._length.done(0)}
