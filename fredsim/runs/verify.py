@@ -35,7 +35,7 @@ from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result, config_digest, load
 from fredsim.runs.runner import stop_on_interrupt
 
-__all__ = ["changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]
+__all__ = ["DifferenceError", "changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]
 
 WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
 

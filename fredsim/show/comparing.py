@@ -11,6 +11,7 @@ from rich.console import Console
 from fredsim.runs.differences import check, first_difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.verify import changes, results_of, verify_all
+from fredsim.runs.verify_rows import has_rows_alone, verify_rows
 from fredsim.show.progress import make_monitor
 
 __all__ = ["print_compared", "print_verified"]
@@ -18,12 +19,16 @@ __all__ = ["print_compared", "print_verified"]
 
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
-    results, different = results_of(folder), False
+    monitors, different = partial(make_monitor, Console(stderr=True)), False
+    if has_rows_alone(folder):
+        for name, difference in verify_rows(folder, jobs, monitors, root, backend):
+            different |= _print_difference(str(folder / name), difference)
+        return different
+    results = results_of(folder)
     check(*results)  # damage of the last one is found before the first is run
     for result in results:
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-    monitors = partial(make_monitor, Console(stderr=True))
     for result, difference in verify_all(results, jobs, monitors, root, backend):
         different |= _print_difference(str(result.folder), difference)
     return different

@@ -1,0 +1,104 @@
+"""Are the rows of a sweep's runs.csv what its sweep.yaml gives? For a folder of which only these two are kept."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.document import Document
+from fredsim.config.experiment import Experiment
+from fredsim.errors import FredsimError, OutputError
+from fredsim.runs.execution import execute
+from fredsim.runs.observer import Monitor, Observer
+from fredsim.runs.opening import open_expansion, open_experiment
+from fredsim.runs.processes import Processes
+from fredsim.runs.results import Result
+from fredsim.runs.runner import stop_on_interrupt
+from fredsim.runs.sweep import SUMMARY_COLUMNS, run_name
+from fredsim.runs.verify import DifferenceError
+from fredsim.system.csv_files import read_cells
+
+__all__ = ["has_rows_alone", "verify_rows"]
+
+
+def has_rows_alone(folder: Path) -> bool:
+    """Whether a folder has the two files of a sweep, and the folder of none of its runs."""
+    if not all((folder / name).is_file() for name in ("runs.csv", "sweep.yaml")):
+        return False
+    return not any((folder / row["run"]).exists() for row in read_cells(folder / "runs.csv") if row.get("run"))
+
+
+def verify_rows(
+    folder: Path, jobs: int, monitors: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
+) -> Iterator[tuple[str, str | None]]:
+    """Do each run of the table again, so many side by side; yield its name with what differs from its row, or None.
+
+    `monitors`: makes what shows the progress; `backend`: compute on this one. Raises OutputError where the table names
+    a run that the sweep has not; what running raises; and KeyboardInterrupt when interrupted.
+    """
+    runs = {run_name(run): run.experiment for run in open_expansion(str(folder)).runs}
+    rows = []
+    for cells in read_cells(folder / "runs.csv"):
+        name = cells["run"]
+        if name not in runs:
+            raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
+        wanted = tuple((key, cells[key]) for key in SUMMARY_COLUMNS if key in cells and key != "error")
+        rows.append(Row(name, _on(backend, runs[name]), wanted, root))
+    found: dict[Row, Exception | None] = {}
+    with monitors() as monitor, stop_on_interrupt() as stop:
+        monitor.sweep(len(rows), 0)
+        if jobs > 1:
+            Processes(rows, jobs, monitor, stop, found.__setitem__).run()
+        for row in rows if jobs == 1 else ():
+            found[row] = row.do(monitor.observer(), stop)
+            if stop():
+                break
+        if stop():
+            raise KeyboardInterrupt
+    for row in rows:
+        wrong = found[row]
+        if wrong is not None and not isinstance(wrong, DifferenceError):
+            raise wrong
+        yield row.name, None if wrong is None else str(wrong)
+
+
+def _on(backend: str | None, experiment: Experiment) -> Experiment:
+    """Return an experiment on a backend, where one is given."""
+    if backend is None:
+        return experiment
+    data = experiment.plain() | {"backend": backend}
+    return open_experiment(data, Document(data).place)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row of a table, whose run is to be done again."""
+
+    name: str
+    experiment: Experiment
+    wanted: tuple[tuple[str, str], ...]
+    """What it says of how the run ended, by column, as it is written."""
+    root: str | os.PathLike[str] | None
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Do it again, on `threads` threads where its experiment gives no number; return what is wrong, or None."""
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                execute(
+                    self.experiment, Path(scratch), root=self.root, observer=observer, stop=stop, label=self.name,
+                    default_threads=threads,
+                )  # fmt: skip
+                return None if stop() else self._difference(Result(Path(scratch)).summary)
+        except FredsimError as error:
+            return error
+
+    def _difference(self, summary: dict[str, Any]) -> DifferenceError | None:
+        for key, recorded in self.wanted:
+            now = "" if summary.get(key) is None else str(summary[key])
+            if recorded != now:
+                return DifferenceError(f"runs.csv: {key} is {recorded} (recorded) and {now} (now)")
+        return None
