@@ -1,0 +1,71 @@
+"""A table of runs is proved from the sweep beside it."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fredsim.config.document import read_document
+from fredsim.runs.opening import open_expansion
+from fredsim.runs.sweep import run_name
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+REFERENCE = sorted((Path(__file__).parents[1] / "results" / "reference").glob("*/*/runs.csv"))
+
+
+@pytest.fixture
+def table(small_yaml: Path, command: Command) -> Path:
+    """The folder of a sweep, with its two files alone."""
+    sweep = "sweep={seed: [0, 1], server.lr: [0.1, 0.05]}"
+    assert command("run", small_yaml, sweep, "--quiet", "--out", "whole") == (0, "", "")
+    Path("table").mkdir()
+    for name in ("runs.csv", "sweep.yaml"):
+        Path("table", name).write_bytes(Path("whole", name).read_bytes())
+    return Path("table")
+
+
+@pytest.mark.parametrize("words", [(), ("--jobs", 2), ("--backend", "numpy")], ids=str)
+def test_same_bits(words: tuple[object, ...], table: Path, command: Command) -> None:
+    with (table / "runs.csv").open(newline="", encoding="utf-8") as file:
+        names = [row["run"] for row in csv.DictReader(file)]
+    code, output, _ = command("verify", table, *words)
+    assert (code, output) == (0, "".join(f"table/{name}: same bits\n" for name in names))
+
+
+@pytest.mark.parametrize("key", ["digest", "iterations", "validation_error", "bytes_pushed", "status"])
+def test_a_number_that_was_changed(key: str, table: Path, command: Command) -> None:
+    with (table / "runs.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    before = rows[1][key]
+    last = "1" if before[-1] == "0" else "0"
+    rows[1][key] = "diverged" if key == "status" else before[:-1] + last
+    with (table / "runs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    code, output, _ = command("verify", table)
+    assert code == 1
+    assert output.count("same bits") == len(rows) - 1
+    assert (
+        f"table/{rows[1]['run']}: different: runs.csv: {key} is {rows[1][key]} (recorded) and {before} (now)" in output
+    )
+
+
+def test_a_table_of_another_sweep(table: Path, refused: Refused) -> None:
+    text = (table / "sweep.yaml").read_text(encoding="utf-8")
+    (table / "sweep.yaml").write_text(text.replace("0.05", "0.06"), encoding="utf-8")
+    refused("verify", table, says=("sweep.yaml has no run ", "put the two back"))
+
+
+@pytest.mark.parametrize("path", REFERENCE, ids=lambda path: "/".join(path.parts[-3:-1]))
+def test_the_reference_can_be_proved(path: Path) -> None:
+    """Each table's sweep.yaml is that of the experiment that comes with fredsim, and gives its runs."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row["run"] for row in csv.DictReader(file)]
+    expansion = open_expansion(str(path.parent))
+    assert sorted(rows) == sorted(run_name(run) for run in expansion.runs)
+    assert expansion.source == read_document(path.parent / "sweep.yaml").data
+    shipped = open_expansion("/".join(path.parts[-3:-1]))
+    assert [run.experiment.digest for run in shipped.runs] == [run.experiment.digest for run in expansion.runs]
