@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,10 +68,11 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview], *, durable: b
     """Write a file by renaming, and return its SHA-256; `durable`: it is on the disk on return. Raises OSError."""
     part, digest = path.with_name(f"{path.name}.part"), hashlib.sha256()
     try:
-        with part.open("wb") as file:
+        with part.open("wb") as file, ThreadPoolExecutor(1) as beside:
             for piece in pieces:
-                digest.update(piece)
+                hashed = beside.submit(digest.update, piece)
                 file.write(piece)
+                hashed.result()
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
