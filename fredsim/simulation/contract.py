@@ -19,7 +19,7 @@ from fredsim.servers.base import Server
 from fredsim.servers.checks import comes_with_fredsim, trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.holdings import PushKind
+from fredsim.simulation.local_work import PushKind
 from fredsim.simulation.own_numbers import check_metrics
 from fredsim.simulation.recorder import Kind
 

@@ -6,45 +6,19 @@ Clients that hold the same version share one array, which is freed when the last
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
-from fredsim.numerics.arrays import MARGIN
-from fredsim.numerics.rules import Rule
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.local_work import LocalWork, PushKind
 
-__all__ = ["Holdings", "PushKind"]
+__all__ = ["Holdings"]
 
 Array = NDArray[np.float32]
-PushKind = Literal["gradient", "delta", "params"]
-
-
-def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is the sum of the gradients."""
-    return theta - rate * g, total + g
-
-
-def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is the sum of the steps."""
-    moved = rate * g
-    return theta - moved, total - moved
-
-
-def step_params(theta: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is θ itself."""
-    return theta - rate * g
-
-
-STEPS: dict[PushKind, Rule] = {
-    "gradient": Rule(step, state=("total",)),
-    "delta": Rule(step_delta, state=("total",)),
-    "params": Rule(step_params),
-}
 
 
 class Version:
@@ -84,11 +58,8 @@ class Holdings(Stateful):
         vector, and `pool` allocates versions.
         """
         self._engine = engine
-        self._step_rule = STEPS[pushes]
-        self._step = engine.compile_rule(self._step_rule) if local_steps > 1 or pushes != "gradient" else None
-        self._buffers: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
+        self._work = LocalWork(engine, len(params), pushes, local_steps)
         self._wait = wait
-        self._size = len(params)
         self._tensors = tensors
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
         self._pool = pool
@@ -106,30 +77,8 @@ class Holdings(Stateful):
     def compute_pushes(
         self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
     ) -> tuple[Sequence[Array], Array, list[bool]]:
-        """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
-
-        `rows` (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The arrays
-        are overwritten by the next call.
-        """
-        held = [self._under_way[client].params for client in clients]
-        if self._step is None:
-            gradients, first_losses = self._engine.gradients(held, rows[:, 0])
-            return cast(Sequence[Array], gradients), first_losses, [True] * len(clients)
-        while len(self._buffers) < len(clients):
-            theta = self._engine.zeros(self._size + MARGIN)[: self._size]
-            sums = [self._engine.zeros(self._size) for _ in self._step_rule.state]
-            self._buffers.append([theta, *sums])
-        buffers, losses, finite = self._buffers[: len(clients)], [], [True] * len(clients)
-        for (theta, *sums), params in zip(buffers, held, strict=True):
-            self._engine.duplicate(params, theta)
-            for total in sums:
-                total[...] = 0.0
-        for number in range(rows.shape[1]):
-            grads, step_losses = self._engine.gradients([theta for theta, *_ in buffers], rows[:, number])
-            losses.append(step_losses.copy())
-            for b, arrays in enumerate(buffers):
-                finite[b] &= self._step(*arrays, grads[b], 0, self._size, np.float32(rate))
-        return [arrays[-1] for arrays in buffers], np.concatenate(losses, axis=1), finite
+        """Return what B different clients push, their samples' losses, and if they stayed finite: see LocalWork."""
+        return self._work([self._under_way[client].params for client in clients], rows, rate)
 
     def params(self, client: int) -> Array:
         """Return the parameters that the work under way started from, MARGIN floats behind them."""

@@ -23,6 +23,7 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_server import PushResult
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
+from fredsim.simulation.local_work import minibatches
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.outbox import Message, Outbox, UnderWay
 from fredsim.simulation.paths import Choice
@@ -180,11 +181,7 @@ class Snapshots(Simulation):
 
     def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
         """Return the samples (B, k, µ) of the k local steps of works, before which so many gradients were done."""
-        steps = self._protocol.local_steps
-        within = np.arange(steps)
-        sent, numbers = (values[:, None] * steps + within for values in (sent, numbers))
-        rows = self._sampler.rows(sent.reshape(-1), np.repeat(clients, steps), numbers.reshape(-1))
-        return rows.reshape(len(clients), steps, -1)
+        return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
         """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
