@@ -101,6 +101,36 @@ def run(
 
 
 @app.command()
+def live(
+    file: File,
+    overrides: Overrides = None,
+    out: Out = None,
+    workers: Annotated[int | None, Count("--workers", help="Processes, on this machine [one a processor].")] = None,
+    dask: Dask = None,
+    delay: Annotated[float, Number("--delay", help="Seconds that a work sleeps besides, in the mean.")] = 0.0,
+    checkpoint: CheckpointSeconds = 60.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no table.")] = False,
+    data_root: Root = None,
+) -> None:
+    """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
+    from fredsim.runs.checkpoints import CheckpointPolicy
+    from fredsim.runs.live import run_live
+    from fredsim.runs.opening import open_expansion
+    from fredsim.show.printing import print_ending, print_results
+    from fredsim.show.progress import make_monitor
+
+    expansion = open_expansion(file, overrides or [])
+    monitor = None if quiet else make_monitor(Console(stderr=True))
+    policy = CheckpointPolicy(checkpoint)
+    result = run_live(
+        expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor
+    )
+    if not quiet:
+        print_results(expansion, result)
+    raise typer.Exit(print_ending(expansion, result))
+
+
+@app.command()
 def show(file: File, overrides: Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.config.document import dump_yaml

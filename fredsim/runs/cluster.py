@@ -98,6 +98,15 @@ class Cluster:
                 "--resume goes on with the rest"
             ) from None
 
+    def actor(self, kind: type, address: str, *arguments: object) -> Any:
+        """Make an object at a worker, whose methods are called there. Raises OSError, RuntimeError."""
+        key = f"{kind.__name__}-{uuid4().hex}"
+        options: dict[str, Any] = {"key": key, "workers": [address], "allow_other_workers": False}
+        with self._client.as_current():
+            actor = self._client.submit(kind, *arguments, actor=True, **options).result(timeout=FILES_SECONDS)
+            _ = actor.clock  # only now it knows this client
+        return actor
+
     def workers(self) -> list[str]:
         """Return the addresses of the workers that have told which fredsim they have. Raises OSError."""
         present: list[str] = list(self._client.nthreads())

@@ -24,7 +24,7 @@ from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import circumstances
 from fredsim.runs.results import Result, config_digest, file_digests
-from fredsim.runs.run import Run
+from fredsim.runs.run import USUAL, Run, Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -51,11 +51,13 @@ def execute(
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
+    ways: Ways = USUAL,
+    facts: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
-    `stop_at`: do so where the run had a checkpoint before;
+    `stop_at`: do so where the run had a checkpoint before; `ways`, `facts`: of a live run, what goes into summary.json;
     `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: of its checkpoints. A run that has not ended goes on from the newest in its folder.
 
@@ -70,7 +72,9 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
         opened.callback(engine.close)
         run_length = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, run_length, policy=policy, stop_at=stop_at)
+        run = Run(
+            prepared, backend, engine, folder, observer, stop, run_length, policy=policy, stop_at=stop_at, ways=ways
+        )
         found = own_code(experiment.plain())  # of modules that are imported by now
         if code is not None and found != code:
             raise another_version(code, found)
@@ -90,6 +94,7 @@ def execute(
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **circumstances(backend, engine, outcome.choice, prepared.dataset),
+            **facts(),
         }
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
@@ -103,7 +108,7 @@ def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
     Raises OutputError.
     """
     with write_errors(folder):
-        for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet"):
+        for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet", "live.csv"):
             if name not in (kept or ()):
                 (folder / name).unlink(missing_ok=True)
         if kept is None:

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +18,7 @@ from fredsim.runs.differences import last_common_row
 from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
-from fredsim.runs.run import Run
+from fredsim.runs.run import Run, Ways
 from fredsim.runs.verify import identity_of, recorded_experiment
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.loop import Diverged, Simulation
@@ -104,7 +103,7 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         run = Run(
             prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-            make=partial(make_simulation, snapshots=Watched),
+            ways=Ways(simulation=lambda parts, _: make_simulation(parts, Watched)),
         )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
         begun = None

@@ -54,6 +54,7 @@ FILES = {
     "probe.csv": "probe",
     "clients.csv": "evaluation.per_client",
     "events.parquet": "events",
+    "live.csv": "live",
 }
 
 

@@ -6,7 +6,7 @@ import csv
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
+from fredsim.config.experiment import Experiment
 from fredsim.data.sampling import make_sampler
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
@@ -27,6 +28,7 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
 from fredsim.simulation.event_log import EventLog
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.probe import Probe
@@ -37,6 +39,22 @@ __all__ = ["Run"]
 
 #: Of the time that a run takes, checkpoints take this share at most: where one is slow, the next is later.
 MOST_OF_TIME = 0.02
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What makes the two parts of a run that are not the same where its clients are real."""
+
+    dispatcher: Callable[[Experiment], GuardedDispatcher] = make_dispatcher
+    simulation: Callable[[Parts, Mapping[str, GrowingText]], Simulation] = lambda parts, _: make_simulation(parts)
+    """It is given the files of `files`, by name."""
+    files: tuple[str, ...] = ()
+    """Of text, that it writes to."""
+    replayable: bool = True
+    """Whether the run can be done again by itself."""
+
+
+USUAL = Ways()
 
 
 class Run:
@@ -57,13 +75,13 @@ class Run:
         *,
         policy: CheckpointPolicy = NO_CHECKPOINTS,
         stop_at: int | None = None,
-        make: Callable[[Parts], Simulation] = make_simulation,
+        ways: Ways = USUAL,
     ) -> None:
-        """Make the simulation, by `make`; `stop_at`: an iteration at which it stops, as by an interrupt."""
+        """Make the simulation; `stop_at`: an iteration at which it stops, as by an interrupt."""
         self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
-        self._folder, self._stop_at, self._make_simulation = folder, stop_at, make
+        self._folder, self._stop_at, self._ways = folder, stop_at, ways
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
         self._files: list[GrowingFile] = [self._metrics]
@@ -71,6 +89,8 @@ class Run:
             self._files.append(self._probe)
         if prepared.experiment.events:
             self._files.append(self._events)
+        self._others = {name: GrowingText(folder / name) for name in ways.files}
+        self._files += self._others.values()
         self._due = 0.0  # when the next checkpoint is
         self.simulation, self.recorder = self._make()
         # What a checkpoint must be of, so that this run can go on from it.
@@ -103,6 +123,8 @@ class Run:
         try:
             return self._run(begun)
         except Diverged as diverged:
+            if not self._ways.replayable:
+                raise
             self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.says_its_state
             self.simulation, self.recorder = self._make()
@@ -126,7 +148,11 @@ class Run:
     def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
         self._due = time.perf_counter() + self._every
         with self._begun(begun):
-            return self.simulation.run(self._length, self._interrupted), self.recorder
+            try:
+                return self.simulation.run(self._length, self._interrupted), self.recorder
+            except ClusterError:  # what has happened stays, and the run may go on from it
+                self._interrupted()
+                raise
 
     @contextmanager
     def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
@@ -175,7 +201,7 @@ class Run:
         """Return a simulation that has not begun, and its record."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = make_dispatcher(experiment)
+        dispatcher = self._ways.dispatcher(experiment)
         server, protocol = make_server(experiment)
         size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
@@ -216,7 +242,7 @@ class Run:
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
         )
-        simulation = self._make_simulation(parts)
+        simulation = self._ways.simulation(parts, self._others)
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder

@@ -37,6 +37,8 @@ from fredsim.runs.runner import stop_on_interrupt
 
 __all__ = ["DifferenceError", "changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]
 
+#: Of a dispatcher, those that say what clients do, and not who arrives.
+PROTOCOL_KEYS = ("wait", "push", "fetch", "dropped_push", "replica", "fred_timestamps")
 WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
 
 
@@ -200,7 +202,13 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     """
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    instead = {"backend": backend, "path": "auto", "memory": None} if backend else {}  # the recorded backend's
+    instead: dict[str, Any] = (
+        {"backend": backend, "path": "auto", "memory": None} if backend else {}
+    )  # the recorded backend's
+    if result.has_ended and result.summary.get("path") == "live":
+        trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
+        common = {key: value for key, value in config.data["dispatcher"].items() if key in PROTOCOL_KEYS}
+        instead |= {"dispatcher": common | trace, "path": "auto"}
     return open_experiment(config.data | instead, config.place)
 
 

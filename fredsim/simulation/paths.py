@@ -18,7 +18,7 @@ from fredsim.simulation.protocol import Protocol
 
 __all__ = ["Choice", "PathTaken", "choose_path"]
 
-PathTaken = Literal["hand", "fused", "queued", "snapshots"]
+PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
 #: Iterations of a schedule that is drawn ahead and kept, at most: about 50 bytes each.
 LONGEST_SCHEDULE = 10_000_000

@@ -18,7 +18,7 @@ from fredsim.simulation.supplies import Supplies
 __all__ = ["make_simulation", "reacts_to"]
 
 
-def make_simulation(parts: Parts, snapshots: type[Snapshots] = Snapshots) -> Simulation:
+def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
     """Start the parts and return the run's simulation; `snapshots`: what does the path of that name.
 
     Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.

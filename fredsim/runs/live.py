@@ -1,0 +1,152 @@
+"""`fredsim live`: a real asynchronous run on workers of a Dask cluster, recorded so that the simulator replays it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.config.document import Document
+from fredsim.config.expansion import Expansion
+from fredsim.config.experiment import Experiment
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
+from fredsim.runs.cluster import Cluster
+from fredsim.runs.execution import execute
+from fredsim.runs.growing_files import GrowingText
+from fredsim.runs.live_crew import DaskCrew
+from fredsim.runs.observer import Monitor
+from fredsim.runs.opening import make_server, open_experiment
+from fredsim.runs.results import Result
+from fredsim.runs.run import Ways
+from fredsim.runs.runner import stop_on_interrupt
+from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.live import Live, Reality
+from fredsim.simulation.loop import Diverged, Parts, Simulation
+from fredsim.simulation.start import make_simulation
+from fredsim.system.processors import default_threads
+
+__all__ = ["COLUMNS", "fingerprint", "run_live"]
+
+#: Of live.csv, a row an event: which worker did it, and fingerprints of the push and of the parameters after it.
+COLUMNS = ("iteration", "worker", "push", "update")
+
+
+def run_live(
+    expansion: Expansion,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+    delay: float = 0.0,
+    policy: CheckpointPolicy = EVERY_MINUTE,
+    monitor: Monitor | None = None,
+) -> Result:
+    """Run a single experiment with real clients, and return its result.
+
+    Args:
+        expansion: the document of the experiment; whoever is first arrives first, whatever its dispatcher says.
+        out: the folder of results; results/NAME-live where None.
+        root: where this machine keeps data files.
+        workers: how many processes of a local cluster do the clients' works; as many as processors where None.
+        dask: the address of a scheduler whose workers do them instead.
+        delay: the mean of what each work sleeps besides, in seconds, exponentially distributed.
+        policy: of checkpoints.
+        monitor: what shows the progress.
+
+    Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError where there are no
+    workers, or none that can compute, or the scheduler is lost.
+
+    """
+    if expansion.is_sweep:
+        raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
+    if dask is not None and workers is not None:
+        raise ConfigError(f"workers is {workers}, and dask is given, whose workers there are; keep one")
+    if not 0 <= delay < 3600:
+        raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
+    (run,) = expansion.runs
+    experiment = recorded(run.experiment)
+    folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
+    with ExitStack() as opened:
+        stop = opened.enter_context(stop_on_interrupt())
+        monitor = opened.enter_context(monitor or Monitor())
+        address, threads = dask, 1
+        if address is None:
+            workers = workers or default_threads()
+            threads = max(1, default_threads() // workers)
+            address = opened.enter_context(local_cluster(workers))
+        cluster = opened.enter_context(Cluster(address))
+        make = partial(_actor, cluster, experiment, threads, delay)
+        crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
+        ways = Ways(
+            dispatcher=lambda experiment: GuardedClock(Reality(crew), experiment.clients.count),
+            simulation=_simulation,
+            files=("live.csv",),
+            replayable=False,
+        )
+        try:
+            execute(
+                experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+                policy=policy, ways=ways,
+                facts=lambda: {"live": {"workers": crew.workers, "works_redone": crew.redone, "delay": delay}},
+            )  # fmt: skip
+        except Diverged as diverged:
+            raise SimulationError(
+                f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"
+            ) from None
+    return Result(folder)
+
+
+def recorded(experiment: Experiment) -> Experiment:
+    """Return an experiment that records its events, as its clients hold parameters."""
+    data = experiment.plain() | {"events": True, "path": "snapshots"}
+    return open_experiment(data, Document(data).place)
+
+
+def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
+    """Return the simulation of a live run, which writes live.csv."""
+    file, reality = files["live.csv"], parts.dispatcher.inner
+
+    def note(iteration: int, worker: str, push: NDArray[np.float32], params: NDArray[np.float32]) -> None:
+        if iteration == 0:
+            file.write(",".join(COLUMNS) + "\n")
+        file.write(f"{iteration},{worker},{fingerprint(push):016x},{fingerprint(params):016x}\n")
+
+    return make_simulation(parts, partial(Live, reality=reality, note=note))
+
+
+def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
+    """Return a LiveWorker at an address, as an actor."""
+    from fredsim.runs.live_worker import LiveWorker
+
+    server, protocol = make_server(experiment)
+    return cluster.actor(LiveWorker, address, experiment, server.contract.pushes, protocol.local_steps, threads, delay)
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[str]:
+    """Start a scheduler and so many workers on this machine; yield the scheduler's address."""
+    try:
+        from distributed import LocalCluster
+    except ImportError as error:
+        raise ConfigError(
+            f"live: needs Dask's distributed, which cannot be imported ({error}); run pip install 'fredsim[cluster]'"
+        ) from None
+    with LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, scheduler_port=0
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def fingerprint(values: NDArray[np.float32]) -> int:
+    """Return 64 bits that are others where any value of an array (P,) is: the bits as integers, times odd weights."""
+    weights = (2 * np.arange(len(values), dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        return int((np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) * weights).sum(dtype=np.uint64))

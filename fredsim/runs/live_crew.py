@@ -1,0 +1,200 @@
+"""The workers of a live run: which of them does which client's work, and what becomes of it when one is lost."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from fredsim.errors import ClusterError
+from fredsim.runs.cluster import Cluster
+from fredsim.simulation.live import Done, Work
+
+__all__ = ["DaskCrew"]
+
+AHEAD = 2  # works that a worker has at once: one is sent while it computes the other
+LOOK_SECONDS = 0.5  # between two looks at which workers there are
+WAIT_SECONDS = 60.0  # for a worker, where there is none
+TRIES = 5  # to compare two clocks
+
+
+class Station:
+    """One worker: a thread that sends it works, and takes what comes back."""
+
+    def __init__(self, crew: DaskCrew, address: str, actor: Any, offset: int) -> None:
+        """Take the actor, and what its clock is behind ours, in nanoseconds."""
+        self.address, self.lost = address, False
+        self.waiting: deque[Work] = deque()  # under the crew's lock
+        self.sent: deque[tuple[Work, Any]] = deque()
+        self._crew, self._actor, self._offset = crew, actor, offset
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def load(self) -> int:
+        """How many works it has."""
+        return len(self.waiting) + len(self.sent)
+
+    def _over(self) -> bool:
+        return self.lost or self._crew.closed
+
+    def _serve(self) -> None:
+        crew = self._crew
+        while True:
+            with crew.changed:
+                while not (self.waiting or self.sent or self._over()):
+                    crew.changed.wait()
+                if self._over():
+                    return
+                while self.waiting and len(self.sent) < AHEAD:
+                    work = self.waiting.popleft()
+                    future = self._actor.compute(work.client, work.number, work.ticket, work.params, work.rate)
+                    self.sent.append((work, future))
+                work, future = self.sent[0]
+            try:
+                answer = future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                continue
+            except Exception as error:  # of any kind: the worker has gone, or fails by itself
+                crew.lose(self, f"{type(error).__name__}: {error}")
+                return
+            push, losses, finite, began, done = answer
+            received = time.monotonic_ns()
+            with crew.changed:
+                if self._over():
+                    return
+                self.sent.popleft()
+            times = began + self._offset, min(done + self._offset, received), received
+            crew.arrived.put(Done(work, push, losses, finite, *times, self.address))
+
+
+class DaskCrew:
+    """The workers of a Dask cluster, used in a `with` statement."""
+
+    def __init__(
+        self, cluster: Cluster, make: Callable[[str], Any], note: Callable[[str], None], stop: Callable[[], bool]
+    ) -> None:
+        """Take the cluster, what makes a LiveWorker at an address (an actor), and who is told of what happens."""
+        self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
+        self.changed = threading.Condition()
+        self.closed = False
+        self.arrived: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self._stations: dict[str, Station] = {}
+        self._homeless: deque[Work] = deque()  # works that no worker has
+        self._latest: dict[int, int] = {}  # the ticket of each client's last work
+        self._looked = 0.0
+        #: Works that were under way at a worker that was lost, and were done again; and workers that there ever were.
+        self.redone = self.workers = 0
+
+    def __enter__(self) -> DaskCrew:
+        self._look()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let the threads end."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def begin(self, work: Work) -> None:
+        """Give a work to the worker that has the fewest; what its client did before is given up."""
+        with self.changed:
+            before = self._latest.get(work.client)
+            self._latest[work.client] = work.ticket
+            if before is not None:
+                for station in self._stations.values():
+                    station.waiting = deque(other for other in station.waiting if other.ticket != before)
+            self._give(work)
+
+    def _give(self, work: Work) -> None:
+        if not self._stations:
+            self._homeless.append(work)
+            return
+        min(self._stations.values(), key=lambda station: station.load).waiting.append(work)
+        self.changed.notify_all()
+
+    def next(self, seconds: float | None) -> Done | None:
+        """Return the next work that is done and was not given up; see fredsim.simulation.live.Crew.
+
+        Raises ClusterError where there is no worker for too long.
+        """
+        limit = None if seconds is None else time.monotonic() + seconds
+        alone = time.monotonic()
+        while not self._stop():
+            now = time.monotonic()
+            if now - self._looked > LOOK_SECONDS:
+                self._look()
+            if self._stations:
+                alone = now
+            elif now - alone > WAIT_SECONDS:
+                raise ClusterError(f"no worker for {WAIT_SECONDS:.0f} s; start some, and give the command again")
+            wait = LOOK_SECONDS if limit is None else min(LOOK_SECONDS, limit - now)
+            if wait <= 0:
+                return None
+            try:
+                done = self.arrived.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if self._latest[done.work.client] == done.work.ticket:
+                return done
+        return None
+
+    def _look(self) -> None:
+        """Take up new workers, and give up those that have gone."""
+        try:
+            present = [worker for worker in self._cluster.workers() if self._cluster.fits(worker)]
+        except OSError as error:
+            raise ClusterError(
+                f"the scheduler was lost ({error}); the same command goes on from the checkpoint"
+            ) from None
+        for address in [address for address in self._stations if address not in present]:
+            self.lose(self._stations[address], "it has gone")
+        for address in present:
+            if address not in self._stations:
+                self._add(address)
+        self._looked = time.monotonic()
+
+    def _add(self, address: str) -> None:
+        try:
+            actor = self._make(address)
+            failure, _, _ = actor.ready().result(timeout=WAIT_SECONDS)
+            if failure is None:
+                offset = _offset(actor)
+        except (OSError, RuntimeError) as error:
+            self._note(f"the worker {address} does not start ({error})")
+            return
+        if failure is not None:
+            raise ClusterError(f"the worker {address}: {failure}")
+        with self.changed:
+            self._stations[address] = Station(self, address, actor, offset)
+            self.workers += 1
+            while self._homeless:
+                self._give(self._homeless.popleft())
+
+    def lose(self, station: Station, why: str) -> None:
+        """Give the works of a worker that is lost to others."""
+        with self.changed:
+            if station.lost:
+                return
+            station.lost = True
+            self._stations.pop(station.address, None)
+            works = [work for work, _ in station.sent] + list(station.waiting)
+            works = [work for work in works if self._latest[work.client] == work.ticket]
+            self.redone += len(works)
+            self._note(f"the worker {station.address} was lost ({why}); {len(works)} works are done again elsewhere")
+            for work in works:
+                self._give(work)
+            self.changed.notify_all()
+
+
+def _offset(actor: Any) -> int:
+    """Return what a worker's clock is behind ours, in nanoseconds, by the quickest of a few answers."""
+    found: list[tuple[int, int]] = []
+    for _ in range(TRIES):
+        sent = time.monotonic_ns()
+        theirs = actor.clock().result(timeout=WAIT_SECONDS)
+        took = time.monotonic_ns() - sent
+        found.append((took, sent + took // 2 - theirs))
+    return min(found)[1]

@@ -1,0 +1,77 @@
+"""Computes clients' works in a process of a Dask worker, for fredsim.runs.live."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.config.experiment import Experiment
+from fredsim.data.sampling import make_sampler
+from fredsim.errors import FredsimError
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.streams import Streams
+from fredsim.runs.prepared import prepare
+from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.local_work import LocalWork, PushKind, minibatches
+
+__all__ = ["LiveWorker"]
+
+
+class LiveWorker:
+    """Holds the data and an engine, once for all clients whose works it does. It knows no server."""
+
+    def __init__(self, experiment: Experiment, pushes: PushKind, local_steps: int, threads: int, delay: float) -> None:
+        """Load the data; `delay`: the mean of what each work sleeps besides, in seconds, exponentially distributed.
+
+        An error stands in `failure`, since one that is raised here would look like a lost worker.
+        """
+        self.failure: FredsimError | None = None
+        self._delay = delay
+        try:
+            self._start(experiment, pushes, local_steps, threads)
+        except FredsimError as error:
+            self.failure = error
+
+    def _start(self, experiment: Experiment, pushes: PushKind, local_steps: int, threads: int) -> None:
+        prepared = prepare(experiment, None)  # each machine knows where its data is
+        size = experiment.clients.batch_size
+        self._digest = prepared.dataset.digest
+        self._engine = make_engine(
+            found_backend(experiment.backend), prepared.model, prepared.dataset, size, experiment.threads or threads
+        )
+        streams, samples = Streams(experiment.seed), len(prepared.dataset.train)
+        self._sampler = make_sampler(experiment.clients.sampling, samples, size, streams, prepared.shards)
+        self._steps = local_steps
+        self._size = prepared.model.layout.size
+        self._work = LocalWork(self._engine, self._size, pushes, local_steps)
+        self._held = self._engine.zeros(self._size + MARGIN)[: self._size]
+        self._engine.gradients([], np.empty((0, 1), np.int64))  # compiles
+
+    def ready(self) -> tuple[FredsimError | None, str, int]:
+        """Return why it cannot compute, or None; the digest of its data; and its process."""
+        return self.failure, "" if self.failure else self._digest, os.getpid()
+
+    def clock(self) -> int:
+        """Return this machine's time in nanoseconds."""
+        return time.monotonic_ns()
+
+    def compute(
+        self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float
+    ) -> tuple[Any, Any, bool, int, int]:
+        """Return what a client pushes (P,), its losses (k·µ,), whether it stayed finite, and when, in nanoseconds.
+
+        Those are the work's beginning and end by this machine's clock.
+        """
+        began = time.monotonic_ns()
+        if self._delay:
+            time.sleep(random.expovariate(1 / self._delay))
+        self._engine.duplicate(params, self._held)
+        rows = minibatches(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
+        with np.errstate(all="ignore"):
+            (push,), losses, (finite,) = self._work([self._held], rows, rate)
+        return np.array(push), np.array(losses[0]), bool(finite), began, time.monotonic_ns()

@@ -1,0 +1,190 @@
+"""A run in which clients are real: whoever's gradient is there first arrives first.
+
+All that the server's side does is that of a simulated run on the path `snapshots`: the same server, gates, compressor,
+record and rows. Only who arrives when, and what it pushes, come from elsewhere: from a crew of workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.dispatchers.base import Order, Timeline
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State
+from fredsim.simulation.loop import Parts
+from fredsim.simulation.outbox import UnderWay
+from fredsim.simulation.paths import Choice
+from fredsim.simulation.snapshots import Snapshots
+
+__all__ = ["Crew", "Done", "Live", "Reality", "Work"]
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client is to do: the `number`-th of its works, the `ticket`-th of all, from these parameters (P,)."""
+
+    client: int
+    number: int
+    ticket: int
+    params: Array
+    rate: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """A work that is done: its push (P,), its samples' losses (k·µ,), and whether it stayed finite.
+
+    Times are `time.monotonic_ns()` of the server's machine: when the client began, was done, and its push was there.
+    """
+
+    work: Work
+    push: Array
+    losses: Array
+    finite: bool
+    began: int
+    done: int
+    received: int
+    worker: str
+
+
+class Crew(Protocol):
+    """Who does the clients' works."""
+
+    def begin(self, work: Work) -> None:
+        """Let a client begin; what it did before and has not pushed is given up."""
+
+    def next(self, seconds: float | None) -> Done | None:
+        """Return the next work that is done, or None where none is within this time; None: wait as long as it takes.
+
+        Raises SimulationError where nobody is left to do any.
+        """
+
+
+class Reality(Timeline):
+    """The dispatcher of a live run: it says who has arrived."""
+
+    timed = True
+    state_names = ("_elapsed",)
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        #: The work that arrived last.
+        self.last: Done | None = None
+        self._elapsed = 0  # nanoseconds of this run, until the process began that goes on with it
+        self._began = 0
+
+    @property
+    def instant(self) -> bool:
+        """A push is decided on when it arrives."""
+        return True
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start the clock."""
+        del clients, streams
+        self.start()
+
+    def start(self) -> None:
+        """Let the clock go on from now."""
+        self._began = time.monotonic_ns() - self._elapsed
+
+    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Note when the run ends."""
+        del reacts, size, steps
+        self._until = until
+
+    def about(self, nanoseconds: int) -> int | None:
+        """Return None: nobody knows how many arrive."""
+        del nanoseconds
+        return None
+
+    def now(self) -> int:
+        """Return the nanoseconds since the run began."""
+        return time.monotonic_ns() - self._began
+
+    def draw(self, count: int) -> Order:
+        """Wait for the next arrival and return it alone; none where the run's time is over before."""
+        del count
+        left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
+        done = self.last = self.crew.next(left)
+        if done is None:
+            return Order(np.empty(0, np.int64), time=np.empty(0, np.int64))
+        stages = np.array([[done.began, done.done, done.received]], np.int64) - self._began
+        now = max(self.now(), int(stages.max()), self._elapsed)
+        self._elapsed = now
+        work = done.work
+        client, number, ticket, at = (np.array([n], np.int64) for n in (work.client, work.number, work.ticket, now))
+        return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
+
+    def hold(self, client: int) -> None:
+        """Do nothing: the client has nothing to do until it is told."""
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Do nothing: the run itself tells the client."""
+
+    def restart(self, client: int, size: int | None = None) -> None:
+        """Do nothing: the run itself tells the client."""
+
+
+class Live(Snapshots):
+    """Clients hold what they fetched, and workers compute."""
+
+    def __init__(self, parts: Parts, choice: Choice, reality: Reality, note: Any) -> None:
+        """Take the dispatcher, and who is told of each event: iteration, worker, push (P,), parameters after it."""
+        super().__init__(parts, Choice("live", "clients are real"))
+        self._window = 1
+        self._reality, self._note = reality, note
+        self._numbers = np.zeros(parts.clients, np.int64)  # of works that each client has begun
+        self._tickets = 0
+        self._begun = False
+
+    def _advance(self, length: Any) -> None:
+        if not self._begun:  # at first all begin; after a stop all that are not held begin anew
+            self._begun = True
+            self._reality.start()
+            held = self._server.held
+            for client in range(self._parts.clients):
+                if client not in held:
+                    self._submit(client)
+        super()._advance(length)
+
+    def _submit(self, client: int) -> None:
+        params = np.array(np.asarray(self._holdings.params(client)))
+        rate = self._server.rate() if self._own_steps else 0.0
+        work = Work(client, int(self._numbers[client]), self._tickets, params, rate)
+        self._numbers[client] += 1
+        self._tickets += 1
+        self._reality.crew.begin(work)
+
+    def _begin(self, client: int) -> None:
+        super()._begin(client)
+        self._submit(client)
+
+    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
+        del clients, rows
+        done = self._reality.last
+        assert done is not None
+        return [done.push], done.losses[None], [done.finite]
+
+    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
+        done, iteration = self._reality.last, self.iteration
+        assert done is not None
+        found = super()._arrive(client, work)
+        self._note(iteration, done.worker, work.push, np.asarray(self._server.params))
+        return found
+
+    def take_state(self) -> State:
+        """Return the state; the works under way are given up, and begun anew."""
+        return super().take_state() | {"live.numbers": self._numbers.copy(), "live.tickets": self._tickets}
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        self._numbers[...], self._tickets = state["live.numbers"], int(state["live.tickets"])
