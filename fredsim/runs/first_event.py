@@ -25,7 +25,7 @@ from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.start import make_simulation
 from fredsim.simulation.watched import PARTS, Event, Watched
 
-__all__ = ["first_event"]
+__all__ = ["first_event", "replay"]
 
 Root = str | os.PathLike[str] | None
 
@@ -113,6 +113,14 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
         events = run.events(begun)
         opened.callback(events.close)
         yield events
+
+
+@contextmanager
+def replay(result: Result, root: Root = None) -> Iterator[Iterator[Event]]:
+    """Give the events of a recorded run, as it is run again one by one."""
+    with _again(result, None, root, Observer()) as simulations:
+        next(simulations)
+        yield (event for event in _events(simulations) if isinstance(event, Event))
 
 
 def _last_checkpoint(result: Result, before: int) -> int | None:

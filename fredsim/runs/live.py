@@ -21,21 +21,19 @@ from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.growing_files import GrowingText
 from fredsim.runs.live_crew import DaskCrew
+from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import make_server, open_experiment
 from fredsim.runs.results import Result
 from fredsim.runs.run import Ways
 from fredsim.runs.runner import stop_on_interrupt
 from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.live import Live, Reality
+from fredsim.simulation.live import Crew, Live, Reality
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.start import make_simulation
 from fredsim.system.processors import default_threads
 
-__all__ = ["COLUMNS", "fingerprint", "run_live"]
-
-#: Of live.csv, a row an event: which worker did it, and fingerprints of the push and of the parameters after it.
-COLUMNS = ("iteration", "worker", "push", "update")
+__all__ = ["execute_live", "run_live"]
 
 
 def run_live(
@@ -85,23 +83,28 @@ def run_live(
         cluster = opened.enter_context(Cluster(address))
         make = partial(_actor, cluster, experiment, threads, delay)
         crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
-        ways = Ways(
-            dispatcher=lambda experiment: GuardedClock(Reality(crew), experiment.clients.count),
-            simulation=_simulation,
-            files=("live.csv",),
-            replayable=False,
-        )
-        try:
-            execute(
-                experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
-                policy=policy, ways=ways,
-                facts=lambda: {"live": {"workers": crew.workers, "works_redone": crew.redone, "delay": delay}},
-            )  # fmt: skip
-        except Diverged as diverged:
-            raise SimulationError(
-                f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"
-            ) from None
+        execute_live(
+            experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            policy=policy,
+            facts=lambda: {"live": {"workers": crew.workers, "works_redone": crew.redone, "delay": delay}},
+        )  # fmt: skip
     return Result(folder)
+
+
+def execute_live(experiment: Experiment, folder: Path, crew: Crew, **how: Any) -> None:
+    """Run an experiment whose clients' works a crew does; `how`, and what is raised: see `execute`."""
+    ways = Ways(
+        dispatcher=lambda experiment: GuardedClock(Reality(crew), experiment.clients.count),
+        simulation=_simulation,
+        files=("live.csv",),
+        replayable=False,
+    )
+    try:
+        execute(recorded(experiment), folder, ways=ways, **how)
+    except Diverged as diverged:
+        raise SimulationError(
+            f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"
+        ) from None
 
 
 def recorded(experiment: Experiment) -> Experiment:
@@ -114,10 +117,10 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     """Return the simulation of a live run, which writes live.csv."""
     file, reality = files["live.csv"], parts.dispatcher.inner
 
-    def note(iteration: int, worker: str, push: NDArray[np.float32], params: NDArray[np.float32]) -> None:
+    def note(iteration: int, worker: str, gradient: NDArray[np.float32], params: NDArray[np.float32]) -> None:
         if iteration == 0:
             file.write(",".join(COLUMNS) + "\n")
-        file.write(f"{iteration},{worker},{fingerprint(push):016x},{fingerprint(params):016x}\n")
+        file.write(f"{iteration},{worker},{fingerprint(gradient):016x},{fingerprint(params):016x}\n")
 
     return make_simulation(parts, partial(Live, reality=reality, note=note))
 
@@ -143,10 +146,3 @@ def local_cluster(workers: int) -> Iterator[str]:
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, scheduler_port=0
     ) as cluster:
         yield cluster.scheduler_address
-
-
-def fingerprint(values: NDArray[np.float32]) -> int:
-    """Return 64 bits that are others where any value of an array (P,) is: the bits as integers, times odd weights."""
-    weights = (2 * np.arange(len(values), dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
-    with np.errstate(over="ignore"):
-        return int((np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) * weights).sum(dtype=np.uint64))

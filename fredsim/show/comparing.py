@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fredsim.runs.differences import check, first_difference, reasons
 from fredsim.runs.first_event import first_event
+from fredsim.runs.live_record import first_unlike
 from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, verify_rows
 from fredsim.show.progress import make_monitor
@@ -30,6 +31,8 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
     for result, difference in verify_all(results, jobs, monitors, root, backend):
+        if result.summary["path"] == "live" and (event := first_unlike(result, root)):
+            difference = event if difference is None else f"{difference}; {event}"
         different |= _print_difference(str(result.folder), difference)
     return different
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ class GuardedDispatcher(Guarded):
             what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
             raise self.broken("choose", what)
         return int(client)
+
+    @property
+    def held(self) -> Set[int]:
+        """The clients that have arrived and are not released, of a server that may hold them."""
+        return self._held
 
     def hold(self, client: int) -> None:
         """Take a client out of the choice."""

@@ -106,11 +106,6 @@ class GuardedServer(Guarded):
         assert self.contract.rule is not None
         return self.contract.rule
 
-    @property
-    def held(self) -> Set[int]:
-        """The clients that have pushed and are not released."""
-        return self._held
-
     def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
         """Return the coefficients (n, C) of n pushes to an elementwise server, in the order of its rule.
 

@@ -149,7 +149,7 @@ class Live(Snapshots):
         if not self._begun:  # at first all begin; after a stop all that are not held begin anew
             self._begun = True
             self._reality.start()
-            held = self._server.held
+            held = self._dispatcher.held
             for client in range(self._parts.clients):
                 if client not in held:
                     self._submit(client)

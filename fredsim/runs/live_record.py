@@ -1,0 +1,35 @@
+"""live.csv, the record of who did what in a live run, and the first event at which the simulator does otherwise."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.runs.first_event import replay
+from fredsim.runs.results import Result
+from fredsim.system.csv_files import read_cells
+
+__all__ = ["COLUMNS", "fingerprint", "first_unlike"]
+
+#: A row an event: which worker did it, and fingerprints of what it made of its samples, and of the parameters then.
+COLUMNS = ("iteration", "worker", "gradient", "update")
+
+
+def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | None:
+    """Say at which event of a live run the simulator comes to something else, and in what; None where at none."""
+    with replay(result, root) as events:
+        for iteration, (event, row) in enumerate(zip(events, read_cells(result.folder / "live.csv"), strict=False)):
+            for part, value in (("gradient", event.gradient), ("update", event.update)):
+                if row[part] != f"{fingerprint(value):016x}":
+                    who = f"client {event.client}, at the worker {row['worker']}"
+                    return f"iteration {iteration}, {who}: the {part} is not what the simulator computes"
+    return None
+
+
+def fingerprint(values: NDArray[np.float32]) -> int:
+    """Return 64 bits that are others where any value of an array (P,) is: the bits as integers, times odd weights."""
+    weights = (2 * np.arange(len(values), dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        return int((np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) * weights).sum(dtype=np.uint64))

@@ -1,0 +1,158 @@
+"""Real clients, in whatever order they are done: the simulator replays what happened, bit for bit."""
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.config.resolution import resolve
+from fredsim.errors import ClusterError, SimulationError
+from fredsim.runs.checkpoints import CheckpointPolicy
+from fredsim.runs.execution import execute
+from fredsim.runs.live import execute_live
+from fredsim.runs.live_record import fingerprint
+from fredsim.runs.live_worker import LiveWorker
+from fredsim.runs.opening import make_server
+from fredsim.runs.results import Result
+from fredsim.simulation.live import Done, Work
+
+Command = Callable[..., tuple[int, str, str]]
+DATA: dict[str, Any] = {
+    "data": {"name": "digits", "train": 300}, "model": {"hidden": [6]}, "clients": {"count": 6, "batch_size": 2},
+    "server": {"name": "asgd", "lr": 0.05}, "iterations": 120, "evaluation": {"every": 25}, "threads": 1,
+}  # fmt: skip
+#: What is to be replayed: servers that hold, cancel, answer each client otherwise; gates, compressors, local steps.
+WAYS: dict[str, dict[str, Any]] = {
+    "asgd": {},
+    "fasgd": {"server": {"name": "fasgd", "lr": 0.01}},
+    "fasgd behind gates": {"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {
+        "name": "uniform", "push": {"bandwidth_aware": {"c": 0.01}}, "fetch": {"bandwidth_aware": {"c": 0.01}}}},
+    "dropped pushes": {"dispatcher": {"name": "uniform", "push": {"every": 3}, "dropped_push": "accumulate"}},
+    "dcasgd": {"server": {"name": "dcasgd", "lr": 0.05}},
+    "sync": {"server": {"name": "sync", "lr": 0.05}},
+    "backup workers": {"server": {"name": "sync", "lr": 0.05, "aggregate": 4}},
+    "restarts": {"server": {"name": "sync", "lr": 0.05, "aggregate": 4, "restart": True}},
+    "rennala": {"server": {"name": "rennala", "lr": 0.05, "batch": 4}},
+    "ringmaster": {"server": {"name": "ringmaster", "lr": 0.05, "threshold": 3, "stop": True}},
+    "fedbuff": {"server": {"name": "fedbuff", "lr": 0.05}, "clients": DATA["clients"] | {"local_steps": 3}},
+    "easgd": {"server": {"name": "easgd", "lr": 0.05}},
+    "ternary rounds": {"server": {"name": "ternary_sync", "lr": 0.05}},
+    "top k": {"compress": {"name": "top_k", "k": 9}},
+    "ternary pushes": {"compress": {"name": "ternary"}},
+    "no waiting": {"dispatcher": {"name": "uniform", "wait": False}},
+    "shards": {"clients": DATA["clients"] | {"partition": {"name": "shards", "per_client": 2}, "sampling": "shuffled"}},
+    "an average": {"average": {"name": "window", "min_window": 3, "max_window": 9}},
+    "numpy": {"backend": "numpy"},
+}  # fmt: skip
+
+
+class FakeCrew:
+    """Does the works in this process, in a random order."""
+
+    def __init__(
+        self, data: dict[str, Any], seed: int = 0, fails: int = 10**9, flips: int = -1, seen: bool = True
+    ) -> None:
+        """`fails`: after so many works the scheduler is lost; `flips`: of that work one bit of a push is flipped.
+
+        `seen`: of the largest value, else of a zero, which changes no parameter.
+        """
+        experiment = resolve(data)
+        server, protocol = make_server(experiment)
+        self._worker = LiveWorker(experiment, server.contract.pushes, protocol.local_steps, 1, 0.0)
+        assert self._worker.ready()[0] is None
+        self._works: dict[int, Work] = {}
+        self._rng, self._left, self._flips, self._seen = random.Random(seed), fails, flips, seen
+
+    def begin(self, work: Work) -> None:
+        self._works[work.client] = work
+
+    def next(self, seconds: float | None) -> Done:
+        del seconds
+        self._left -= 1
+        if self._left < 0:
+            raise ClusterError("the scheduler was lost")
+        work = self._works.pop(self._rng.choice(sorted(self._works)))
+        push, losses, finite, began, done = self._worker.compute(
+            work.client, work.number, work.ticket, work.params, work.rate
+        )
+        self._flips -= 1
+        if self._flips == -1:
+            push.view(np.uint32)[np.argmax(np.abs(push)) if self._seen else np.argmin(np.abs(push))] ^= 2**22
+        return Done(work, push, losses, finite, began, done, self._worker.clock(), f"worker {work.client % 2}")
+
+
+def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
+    with np.errstate(all="ignore"):
+        execute_live(resolve(data), folder, crew, **({} if policy is None else {"policy": policy}))
+    return Result(folder)
+
+
+@pytest.mark.parametrize("change", WAYS.values(), ids=WAYS)
+def test_the_simulator_replays_it(change: dict[str, Any], tmp_path: Path, command: Command) -> None:
+    result = lived(DATA | change, tmp_path / "run", FakeCrew(DATA | change))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+    assert result.summary["path"] == "live"
+    assert result.summary["iterations"] == 120
+
+
+def test_each_order_has_its_own_digest(tmp_path: Path, command: Command) -> None:
+    found = [lived(DATA, tmp_path / str(seed), FakeCrew(DATA, seed)) for seed in range(3)]
+    orders = {tuple(result.events["client"]) for result in found}
+    assert len(orders) == len({result.summary["digest"] for result in found}) == 3
+    assert all(command("verify", result.folder)[0] == 0 for result in found)
+
+
+def test_the_order_of_a_simulated_run_gives_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Round robin, done in turn by the crew: minibatches and all are those of the simulator."""
+    data = DATA | {"dispatcher": {"name": "round_robin"}}
+    crew = FakeCrew(data)
+    turn = iter(range(10**6))
+    monkeypatch.setattr(crew._rng, "choice", lambda clients: next(turn) % 6)
+    result = lived(data, tmp_path / "live", crew)
+    execute(resolve(data), tmp_path / "simulated")
+    assert result.summary["digest"] == Result(tmp_path / "simulated").summary["digest"]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_flipped_bit_is_found(seen: bool, tmp_path: Path, command: Command) -> None:
+    result = lived(DATA, tmp_path / "run", FakeCrew(DATA, flips=41, seen=seen))
+    client = result.events["client"][41]
+    code, output, _ = command("verify", result.folder)
+    assert code == 1
+    assert ("metrics.csv" in output) == seen
+    says = rf"iteration 41, client {client}, at the worker worker {client % 2}: the gradient is not what the simulator"
+    assert re.search(says, output)
+
+
+@pytest.mark.parametrize("way", ["asgd", "backup workers", "restarts", "no waiting", "dropped pushes"])
+def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: Path, command: Command) -> None:
+    data, policy = DATA | WAYS[way], CheckpointPolicy(60.0)
+    for seed in range(2):
+        with pytest.raises(ClusterError, match="scheduler was lost"):
+            lived(data, tmp_path / "run", FakeCrew(data, seed, fails=45), policy)
+    result = lived(data, tmp_path / "run", FakeCrew(data, 2), policy)
+    assert result.summary["iterations"] == 120
+    assert list(result.events["iteration"]) == list(range(120))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+def test_a_run_that_diverges_is_told(tmp_path: Path) -> None:
+    data = DATA | {"server": {"name": "asgd", "lr": 1e30}}
+    with pytest.raises(SimulationError, match=r"iteration \d: a parameter is not finite any more; choose a smaller"):
+        lived(data, tmp_path / "run", FakeCrew(data))
+
+
+def test_fingerprints_are_others_where_any_bit_is() -> None:
+    values = np.random.default_rng(0).standard_normal(500).astype(np.float32)
+    weights = [(2 * i + 1) * 0x9E3779B97F4A7C15 for i in range(500)]
+    bits = values.view(np.uint32)
+    assert fingerprint(values) == sum(int(b) * w for b, w in zip(bits, weights, strict=True)) % 2**64
+    for place in (0, 77, 499):
+        for bit in range(32):
+            changed = values.copy()
+            changed.view(np.uint32)[place] ^= np.uint32(1 << bit)
+            assert fingerprint(changed) != fingerprint(values)
