@@ -20,6 +20,7 @@ from fredsim.runs import execution
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
+from tests.dask_cluster import Cluster
 
 # Triton reads it when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():
@@ -76,6 +77,15 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
     monkeypatch.setattr(Figure, "savefig", savefig)
     return figures
+
+
+@pytest.fixture
+def cluster(small_yaml: Path) -> Iterator[Cluster]:
+    """A cluster without workers, in the folder of `small_yaml`."""
+    del small_yaml  # which has changed to its folder
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture

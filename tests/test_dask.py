@@ -1,20 +1,19 @@
 """Sweeps on a Dask cluster of real processes: the same files as `--jobs`, and what a lost worker costs."""
 
 import csv
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fredsim
 from fredsim.errors import ConfigError
+from tests.dask_cluster import Cluster
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
 
@@ -28,51 +27,6 @@ if self.lr == 0.3:
 if self.lr == 0.4:
     os.kill(os.getpid(), 9)
 """
-
-
-class Cluster:
-    """A scheduler and its workers, processes in the current folder."""
-
-    def __init__(self) -> None:
-        self.processes = [self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", "at.json")]
-        self.address = str(json.loads(self._awaited(Path("at.json")))["address"])
-
-    def work(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker."""
-        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *words, **environment))
-        return self.processes[-1]
-
-    def _start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        with open("dask.log", "ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "dask", *words, "--no-dashboard"],
-                stderr=log,
-                stdout=log,
-                env=os.environ | environment,
-                start_new_session=True,
-            )
-
-    def _awaited(self, path: Path) -> str:
-        limit = time.monotonic() + 60
-        while not path.exists() or not path.read_text(encoding="utf-8").endswith("}"):
-            assert time.monotonic() < limit, Path("dask.log").read_text(encoding="utf-8")
-            time.sleep(0.02)
-        return path.read_text(encoding="utf-8")
-
-    def close(self) -> None:
-        """End them all."""
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-
-@pytest.fixture
-def cluster(small_yaml: Path) -> Iterator[Cluster]:
-    """A cluster without workers, in the folder of `small_yaml`."""
-    del small_yaml  # which has changed to its folder
-    cluster = Cluster()
-    yield cluster
-    cluster.close()
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

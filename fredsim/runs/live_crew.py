@@ -183,7 +183,8 @@ class DaskCrew:
             works = [work for work, _ in station.sent] + list(station.waiting)
             works = [work for work in works if self._latest[work.client] == work.ticket]
             self.redone += len(works)
-            self._note(f"the worker {station.address} was lost ({why}); {len(works)} works are done again elsewhere")
+            many = "1 work is" if len(works) == 1 else f"{len(works)} works are"
+            self._note(f"the worker {station.address} was lost ({why}); {many} done again elsewhere")
             for work in works:
                 self._give(work)
             self.changed.notify_all()

@@ -1,0 +1,46 @@
+"""A Dask cluster of real processes, for tests."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """A scheduler and its workers, processes in the current folder."""
+
+    def __init__(self) -> None:
+        self.processes = [self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", "at.json")]
+        self.address = str(json.loads(self._awaited(Path("at.json")))["address"])
+
+    def work(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *words, **environment))
+        return self.processes[-1]
+
+    def _start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        with open("dask.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dask", *words, "--no-dashboard"],
+                stderr=log,
+                stdout=log,
+                env=os.environ | environment,
+                start_new_session=True,
+            )
+
+    def _awaited(self, path: Path) -> str:
+        limit = time.monotonic() + 60
+        while not path.exists() or not path.read_text(encoding="utf-8").endswith("}"):
+            assert time.monotonic() < limit, Path("dask.log").read_text(encoding="utf-8")
+            time.sleep(0.02)
+        return path.read_text(encoding="utf-8")
+
+    def close(self) -> None:
+        """End them all."""
+        for process in self.processes:
+            process.kill()
+            process.wait()

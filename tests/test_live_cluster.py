@@ -1,0 +1,76 @@
+"""Live runs on real processes: workers that are killed, that come later, that cannot compute."""
+
+import csv
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fredsim.runs.results import Result
+from tests.dask_cluster import Cluster
+
+pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+
+def test_a_worker_is_killed_and_another_comes(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    killed, _ = cluster.work("--no-nanny"), cluster.work("--no-nanny")
+    words = ["live", str(small_yaml), "iterations=600", "clients.count=5", "--delay", "0.003", "--out", "live"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fredsim", *words, "--dask", cluster.address], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not Path("live/live.csv").exists() or Path("live/live.csv").stat().st_size < 5000:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        killed.kill()
+        cluster.work("--no-nanny")
+        _, messages = process.communicate()
+    assert process.returncode == 0, messages
+    assert re.search(r"the worker tcp://\S+ was lost \(.*\); \d works? (is|are) done again elsewhere", messages)
+    assert command("verify", "live")[:2] == (0, "live: same bits\n")
+    result = Result(Path("live"))
+    with Path("live/live.csv").open(newline="", encoding="utf-8") as file:
+        workers = [row["worker"] for row in csv.DictReader(file)]
+    assert len(workers) == 600
+    assert len(set(workers)) == result.summary["live"]["workers"] == 3
+    events = result.events
+    stages = events[["began_ns", "done_ns", "received_ns", "time_ns"]].to_numpy()
+    assert (np.diff(stages, axis=1) >= 0).all()
+    assert (np.diff(events["time_ns"]) >= 0).all()
+    assert (events["staleness"] >= 0).all()
+
+
+def test_processes_of_its_own(small_yaml: Path, command: Command) -> None:
+    code, output, _ = command("live", small_yaml, "iterations=40", "--workers", 1, "--out", "live")
+    assert code == 0
+    assert "finished" in output
+    assert command("verify", "live")[:2] == (0, "live: same bits\n")
+
+
+def test_what_is_refused(
+    small_yaml: Path,
+    cluster: Cluster,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("live", small_yaml, "--out", "live")
+    refused(*words, "sweep={seed: [0, 1]}", says=("this is a sweep; a live run is of one experiment",))
+    refused(*words, "--workers", 2, "--dask", cluster.address, says=("workers is 2, and dask is given",))
+    refused(*words, "--delay", -1, says=("delay is -1.0; it must be seconds",))
+    monkeypatch.setattr("fredsim.runs.live_crew.WAIT_SECONDS", 0.5)
+    refused(*words, "--dask", cluster.address, says=("no worker for", "start some, and give the command again"))
+    monkeypatch.setattr("fredsim.runs.live_crew.WAIT_SECONDS", 60.0)
+    Path("elsewhere").mkdir()
+    np.savez("elsewhere/own.npz", x_train=np.ones((60, 3)), y_train=np.arange(60) % 2, x_test=np.ones((4, 3)),
+             y_test=np.arange(4) % 2)  # fmt: skip
+    cluster.work()
+    monkeypatch.chdir("elsewhere")  # where the workers are not
+    refused(*words, "data={name: 'npz:own.npz', train: 40, validation: 10}", "--dask", cluster.address,
+            says=("the worker tcp://", "own.npz"))  # fmt: skip
