@@ -11,9 +11,8 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from safetensors.numpy import load, save
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs import run as run_module
+from fredsim.runs.checkpoint_form import signed
 from fredsim.runs.checkpoints import Checkpoints
 from tests.bad_cases import BASE, Case, Ended, damaged, of_json, reshaped
 
@@ -79,7 +79,7 @@ EXPERIMENTS: tuple[dict[str, Any], ...] = (
         "average": {"name": "window", "rate": 0.5, "min_window": 2},
         "clients": {"count": 3, "batch_size": 2, "local_steps": 2, "sampling": "shuffled"},
     },
-    BASE | {"iterations": 40, "path": "hand", "backend": "numba"},
+    BASE | {"iterations": 40, "path": "hand", "backend": "numba", "evaluation": {"every": 7}},
 )
 
 
@@ -126,7 +126,7 @@ def a_checkpoint(rng: random.Random) -> Case:
     files, exact = dict(whole.late), True
     for _ in range(rng.choice((1, 1, 2))):
         exact &= rng.choice(SPOILS)(rng, files, number)
-    words = ["run", "x.yaml", "--resume", "--checkpoint", "0", "--out", "out"] + ["--quiet"] * (rng.random() < 0.5)
+    words = ["run", "x.yaml", "--resume", "--checkpoint", "0", "--out", "out", "--quiet"]
 
     def judge(ended: Ended) -> str:
         found = files_in(ended.folder / "out")
@@ -144,14 +144,14 @@ def _of_checkpoints(files: Files, kind: str = "") -> list[str]:
     return sorted(name for name in files if name.startswith("checkpoint/") and name.endswith(kind))
 
 
-def _damage(rng: random.Random, files: Files, number: int) -> bool:
+def _damage(rng: random.Random, files: Files, _: int) -> bool:
     names = _of_checkpoints(files)
     for name in rng.sample(names, min(len(names), rng.choice((1, 1, 2, 4)))):
         files[name] = damaged(rng, files[name], text=name.endswith("json"))
     return True
 
 
-def _beside(rng: random.Random, files: Files, number: int) -> bool:
+def _beside(rng: random.Random, files: Files, _: int) -> bool:
     """Damage or lose a file that grows."""
     name = rng.choice(sorted({"metrics.csv", "probe.csv", "events.parquet"} & files.keys()) or [""])
     if not name or rng.random() < 0.3:
@@ -161,7 +161,7 @@ def _beside(rng: random.Random, files: Files, number: int) -> bool:
     return True
 
 
-def _lose(rng: random.Random, files: Files, number: int) -> bool:
+def _lose(rng: random.Random, files: Files, _: int) -> bool:
     for name in rng.sample(_of_checkpoints(files), rng.choice((1, 1, 2, 3))):
         files.pop(name, None)
     return True
@@ -185,7 +185,7 @@ def _swap(rng: random.Random, files: Files, number: int) -> bool:
     return True
 
 
-def _clutter(rng: random.Random, files: Files, number: int) -> bool:
+def _clutter(rng: random.Random, files: Files, _: int) -> bool:
     """Rename a checkpoint, or put something else beside them."""
     names = _of_checkpoints(files)
     content = files[rng.choice(names)] if names else b""
@@ -196,14 +196,7 @@ def _clutter(rng: random.Random, files: Files, number: int) -> bool:
     return True
 
 
-def signed(said: Mapping[str, Any]) -> bytes:
-    """Return the text of a checkpoint's JSON with the digest that it must have."""
-    unsigned = {key: value for key, value in said.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(unsigned).encode()).hexdigest()
-    return json.dumps(unsigned | {"sha256": digest}, indent=1).encode()
-
-
-def _forge(rng: random.Random, files: Files, number: int) -> bool:
+def _forge(rng: random.Random, files: Files, _: int) -> bool:
     """Write nonsense into a checkpoint whose digests are right; return whether the state is as it was."""
     names = _of_checkpoints(files, ".json")
     name = names[-1] if names and rng.random() < 0.8 else rng.choice(names or ["checkpoint/000000000009.json"])
@@ -302,13 +295,13 @@ def a_folder(rng: random.Random) -> Case:
     whole = results()[name]
     files = dict(whole)
     for _ in range(rng.choice((1, 1, 2))):
-        _spoil(rng, files, name)
+        _spoil(rng, files)
     named = {f"out/{file}": content for file, content in files.items()}
     words, more, judge = rng.choice(COMMANDS)(rng, name, files)
     return Case("folder", words, named | more, judge=judge)
 
 
-def _spoil(rng: random.Random, files: Files, of: str) -> None:
+def _spoil(rng: random.Random, files: Files) -> None:
     """Damage, lose or swap a file of a folder."""
     name = rng.choice(sorted(files) or ["config.yaml"])
     content = files.get(name, b"")
@@ -340,7 +333,7 @@ def changed(files: Files, whole: Files) -> set[str]:
 Tried = tuple[list[str], Files, Callable[[Ended], str]]
 
 
-def by_verify(rng: random.Random, name: str, files: Files) -> Tried:
+def by_verify(_: random.Random, name: str, files: Files) -> Tried:
     """What was changed is told."""
 
     def judge(ended: Ended) -> str:
@@ -351,14 +344,14 @@ def by_verify(rng: random.Random, name: str, files: Files) -> Tried:
 
 def by_compare(rng: random.Random, name: str, files: Files) -> Tried:
     def judge(ended: Ended) -> str:
-        return says_no(ended, files, results()[name], warned=False)
+        return says_no(ended, files, results()[name])
 
     words = ["out", "whole"]
     rng.shuffle(words)
     return ["compare", *words], {f"whole/{file}": content for file, content in results()[name].items()}, judge
 
 
-def says_no(ended: Ended, files: Files, whole: Files, *, warned: bool = True) -> str:
+def says_no(ended: Ended, files: Files, whole: Files) -> str:
     """What a comparison must find: a result that is not what came out."""
     kept = {"best.csv", "error.pdf", "error.csv", "runs.csv", "sweep.yaml"}
     found = sorted(
@@ -429,7 +422,7 @@ def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
     def judge(ended: Ended) -> str:
         if ended.code != 0:
             return ""
-        code, wanted = drawn(name, tuple(words))
+        _, wanted = drawn(name, tuple(words))
         found = {key: value for key, value in files_in(ended.folder).items() if key.startswith(("out.", "out-"))}
         edited = [key for key in changed(files, results()[name]) if key.endswith(("config.yaml", "sweep.yaml"))]
         names = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key) and key != "out.svg")
@@ -438,7 +431,7 @@ def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
     return words, {}, judge
 
 
-def by_showing(rng: random.Random, name: str, files: Files) -> Tried:
+def by_showing(rng: random.Random, *_: object) -> Tried:
     return [rng.choice(("show", "plan")), "out"], {}, lambda ended: ""
 
 

@@ -116,6 +116,7 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
         "dask",
         "error: .:",
         "no paper",
+        *(["iteration"] if case.kind == "checkpoint" else []),
     )
     if not any(name and name in messages for name in named):
         return f"it does not say where: {messages!r}"

@@ -17,7 +17,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.data.sampling import make_sampler
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
@@ -87,12 +87,39 @@ class Run:
         `code`: the SHA-256 of the user's modules.
         """
         self._identity["code"] = dict(code)
-        found, faults = self._checkpoints.newest(self._identity)
-        for fault in faults:
-            self._observer.note(fault)
-        if found is not None:
-            self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
-        return found
+        until = None
+        while True:
+            found, faults = self._checkpoints.newest(self._identity, until)
+            for fault in faults:
+                self._observer.note(fault)
+            if found is None:
+                return None
+            try:
+                self._take_up(found)
+            except Exception as error:  # whatever nonsense does, whose digests are right
+                if isinstance(error, FredsimError) and code:  # a user's own class may be mended
+                    raise
+                what = f"its state does not fit: {type(error).__name__} {error}"
+                self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")
+                self.simulation, self.recorder = self._make()
+                until = found.iteration - 1
+            else:
+                self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
+                return found
+
+    def _take_up(self, found: Checkpoint) -> None:
+        """Let the simulation, which has not begun, take up a state. Raises ValueError where it is not of its form."""
+        self.simulation.put_state(found.state)
+        self.simulation.spent = dict(found.spent)
+        if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
+            return
+        with by_reference():
+            taken = self.simulation.take_state()
+        forms = [{name: _form(value) for name, value in state.items()} for state in (found.state, taken)]
+        others = sorted(name for name in {**forms[0], **forms[1]} if forms[0].get(name) != forms[1].get(name))
+        if others:
+            name = others[0]
+            raise ValueError(f"{name} is {forms[0].get(name, 'not there')}, not {forms[1].get(name, 'there')}")
 
     def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint where there is one; return how it ended and its record.
@@ -101,17 +128,23 @@ class Run:
         beginning, to the event before: that gives its last finite parameters.
         """
         try:
-            return self._run(begun)
+            with _sound(begun, self._checkpoints.folder):
+                return self._run(begun)
         except Diverged as diverged:
             self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.says_its_state
             self.simulation, self.recorder = self._make()
             last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+            if last is not None:
+                self._take_up(last)
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
 
     def events(self, begun: Checkpoint | None = None) -> Generator[Simulation]:
         """Go on event by event; yield the simulation as it begins, and after each. Raises Diverged."""
+        if begun is not None:
+            with _sound(begun, self._checkpoints.folder):
+                self._take_up(begun)
         simulation, length = self.simulation, self._length
         with self._begun(begun):
             yield simulation
@@ -124,13 +157,14 @@ class Run:
 
     @np.errstate(all="ignore")  # a run that overflows diverges, and says so
     def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
+        """Run, from a checkpoint that was taken up where there is one."""
         self._due = time.perf_counter() + self._every
         with self._begun(begun):
             return self.simulation.run(self._length, self._interrupted), self.recorder
 
     @contextmanager
     def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
-        """Open the files, and put the simulation into the state of a checkpoint, where there is one."""
+        """Open the files, cut back to a checkpoint where one was taken up."""
         for file in self._files:
             file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
         with ExitStack() as opened:
@@ -138,9 +172,6 @@ class Run:
                 opened.enter_context(file)
             if checkpoint is None:
                 csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
-            else:
-                self.simulation.put_state(checkpoint.state)
-                self.simulation.spent = dict(checkpoint.spent)
             yield
 
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
@@ -227,3 +258,20 @@ class Run:
         if limit is None:
             return None
         return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
+
+
+@contextmanager
+def _sound(begun: Checkpoint | None, folder: Path) -> Iterator[None]:
+    """Turn an error that no run has into an OutputError where the run goes on from a state that may be nonsense."""
+    try:
+        yield
+    except Exception as error:
+        if begun is None or isinstance(error, Diverged | FredsimError | MemoryError):
+            raise
+        what = f"cannot go on from its checkpoint at iteration {begun.iteration} ({type(error).__name__}: {error})"
+        raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error
+
+
+def _form(value: Any) -> str:
+    """Return a value's type; of an array that of its numbers, and its shape."""
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
