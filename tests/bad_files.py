@@ -314,7 +314,10 @@ def clients_in(content: bytes) -> list[int]:
     end = len(content)
     while end > 0:  # its footer may be followed by damage
         with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-            return [int(client) for client in pq.read_table(pa.BufferReader(content[:end]))["client"].to_pylist()]
+            return [
+                int(client)
+                for client in pq.read_table(pa.BufferReader(content[:end]), columns=["client"])["client"].to_pylist()
+            ]
         end = content.rfind(b"PAR1", 4, end - 1) + 4
         end = end if end > 4 else 0
     return []

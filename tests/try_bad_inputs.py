@@ -134,7 +134,8 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
 
 def said(value: str, messages: str) -> bool:
     """Return whether messages name a value, or speak of several keys."""
-    return value in messages or "give one of" in messages or "give shorter times (" in messages
+    others = ("give one of", "the clock ends after", "is given; it goes with")
+    return value in messages or any(words in messages for words in others)
 
 
 def is_near(case: Case, line: str) -> bool:
@@ -143,7 +144,7 @@ def is_near(case: Case, line: str) -> bool:
     text = case.files["x.yaml"].decode("utf-8", "surrogatepass").split("\n")
     names = [part for part in case.key if isinstance(part, str)]
     near = "\n".join(text[max(0, number - 4) : number])  # an item's line is no key's
-    said = any(words in line for words in ("not valid YAML", "levels deep", names[-1]))
+    said = any(words in line for words in ("not valid YAML", "levels deep", "cannot read", names[-1]))
     return said or any(f'"{name}":' in near for name in names)
 
 
