@@ -114,7 +114,7 @@ def other_members(rng: random.Random) -> bytes:
         header, values = content[:128], content[128:]
         members[at] = rng.choice(
             (
-                (rng.choice((name[:-4], "x", "../x.npy", "/x.npy", "", "a/" + name, name.upper())), content),
+                (rng.choice((name[:-4], "x", "../x.npy", "/x.npy", ".npy", "a/" + name, name.upper())), content),
                 (name, members[rng.randrange(len(members))][1]),
                 (name, damaged(rng, content)),
                 (name, damaged(rng, header, text=True) + values),

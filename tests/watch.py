@@ -19,7 +19,7 @@ CHANGES = {
 NEVER = {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connect", "socket.getaddrinfo", "os.startfile"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Where others keep what they need: caches of fonts and kernels.
-CACHES = ("/dev/null", "/proc/self/", "__pycache__", "matplotlib", "fontlist", "numba", "fredsim/kernels")
+CACHES = ("/dev/null", "/proc", "__pycache__", "matplotlib", "fontlist", "numba", "fredsim/kernels")
 
 
 class Watch:

@@ -62,7 +62,7 @@ def reasons(one: Result, other: Result) -> list[str]:
 def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
     """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
 
-    `again`: `one` is recorded, and `other` is a repetition of it.
+    Where they do not, return what else was changed since one of them, None where nothing was. `again`: `one` is recorded, and `other` is a repetition of it.
     """
     names = ("the record", "the run now") if again else (one.folder, other.folder)
     both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
@@ -99,7 +99,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
-    return None
+    return next((change for result in (one, other) for change in result.changed_files), None)
 
 
 def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:

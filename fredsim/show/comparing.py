@@ -24,7 +24,7 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
         for name, difference in verify_rows(folder, jobs, monitors, root, backend):
             different |= _print_difference(str(folder / name), difference)
         return different
-    results = results_of(folder)
+    results = results_of(folder, as_found=True)
     check(*results)  # damage of the last one is found before the first is run
     for result in results:
         for change in changes(result, root):
@@ -39,7 +39,7 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
 
     `replay`: those that differ are run again for the first event that does.
     """
-    left, right = results_of(one), results_of(other)
+    left, right = results_of(one, as_found=True), results_of(other, as_found=True)
     if len(left) != len(right):
         typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
