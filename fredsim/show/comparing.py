@@ -43,6 +43,7 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
     if len(left) != len(right):
         typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
+    check(*left, *right, configs=True)  # damage of the last one is found before anything is said of the first
     different = False
     for a, b in zip(left, right, strict=True):
         if _print_difference(f"{a.folder} and {b.folder}", first_difference(a, b)):
