@@ -382,10 +382,9 @@ def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
     def judge(ended: Ended) -> str:
         found = files_in(ended.folder / "out")
         if ended.code == 0:
-            edited = [key for key in changed(files, whole) if key.endswith(("config.yaml", "sweep.yaml"))]
-            if source == "out" and edited:
+            if source == "out" and "sweep.yaml" in changed(files, whole):  # it says what the sweep is
                 return ""
-            figures = {"error.pdf", "error.csv", "best.csv"}
+            figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
             return what_differs(
                 {key: value for key, value in found.items() if key not in figures and key in whole},
                 {key: value for key, value in whole.items() if key not in figures},

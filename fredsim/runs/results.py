@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from fredsim.config.document import flatten, read_document
-from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.config.document import Document, flatten, read_document
+from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.resolution import problems_at
 from fredsim.errors import OutputError, one_line
+from fredsim.hyper import explain
 from fredsim.runs.per_client import CLIENTS
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load", "sealed"]
 
+PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
 CHANGED = "is not as the run wrote it"
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
@@ -51,6 +55,17 @@ def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of summary.json with the SHA-256 of all else in it: it tells whether the file was changed."""
     content = {key: value for key, value in summary.items() if key != "sha256"}
     return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def _check_config(path: Path, document: Document) -> None:
+    """Raise ConfigError, OutputError where a document is no resolved experiment; no code of a user's is imported."""
+    lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
+    if lacks:
+        raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
+    try:
+        Experiment.model_validate(document.data)
+    except ValidationError as error:
+        raise problems_at(explain(error, Experiment), document.place) from None
 
 
 #: The files that a run writes before summary.json, and the key of the experiment that asks for each.
@@ -88,7 +103,10 @@ class Result:
     def config(self) -> dict[str, Any]:
         """The resolved experiment, from config.yaml. Raises OutputError where that was edited after the run."""
         path = self.folder / "config.yaml"
-        config = read_document(path).data
+        document = read_document(path)
+        config = document.data
+        if not self.has_ended:  # then no digest says whether it is whole
+            _check_config(path, document)
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
             raise OutputError(
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
@@ -162,6 +180,12 @@ class Result:
         if recorded is not None and _digest(self.folder / name) != recorded:
             raise OutputError(f"{self.folder / name}: {CHANGED}; run the experiment again")
 
+    def _lacks(self, path: Path, remedy: str) -> OutputError:
+        """Return the error of a file that is not there: the run did not write it, or it is gone."""
+        if self.has_ended and path.name in self.summary.get("files", {}):
+            return OutputError(f"{path}: is gone; run the experiment again")
+        return OutputError(f"{self.folder}: has no {path.name}; {remedy}")
+
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
@@ -193,7 +217,7 @@ class Result:
         """
         path = self.folder / "probe.csv"
         if not path.is_file():
-            raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
+            raise self._lacks(path, "give the experiment `probe: {every: 100}`")
         if path.stat().st_size == 0:
             import pandas as pd
 
@@ -208,8 +232,7 @@ class Result:
         """The rows of clients.csv, one a client, of an experiment with `evaluation: {per_client: true}`."""
         path = self.folder / "clients.csv"
         if not path.is_file():
-            remedy = "give the experiment `evaluation: {per_client: true}`"
-            raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
+            raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
         table = read_table(path, CLIENTS, increasing=("client",))
         self._as_written(path.name)
         return table
@@ -222,7 +245,7 @@ class Result:
         """
         path = self.folder / "events.parquet"
         if not path.is_file():
-            raise OutputError(f"{self.folder}: has no events.parquet; give the experiment `events: true`")
+            raise self._lacks(path, "give the experiment `events: true`")
         try:
             file, cut = open_parquet(path)
             table: pd.DataFrame = file.read().to_pandas()
