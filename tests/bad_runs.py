@@ -215,14 +215,13 @@ def _forge(rng: random.Random, files: Files, _: int) -> bool:
         said[part] = reshaped(rng, {"x": said[part]}).get("x")
     elif what == "values":
         exact = False
-        values = said.get("values")
-        key = rng.choice(sorted(values)) if isinstance(values, dict) and values else ""
+        values: Any = said.get("values")
         try:
-            inside = json.loads(values[key])
-        except (TypeError, ValueError, KeyError):
-            said["values"] = reshaped(rng, values)
-        else:
+            key = rng.choice(sorted(values or {}))
+            inside = json.loads(values[key])  # of a text that is JSON itself
             values[key] = json.dumps(reshaped(rng, inside if isinstance(inside, dict) else {"x": inside}))
+        except (TypeError, ValueError, IndexError):
+            said["values"] = reshaped(rng, values)
     else:
         exact = False
         tensors = name.replace(".json", ".safetensors")

@@ -1,5 +1,7 @@
 """What tests/bad_inputs.py writes where something else belongs."""
 
+from typing import Any
+
 __all__ = ["CELLS", "OPTIONS", "PIECES", "PLAIN", "VALUES"]
 
 #: YAML texts of values that are wrong for most keys, and of some that are right for one or another.
@@ -53,7 +55,7 @@ CELLS = (
     "f" * 64, "\ud800", "x" * 300,
 )  # fmt: skip
 #: What is put into JSON and YAML in place of something else.
-PLAIN = (
+PLAIN: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e308, float("nan"),
     float("inf"), "", "x", "..", "../../x", "/etc/passwd", "f" * 64, "0", "1e9", "\0", "x" * 5000, [], {}, [[]], [None],
     {"x": 1}, [1, 2, 3], [-1], [10**9, 10**9], "O", ">f8", "|V8", "<f8", "M8[s]", "U9999", ["O", [1]], ["<f8", [-1]],

@@ -69,7 +69,7 @@ def test_no_tables(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
 def test_columns_that_are_none(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
     """Lists, two of one name, and zeros that a disk left: NumPy would take `0` and these for 0."""
     once = [0, 1, 2]
-    tables = {
+    tables: dict[str, tuple[list[tuple[str, Any]], str]] = {
         "lists.parquet": ([("client", [[0], [1], [2]])], "lists.parquet, row 0: client is [0]; ids lie in 0 … 7"),
         "twice.parquet": ([("client", once), ("client", once)], "twice.parquet has 2 columns 'client'; keep one"),
         "done.parquet": (

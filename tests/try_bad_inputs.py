@@ -198,7 +198,7 @@ def main() -> None:
     options = parser.parse_args()
     folder: Path = options.folder.resolve() / "here"
     cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]  # or each call would build it anew
-    idx.FILES, idx.MIRRORS = SMALL_MNIST, ()  # type: ignore[misc]
+    idx.FILES, idx.MIRRORS = SMALL_MNIST, ()  # type: ignore[assignment]
     kinds = options.kind.split(",") if options.kind else [*KINDS]
     watch = Watch(folder.parent)
     limit_memory()
