@@ -23,6 +23,8 @@ from safetensors.numpy import load, save
 
 import fredsim
 from fredsim.config.document import dump_yaml
+from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.config.yaml_reader import parse_yaml
 from fredsim.runs import run as run_module
 from fredsim.runs.checkpoint_form import signed
 from fredsim.runs.checkpoints import Checkpoints
@@ -133,6 +135,8 @@ def a_checkpoint(rng: random.Random) -> Case:
         if ended.code == 0:
             kept = {name: content for name, content in found.items() if not name.startswith("checkpoint/")}
             return what_differs(kept, whole.done) if exact else ""
+        if not exact:  # it went on some way, from a state that was forged
+            return ""
         lost = [name for name, content in files.items() if found.get(name) != content and name != "config.yaml"]
         return f"refused, and changed {lost}" if lost else ""
 
@@ -316,8 +320,8 @@ def _spoil(rng: random.Random, files: Files) -> None:
         others = [theirs[key] for theirs in results().values() for key in theirs if Path(key).name == Path(name).name]
         files[name] = rng.choice(others)
     elif what == "other":
-        other = rng.choice(sorted(files))
-        files[name], files[other] = files[other], content
+        other = rng.choice(sorted(files) or [name])
+        files[name], files[other] = files.get(other, b""), content
     elif what == "folder":
         files.pop(name, None)
         files[f"{name}/x"] = b""
@@ -385,12 +389,20 @@ def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
                 return ""
             figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
             return what_differs(
-                {key: value for key, value in found.items() if key not in figures and key in whole},
-                {key: value for key, value in whole.items() if key not in figures},
+                {key: _plain(key, value) for key, value in found.items() if key not in figures and key in whole},
+                {key: _plain(key, value) for key, value in whole.items() if key not in figures},
             )
         return ""
 
     return ["run", source, "--resume", "--quiet", "--out", "out"], {"x.yaml": dump_yaml(data).encode()}, judge
+
+
+def _plain(name: str, content: bytes) -> bytes:
+    """Return a file's content, of a configuration without what says nothing of the run."""
+    if not name.endswith("config.yaml"):
+        return content
+    data = parse_yaml(content.decode(), name)
+    return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}).encode()
 
 
 @functools.cache

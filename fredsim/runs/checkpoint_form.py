@@ -7,15 +7,18 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import shown
-from fredsim.plugins.packing import numeric
+from fredsim.plugins.packing import State, numeric
 
-__all__ = ["FORMAT", "Said", "read_arrays", "read_said", "signed"]
+__all__ = ["FORMAT", "Said", "check_after", "check_before", "read_arrays", "read_said", "signed"]
 
 FORMAT = 1
+#: Parts of a state whose arrays keep their shape: kernels write and read as much as they had at first.
+FIXED = ("server.", "work.", "places", "holdings.version.", "recorder.by_client.")
 Size = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -81,3 +84,27 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
     except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(f"its arrays are none ({error})") from None
     return arrays
+
+
+def check_before(state: State, first: State) -> None:
+    """Raise ValueError where arrays of a state are not of the types, or the shapes, that they have in a run's first."""
+    for name, value in state.items():
+        other = first.get("holdings.version.0" if name.startswith("holdings.version.") else name)
+        if not isinstance(value, np.ndarray) or other is None:
+            continue
+        fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim
+        if not fits or (name.startswith(FIXED) and value.shape != other.shape):
+            raise ValueError(f"{name} is {_form(value)}, not {_form(other)}")
+
+
+def check_after(state: State, taken: State) -> None:
+    """Raise ValueError where what was taken up of a state is not all of it, and in its form."""
+    forms = [{name: _form(value) for name, value in found.items()} for found in (state, taken)]
+    for name in sorted({**forms[0], **forms[1]}):
+        if forms[0].get(name) != forms[1].get(name):
+            raise ValueError(f"{name} is {forms[0].get(name, 'not there')}, not {forms[1].get(name, 'there')}")
+
+
+def _form(value: Any) -> str:
+    """Return a value's type; of an array that of its numbers, and its shape."""
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__

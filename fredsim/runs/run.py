@@ -20,6 +20,8 @@ from fredsim.data.sampling import make_sampler
 from fredsim.errors import ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
+from fredsim.plugins.states import State
+from fredsim.runs.checkpoint_form import check_after, check_before
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
@@ -109,17 +111,18 @@ class Run:
 
     def _take_up(self, found: Checkpoint) -> None:
         """Let the simulation, which has not begun, take up a state. Raises ValueError where it is not of its form."""
-        self.simulation.put_state(found.state)
-        self.simulation.spent = dict(found.spent)
         if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
-            return
+            self.simulation.put_state(found.state)
+        else:
+            check_before(found.state, self._state())
+            self.simulation.put_state(found.state)
+            check_after(found.state, self._state())
+        self.simulation.spent = dict(found.spent)
+
+    def _state(self) -> State:
+        """Return the state as it is, not a copy."""
         with by_reference():
-            taken = self.simulation.take_state()
-        forms = [{name: _form(value) for name, value in state.items()} for state in (found.state, taken)]
-        others = sorted(name for name in {**forms[0], **forms[1]} if forms[0].get(name) != forms[1].get(name))
-        if others:
-            name = others[0]
-            raise ValueError(f"{name} is {forms[0].get(name, 'not there')}, not {forms[1].get(name, 'there')}")
+            return self.simulation.take_state()
 
     def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint where there is one; return how it ended and its record.
@@ -190,9 +193,7 @@ class Run:
         began, simulation = time.perf_counter(), self.simulation
         files = {file.name: file.grown for file in self._files}
         try:
-            with by_reference():
-                state = simulation.take_state()
-            spent = simulation.spent_so_far()
+            state, spent = self._state(), simulation.spent_so_far()
             self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
             self._observer.checkpoint(simulation.iteration)
         except (SimulationError, OSError) as error:
@@ -270,8 +271,3 @@ def _sound(begun: Checkpoint | None, folder: Path) -> Iterator[None]:
             raise
         what = f"cannot go on from its checkpoint at iteration {begun.iteration} ({type(error).__name__}: {error})"
         raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error
-
-
-def _form(value: Any) -> str:
-    """Return a value's type; of an array that of its numbers, and its shape."""
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
