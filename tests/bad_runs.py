@@ -36,7 +36,7 @@ Files = dict[str, bytes]
 
 #: What a summary says of how a run went, not of what came out.
 CIRCUMSTANCES = {"seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels", "shares_kernels"}
-CIRCUMSTANCES |= {"iterations_per_second", "sha256"}
+CIRCUMSTANCES |= {"iterations_per_second", "sha256", "git"}
 
 
 def files_in(folder: Path) -> Files:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -225,6 +226,8 @@ def try_one(folder: Path, watch: Watch, options: argparse.Namespace, kind: str, 
     os.chdir(folder)
     os.mkfifo("pipe")
     datasets._load.cache_clear()
+    if number % 20 == 0:
+        gc.collect()  # runs refer to themselves
     for name, content in case.files.items():
         Path(name).parent.mkdir(exist_ok=True, parents=True)
         Path(name).write_bytes(content)

@@ -18,7 +18,8 @@ __all__ = ["FORMAT", "Said", "check_after", "check_before", "read_arrays", "read
 
 FORMAT = 1
 #: Parts of a state whose arrays keep their shape: kernels write and read as much as they had at first.
-FIXED = ("server.", "work.", "places", "holdings.version.", "recorder.by_client.")
+FIXED = ("server.", "holdings.version.", "recorder.by_client.")
+PARAMS = "server.own.params"
 Size = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -89,7 +90,7 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
 def check_before(state: State, first: State) -> None:
     """Raise ValueError where arrays of a state are not of the types, or the shapes, that they have in a run's first."""
     for name, value in state.items():
-        other = first.get("holdings.version.0" if name.startswith("holdings.version.") else name)
+        other = first.get(PARAMS if name.startswith("holdings.version.") else name)
         if not isinstance(value, np.ndarray) or other is None:
             continue
         fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim

@@ -114,7 +114,9 @@ class Run:
         if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
             self.simulation.put_state(found.state)
         else:
-            check_before(found.state, self._state())
+            with by_reference():  # of these alone: a path may begin its work when it is asked for its state
+                parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
+            check_before(found.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
             self.simulation.put_state(found.state)
             check_after(found.state, self._state())
         self.simulation.spent = dict(found.spent)
