@@ -105,6 +105,18 @@ def test_a_state_of_another_form_is_not_gone_on_from(change: Callable[..., Any],
     assert files_of(tmp_path) == left_behind(DATA, {})[0]
 
 
+def test_a_checkpoint_without_a_file_that_grows(tmp_path: Path) -> None:
+    stopped(DATA, tmp_path, 10)
+    (path,) = (tmp_path / "checkpoint").glob("*.json")
+    said = json.loads(path.read_bytes())
+    del said["files"]["metrics.csv"]
+    path.write_bytes(signed(said))
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert status == "finished"
+    assert "it is of events.parquet, not of events.parquet, metrics.csv)" in notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
 def test_a_full_disk_costs_what_came_since_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = DATA | {"iterations": 400, "evaluation": {"every": 1}, "events": False}
     with monkeypatch.context() as patch:

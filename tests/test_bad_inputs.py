@@ -223,6 +223,20 @@ def test_options(small_yaml: Path, refused: Refused, command: Command) -> None:
     assert list(small_yaml.parent.iterdir()) == [small_yaml]
 
 
+def test_a_header_that_python_cannot_take_apart(small_yaml: Path, refused: Refused) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': (False, 'shape': (3,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile("odd.npz", "w") as file:
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00v\x00" + header + bytes(24))
+    refused("run", small_yaml, "data.name=npz:odd.npz", says=("odd.npz: cannot be read (", "it must be an NPZ file"))
+
+
+def test_a_folder_whose_name_is_too_long(small_yaml: Path, command: Command) -> None:
+    code, _, messages = command("reproduce", ".", "--out", "x" * 300)
+    assert (code, "cannot be written (File name too long)" in messages) == (2, True)
+    assert list(small_yaml.parent.iterdir()) == [small_yaml]
+
+
 @pytest.mark.timeout(20)
 def test_an_npz_that_claims_too_much(small_yaml: Path, refused: Refused) -> None:
     path = small_yaml.with_name("big.npz")

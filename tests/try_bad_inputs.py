@@ -116,6 +116,7 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
         "jobs",
         "dask",
         "error: .:",
+        "the trace, row",
         "no paper",
         *(["iteration"] if case.kind == "checkpoint" else []),
     )

@@ -111,6 +111,9 @@ class Run:
 
     def _take_up(self, found: Checkpoint) -> None:
         """Let the simulation, which has not begun, take up a state. Raises ValueError where it is not of its form."""
+        wanted = sorted(file.name for file in self._files)
+        if sorted(found.files) != wanted:
+            raise ValueError(f"it is of {', '.join(sorted(found.files)) or 'no files'}, not of {', '.join(wanted)}")
         if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
             self.simulation.put_state(found.state)
         else:
