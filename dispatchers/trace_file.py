@@ -111,7 +111,8 @@ def _names(path: str) -> tuple[frozenset[str], str]:
             return _once(path, file.schema_arrow.names), cut
         with open(path, "rb") as content:
             if any(b"\0" in piece for piece in iter(lambda: content.read(2**20), b"")):  # which NumPy may leave out
-                raise ConfigError(f"{path} is no Parquet file, and no CSV file, as it holds NUL bytes; give a whole file")
+                what = "is no Parquet file, and no CSV file, as it holds NUL bytes"
+                raise ConfigError(f"{path} {what}; give a whole file")
         with open(path, newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a mark
             header = next(csv.reader(stream), None)
     except OutputError as error:
@@ -234,9 +235,9 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
         for name, limit in zip(DONE, (clients, 2**32), strict=True):
             wrong = np.array([not _are_whole(values, limit) for values in raw[name]])
             refuse(wrong, name, f"it must be a list of whole numbers below {limit}; {REMEDY}")
-        lengths = np.array([len(ids or ()) != len(numbers or ()) for ids, numbers in zip(*(raw[name] for name in DONE), strict=True)])
-        refuse(lengths, DONE[1], f"it must be as long as {DONE[0]}; {REMEDY}")
-        pairs = zip(*(raw[name] for name in DONE), strict=True)
+        pairs = [*zip(*(raw[name] for name in DONE), strict=True)]
+        unequal = np.array([len(ids or ()) != len(numbers or ()) for ids, numbers in pairs])
+        refuse(unequal, DONE[1], f"it must be as long as {DONE[0]}; {REMEDY}")
         part["done"] = [[*zip(ids or (), numbers or (), strict=False)] for ids, numbers in pairs]
     return part
 
@@ -275,7 +276,7 @@ def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
     """Return values as integers, and which of them are none."""
     try:
         found = np.array(values)
-        if found.dtype.kind in "iuU" and found.ndim == 1:  # of texts, too: an integer of over 53 bits is none of float64
+        if found.dtype.kind in "iuU" and found.ndim == 1:  # texts, too: over 53 bits are none of float64
             return found.astype(np.int64), np.zeros(len(found), bool)
     except (TypeError, ValueError, OverflowError):
         pass
