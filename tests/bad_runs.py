@@ -166,7 +166,8 @@ def _beside(rng: random.Random, files: Files, _: int) -> bool:
 
 
 def _lose(rng: random.Random, files: Files, _: int) -> bool:
-    for name in rng.sample(_of_checkpoints(files), rng.choice((1, 1, 2, 3))):
+    names = _of_checkpoints(files)
+    for name in rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3)))):
         files.pop(name, None)
     return True
 
@@ -318,7 +319,7 @@ def _spoil(rng: random.Random, files: Files) -> None:
         files.pop(name, None)
     elif what == "swap":  # with the same of another run, or another of this
         others = [theirs[key] for theirs in results().values() for key in theirs if Path(key).name == Path(name).name]
-        files[name] = rng.choice(others)
+        files[name] = rng.choice(others or [b""])
     elif what == "other":
         other = rng.choice(sorted(files) or [name])
         files[name], files[other] = files.get(other, b""), content
