@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.durations import LAST
-from fredsim.errors import ConfigError, OutputError, shown
+from fredsim.errors import ConfigError, OutputError, one_line, shown
 from fredsim.system.files import content_digest, irregular
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
@@ -108,7 +108,11 @@ def _names(path: str) -> tuple[frozenset[str], str]:
     try:
         if _is_parquet(path):
             file, cut = open_parquet(path)
-            return frozenset(file.schema_arrow.names), cut
+            return _once(path, file.schema_arrow.names), cut
+        with open(path, "rb") as content:
+            if any(b"\0" in piece for piece in iter(lambda: content.read(2**20), b"")):  # which NumPy may leave out
+                what = "is no Parquet file, and no CSV file, as it holds NUL bytes"
+                raise ConfigError(f"{path} {what}; give a whole file")
         with open(path, newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a mark
             header = next(csv.reader(stream), None)
     except OutputError as error:
@@ -119,7 +123,15 @@ def _names(path: str) -> tuple[frozenset[str], str]:
         raise ConfigError(f"{path} is no Parquet file, and no CSV file in UTF-8 ({error}); save it as one") from None
     if not header:
         raise ConfigError(f"{path} is empty; give a header, and a row for each event")
-    return frozenset(header), ""
+    return _once(path, header), ""
+
+
+def _once(path: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of columns. Raises ConfigError where several that count have one name."""
+    twice = [name for name in ("time", *LEAST, *DONE) if names.count(name) > 1]
+    if twice:
+        raise ConfigError(f"{path} has {names.count(twice[0])} columns '{twice[0]}'; keep one of them")
+    return frozenset(names)
 
 
 def _is_parquet(path: str) -> bool:
@@ -175,7 +187,7 @@ def _parquet(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
             if skipped < len(batch):
                 yield {name: _values(batch[name].slice(skipped)) for name in wanted}
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{path}: is damaged ({error}); give a whole file") from None
+        raise ConfigError(f"{path}: is damaged ({one_line(error)}); give a whole file") from None
 
 
 def _values(array: Any) -> Any:
@@ -220,9 +232,21 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
         refuse(seconds >= LAST / 1e9, "time", f"the clock ends after {LAST / 1e9:.0f} seconds")
         part["time"] = np.rint(seconds * 1e9).astype(np.int64)
     if DONE[0] in raw:
-        pairs = zip(*(raw[name] for name in DONE), strict=True)
+        for name, limit in zip(DONE, (clients, 2**32), strict=True):
+            wrong = np.array([not _are_whole(values, limit) for values in raw[name]])
+            refuse(wrong, name, f"it must be a list of whole numbers below {limit}; {REMEDY}")
+        pairs = [*zip(*(raw[name] for name in DONE), strict=True)]
+        unequal = np.array([len(ids or ()) != len(numbers or ()) for ids, numbers in pairs])
+        refuse(unequal, DONE[1], f"it must be as long as {DONE[0]}; {REMEDY}")
         part["done"] = [[*zip(ids or (), numbers or (), strict=False)] for ids, numbers in pairs]
     return part
+
+
+def _are_whole(values: Any, limit: int) -> bool:
+    """Return whether this is a list of whole numbers from 0 on below a limit, or nothing."""
+    if values is None:
+        return True
+    return isinstance(values, list) and all(isinstance(value, int) and 0 <= value < limit for value in values)
 
 
 def _plain(value: Any) -> str:
@@ -235,9 +259,10 @@ def _plain(value: Any) -> str:
 def _floats(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, NaN for what is none."""
     try:
-        return np.array(values, np.float64)
+        found = np.array(values, np.float64)
     except (TypeError, ValueError):
-        return np.array([_float(value) for value in values])
+        found = np.empty((0, 0))
+    return found if found.ndim == 1 else np.array([_float(value) for value in values])  # lists are no numbers
 
 
 def _float(value: Any) -> float:
@@ -251,7 +276,7 @@ def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
     """Return values as integers, and which of them are none."""
     try:
         found = np.array(values)
-        if found.dtype.kind in "iuU":  # of texts, too: an integer of over 53 bits is none of float64
+        if found.dtype.kind in "iuU" and found.ndim == 1:  # texts, too: over 53 bits are none of float64
             return found.astype(np.int64), np.zeros(len(found), bool)
     except (TypeError, ValueError, OverflowError):
         pass

@@ -22,6 +22,7 @@ __all__ = [
     "OutputError",
     "SimulationError",
     "nearest",
+    "one_line",
     "shown",
 ]
 
@@ -54,6 +55,11 @@ def shown(value: Any) -> str:
     """Return a value as messages show it: its repr, cut in the middle to some 120 characters where over 160."""
     text = repr(value)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
+
+
+def one_line(error: BaseException) -> str:
+    """Return what another library's error says, on one line."""
+    return " ".join(str(error).split())
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -6,52 +6,28 @@ without a line here. tests/try_bad_inputs.py tries them.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import random
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
+from ruamel.yaml import YAML
 
 import fredsim
+from fredsim.config.expansion import shipped
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN
 from fredsim.config.selection import Selection
 from fredsim.servers.schedules import SCHEDULES
+from tests.bad_cases import BASE, TOKEN, Case, Key, as_yaml, reshaped
+from tests.bad_files import a_trace, an_idx_file, an_npz_file, an_order
+from tests.bad_runs import a_checkpoint, a_folder
 from tests.bad_values import OPTIONS, PIECES, VALUES
 
-__all__ = ["Case", "make"]
+__all__ = ["KINDS", "make"]
 
-Key = tuple[str | int, ...]
 Schema = Mapping[str, Any]
-
-TOKEN = "@@"  # stands where a value will
-
-BASE: dict[str, Any] = {
-    "iterations": 6,
-    "data": {"name": "digits", "train": 12, "validation": 3},
-    "model": {"hidden": [3]},
-    "clients": {"count": 3, "batch_size": 2},
-    "server": {"name": "fasgd", "lr": 0.01},
-    "backend": "numpy",
-}
-
-
-@dataclass
-class Case:
-    """What is tried: the command's words and the files beside; `key` is given `value`, where it is known to be."""
-
-    kind: str
-    words: list[str]
-    files: dict[str, bytes] = field(default_factory=dict)
-    key: Key = ()
-    value: str = ""
-
 
 # What there is to set
 
@@ -144,30 +120,33 @@ def placed(data: Any, at: Key, key: Key, schema: Schema, value: Any) -> Any:
 
 ROOMS = [(at, data, schema, list(keys_of(schema, schema.get("$defs", {})))) for at, data, schema in rooms()]
 KEYS = [(at, data, schema, key) for at, data, schema, keys in ROOMS for key, _ in keys]
-
-
-def as_yaml(data: Any, value: str) -> bytes:
-    """Return YAML with a text where the token stands."""
-    return json.dumps(data, indent=1).replace(f'"{TOKEN}"', value).encode("utf-8", "surrogatepass")
+OVERRIDABLE = [of for of in KEYS if of[0] != ("select",) and not any(isinstance(part, int) for part in of[3])]
+NAMES = sorted(shipped())
 
 
 # What goes wrong
 
 
 def a_value(rng: random.Random) -> Case:
-    """Give a key a value, in the file, by an override, in a sweep or a case."""
+    """Give a key a value, in the file, in a sweep or a case."""
     at, data, schema, key = rng.choice(KEYS)
     value, whole = rng.choice(VALUES), (*at, *key)
     name = ".".join(map(str, whole))
     here = placed(data, at, key, schema, TOKEN)
-    where = rng.choice(("file", "file", "override", "sweep", "case"))
+    where = rng.choice(("file", "file", "sweep", "case"))
     if where == "file" or any(isinstance(part, int) for part in whole) or at == ("select",):
         return Case("value in file", ["show", "x.yaml"], {"x.yaml": as_yaml(here, value)}, whole, value)
-    if where == "override":
-        file = {"x.yaml": as_yaml(placed(data, at, key, schema, None), "")}
-        return Case("value by override", ["show", "x.yaml", f"{name}={value}"], file, whole, value)
     around = {"sweep": {name: [TOKEN, 1]}} if where == "sweep" else {"cases": [{name: TOKEN}, {name: 1}]}
     return Case(f"value in {where}", ["show", "x.yaml"], {"x.yaml": as_yaml(data | around, value)})
+
+
+def by_override(rng: random.Random) -> Case:
+    """Give a key a value by an override."""
+    at, data, schema, key = rng.choice(OVERRIDABLE)
+    value, whole = rng.choice(VALUES), (*at, *key)
+    file = {"x.yaml": as_yaml(placed(data, at, key, schema, None), "")}
+    words = ["show", "x.yaml", f"{'.'.join(map(str, whole))}={value}"]
+    return Case("value by override", words, file, whole, value)
 
 
 def a_key(rng: random.Random) -> Case:
@@ -208,74 +187,47 @@ def an_option(rng: random.Random) -> Case:
     return Case("option", [command, file, *words, *quiet] if command else words, files)
 
 
-def a_data_file(rng: random.Random) -> Case:
-    """Damage an NPZ file, or write one that is no good."""
-    x = rng.choice(("f4", "f8", "u1", "i8", "c16", "U3", "O", "?", "f2", "M8[s]", "V4"))
-    shapes = ((), (0,), (20,), (20, 3), (20, 2, 2), (0, 3), (20, 0), (20, 3, 1, 1, 1))
-    arrays = {
-        "x_train": np.zeros(rng.choice(((20, 3), rng.choice(shapes))), rng.choice(("f4", x))),
-        "y_train": np.zeros(rng.choice((20, 20, 19, 0)), rng.choice(("i8", "i8", "u8", "f4", x))),
-        "x_test": np.zeros(rng.choice(((4, 3), rng.choice(shapes))), "f4"),
-        "y_test": np.zeros(rng.choice((4, 4, 5)), "i8"),
-    }
-    with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(all="ignore"):
-        arrays["y_train"].flat[:] = rng.choice((0, 0, 0, 1, -1, 99, 2**20, 2**31))
-    with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(all="ignore"):
-        arrays["x_train"].flat[:1] = rng.choice((0, 0, np.nan, np.inf, 1e30))
-    if rng.random() < 0.2:
-        del arrays[rng.choice(list(arrays))]
-    room = io.BytesIO()
-    np.savez(room, allow_pickle=True, **arrays)
-    content = bytearray(room.getvalue())
-    for _ in range(rng.choice((0, 0, 1, 3))):
-        content[rng.randrange(len(content))] = rng.randrange(256)
-    if rng.random() < 0.2:
-        content = content[: rng.randrange(len(content))]
-    if rng.random() < 0.3:
-        content = bytearray(claiming(rng.choice(((10**12, 3), (2**62, 3), (2**70,), (-1, 3), (3, 10**9)))))
-    words = ["run", "x.yaml", "--quiet", "--out", "out"]
-    text = as_yaml(BASE | {"data": {"name": "npz:data.npz"}}, "")
-    return Case("data file", words, {"x.yaml": text, "data.npz": bytes(content)})
+def an_override(rng: random.Random) -> Case:
+    """Give overrides that are none, or do not go together."""
+    keys = [".".join(map(str, (*at, *key))) for at, _, _, key in rng.choices(KEYS, k=rng.choice((1, 1, 2, 3)))]
+    words = [f"{key}={rng.choice(VALUES)}" for key in keys]
+    for _ in range(rng.choice((0, 1, 2))):
+        at = rng.randrange(len(words))
+        word, begin = words[at], rng.randrange(len(words[at]) + 1)
+        other = rng.choice((rng.choice(PIECES), "=", ".", "..", "\ud800", rng.choice(words)))
+        words[at] = word[:begin] + other.replace("\0", "") + word[begin + rng.choice((0, 0, 1, 5)) :]
+    words = [word for word in words if not word.startswith("-")]  # which are options
+    source = rng.choice(("x.yaml", "x.yaml", rng.choice(NAMES)))
+    return Case("override", ["show", source, *words], {"x.yaml": as_yaml(BASE, "")})
 
 
-def claiming(shape: tuple[int, ...]) -> bytes:
-    """Return an NPZ file of a few bytes whose header claims an array of this shape."""
-    room = io.BytesIO()
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-    with zipfile.ZipFile(room, "w") as file:
-        for name in ("x_train", "y_train", "x_test", "y_test"):
-            file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header + b"\0" * 64)
-    return room.getvalue()
+def a_structure(rng: random.Random) -> Case:
+    """Lose, move, double or replace parts of an experiment that comes with fredsim, or of our own."""
+    text = rng.choice((rng.choice(SHIPPED).read_text(encoding="utf-8"), as_yaml(BASE, "").decode()))
+    data = YAML(typ="safe", pure=True).load(text)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        data = reshaped(rng, data)
+    return Case("structure", ["show", "x.yaml"], {"x.yaml": json.dumps(data).encode()})
 
 
-def an_order(rng: random.Random) -> Case:
-    """Write a CSV file of clients that is no good."""
-    rows = [
-        rng.choice(("0", "1", "2", "3", "-1", "x", "", "1.0", "9" * 5000, "1,2", '"', "\0", "١", " 1 "))
-        for _ in range(4)
-    ]
-    text = "\n".join([rng.choice(("client", "\ufeffclient", "Client", "", "client,client", '"client')), *rows])
-    content = text.encode() if rng.random() < 0.9 else rng.choice((b"", b"\xff\xfe", text.encode("utf-16")))
-    data = BASE | {"dispatcher": {"name": "scripted", "order": {"csv": "order.csv"}}}
-    return Case("order", ["show", "x.yaml"], {"x.yaml": as_yaml(data, ""), "order.csv": content})
+Make = Callable[[random.Random], Case]
+
+#: What makes the cases of a kind, and how often it does.
+KINDS: dict[str, dict[Make, int]] = {
+    "yaml": {a_value: 10, a_key: 2, a_text: 4, a_structure: 4},
+    "override": {by_override: 1, an_override: 1},
+    "option": {an_option: 1},
+    "npz": {an_npz_file: 1},
+    "idx": {an_idx_file: 1},
+    "order": {an_order: 1},
+    "trace": {a_trace: 1},
+    "checkpoint": {a_checkpoint: 1},
+    "folder": {a_folder: 1},
+}
 
 
-def a_root(rng: random.Random) -> Case:
-    """Put something that is not MNIST where MNIST is looked up."""
-    name = rng.choice(("train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"))
-    content = rng.choice(
-        (b"", b"\0\0\x08\x03", b"\0\0\x08\x03" + b"\xff" * 12, rng.randbytes(99), b"\x1f\x8b" + b"\0" * 9)
-    )
-    words = ["run", "x.yaml", "--quiet", "--out", "out", "--data-root", "."]
-    return Case("root", words, {"x.yaml": as_yaml(BASE | {"data": {"name": "mnist"}}, ""), f"mnist/{name}": content})
-
-
-KINDS: dict[Callable[[random.Random], Case], int] = {
-    a_value: 10, a_key: 2, a_text: 4, an_option: 3, a_data_file: 2, an_order: 1, a_root: 1,
-}  # fmt: skip
-
-
-def make(seed: int, number: int) -> Case:
-    """Return a case."""
-    rng = random.Random(f"{seed} {number}")
-    return rng.choices(list(KINDS), list(KINDS.values()))[0](rng)
+def make(seed: int, kind: str, number: int) -> Case:
+    """Return case `number` of a kind."""
+    rng = random.Random(f"{seed} {kind} {number}")
+    makers = KINDS[kind]
+    return rng.choices(list(makers), list(makers.values()))[0](rng)

@@ -15,27 +15,29 @@ import pytest
 import fredsim
 from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
-from tests.bad_inputs import claiming
+from tests.bad_files import claiming
+from tests.bad_inputs import KINDS
 
 Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
 
 
-def limit_memory() -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9, 3 * 10**9))
-
-
 @pytest.mark.parametrize(
-    ("count", "seed"), [(500, 0), pytest.param(10_000, 1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    ("kinds", "count", "seed"),
+    [
+        (",".join(KINDS), 50, 0),
+        *(
+            pytest.param(kind, 10_000, 1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)], id=kind)
+            for kind in KINDS
+        ),
+    ],
 )
-def test_random_ones(count: int, seed: int, tmp_path: Path) -> None:
-    words = ["-m", "tests.try_bad_inputs", str(tmp_path), "--count", str(count), "--seed", str(seed)]
+def test_random_ones(kinds: str, count: int, seed: int, tmp_path: Path) -> None:
+    """In a process of their own: it has a limit of memory, and may crash."""
+    words = ["-m", "tests.try_bad_inputs", tmp_path, "--count", count, "--seed", seed, "--kind", kinds]
     ended = subprocess.run(
-        [sys.executable, "-W", "error", *words],
+        [sys.executable, "-W", "error", *map(str, words)],
         cwd=Path(__file__).parents[1],
-        preexec_fn=limit_memory,
         capture_output=True,
         text=True,
         check=False,
@@ -43,7 +45,7 @@ def test_random_ones(count: int, seed: int, tmp_path: Path) -> None:
     *failed, last = ended.stdout.splitlines() or [""]
     assert failed == []
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert sum(json.loads(last)["tried"].values()) == count
+    assert json.loads(last)["tried"] == dict.fromkeys(kinds.split(","), count)
 
 
 BASE = """\
@@ -101,6 +103,7 @@ TEXTS = {
     "an empty key": ('data: {"": 2}\n', ("bad.yaml:1: data: key '' must be of 1 to 200 printable characters",)),
     "a key of two lines": ('"a\\nb": 2\n', ("bad.yaml:1: key 'a\\nb' must be of 1 to 200",)),
     "half a character": ('name: "\\ud800"\n', ("bad.yaml:1: name is '\\ud800'; it must not hold the character",)),
+    "another end of a line": ('name: "a\\u2028b"\n', ("bad.yaml:1: name is 'a\\u2028b'; it must not hold",)),
     "a control character in quotes": ('name: "\\e[31m"\n', ("bad.yaml:1: name is '\\x1b[31m'; it must not hold",)),
     "5,000 digits": (f"seed: {'9' * 5000}\n", ("bad.yaml:1: seed is '9999", "it is no int that can be read")),
     "4,000 digits": (f"seed: {'9' * 4000}\n", ("bad.yaml:1: seed is an integer of more than 100 digits",)),
@@ -217,6 +220,20 @@ def test_options(small_yaml: Path, refused: Refused, command: Command) -> None:
         code, output, messages = command("run", small_yaml, option, "")
         assert (code, output) == (2, "")
         assert "it is empty; name a folder" in messages
+    assert list(small_yaml.parent.iterdir()) == [small_yaml]
+
+
+def test_a_header_that_python_cannot_take_apart(small_yaml: Path, refused: Refused) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': (False, 'shape': (3,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile("odd.npz", "w") as file:
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00v\x00" + header + bytes(24))
+    refused("run", small_yaml, "data.name=npz:odd.npz", says=("odd.npz: cannot be read (", "it must be an NPZ file"))
+
+
+def test_a_folder_whose_name_is_too_long(small_yaml: Path, command: Command) -> None:
+    code, _, messages = command("reproduce", ".", "--out", "x" * 300)
+    assert (code, "cannot be written (File name too long)" in messages) == (2, True)
     assert list(small_yaml.parent.iterdir()) == [small_yaml]
 
 

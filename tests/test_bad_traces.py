@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.test_trace import ORDER, write
@@ -62,6 +64,37 @@ def test_no_tables(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
         if content is not None:
             (tmp_path / name).write_bytes(content)
         refused("run", small_yaml, f"dispatcher={{name: trace, file: {name}}}", says=(says[name],))
+
+
+def test_columns_that_are_none(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
+    """Lists, two of one name, and zeros that a disk left: NumPy would take `0` and these for 0."""
+    once = [0, 1, 2]
+    tables: dict[str, tuple[list[tuple[str, Any]], str]] = {
+        "lists.parquet": ([("client", [[0], [1], [2]])], "lists.parquet, row 0: client is [0]; ids lie in 0 … 7"),
+        "twice.parquet": ([("client", once), ("client", once)], "twice.parquet has 2 columns 'client'; keep one"),
+        "done.parquet": (
+            [("client", once), ("done_client", once), ("done_number", once)],
+            "done.parquet, row 0: done_client is 0; it must be a list of whole numbers below 8; ",
+        ),
+        "longer.parquet": (
+            [("client", once), ("done_client", [[0], [], []]), ("done_number", [[0], [], [3]])],
+            "longer.parquet, row 2: done_number is [3]; it must be as long as done_client; ",
+        ),
+    }
+    for name, (columns, _) in tables.items():
+        arrays, names = [pa.array(values) for _, values in columns], [name for name, _ in columns]
+        pq.write_table(pa.Table.from_arrays(arrays, names=names), tmp_path / name)
+    (tmp_path / "twice.csv").write_text("client,client\n0,1\n", encoding="utf-8")
+    (tmp_path / "zeros.csv").write_bytes(b"client\n1\n0\0\0\0\n")
+    says = {name: text for name, (_, text) in tables.items()}
+    says |= {"twice.csv": "twice.csv has 2 columns 'client'; keep one", "zeros.csv": "it holds NUL bytes; give a whole"}
+    for name, text in says.items():
+        refused("run", small_yaml, f"dispatcher={{name: trace, file: {name}}}", "iterations=2", says=(name, text))
+    broken = bytearray((tmp_path / "longer.parquet").read_bytes())
+    broken[4:24] = b"\xff" * 20  # the header of a page: what pyarrow says of it has two lines
+    (tmp_path / "broken.parquet").write_bytes(broken)
+    says_broken = ("broken.parquet: is damaged (", "; give a whole file")
+    refused("run", small_yaml, "dispatcher={name: trace, file: broken.parquet}", says=says_broken)
 
 
 def test_what_an_order_cannot_give(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.errors import OutputError
-from fredsim.runs.results import Result
+from fredsim.runs.results import Result, file_digests, sealed
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -79,7 +79,10 @@ def test_what_was_changed_is_no_result(
     where = "done: summary.json and metrics.csv " if disagree else f"done/{file}: "
     for words in (("compare", "done", "done"), ("plot", "done"), ("verify", "done")):
         if file != "config.yaml" or words[0] != "verify":  # which runs what stands there, with a warning
-            refused(*words, says=(f"error: {where}", says))
+            if (words[0], file) == ("plot", "summary.json"):
+                refused(*words, says=("done/summary.json: is not as the run wrote it; run the experiment again",))
+            else:
+                refused(*words, says=(f"error: {where}", says))
     with pytest.raises(OutputError, match="run the"):
         _ = Result(Path("done")).config, Result(Path("done")).metrics
     if not disagree and file == "metrics.csv":  # nor that of a run which goes on still
@@ -112,6 +115,8 @@ def test_parameters_are_compared_by_their_bits(done: Path, command: Command) -> 
             params = load_file(folder / "params.safetensors")
             params["b1"][3] = value
             save_file(params, folder / "params.safetensors")
+            summary = json.loads((folder / "summary.json").read_bytes()) | {"files": file_digests(folder)}
+            (folder / "summary.json").write_text(json.dumps(sealed(summary)), encoding="utf-8")
         code, output, _ = command("compare", done, "other")
         assert (code, "params.safetensors: b1[3] is np.float32(0.0) and np.float32(-0.0)" in output) == (
             int(different),
@@ -156,3 +161,95 @@ def test_verify_says_what_was_edited(done: Path, command: Command) -> None:
 def test_verify_on_a_backend_that_lacks_the_recorded_path(small_yaml: Path, command: Command) -> None:
     fredsim.run(small_yaml, ["path=hand", "memory=1000"], out="done")
     assert command("verify", "done", "--backend", "numpy")[:2] == (0, "done: same bits\n")
+
+
+def other_digit(content: bytes, place: int) -> bytes:
+    """Make the first digit from a place on another one."""
+    while not content[place : place + 1].isdigit():
+        place += 1
+    return content[:place] + (b"7" if content[place : place + 1] != b"7" else b"3") + content[place + 1 :]
+
+
+CHANGED = {
+    "metrics.csv": ("plot", "done"), "staleness.csv": ("plot", "done", "--kind", "staleness"),
+    "probe.csv": ("plot", "done", "--kind", "probe"), "summary.json": ("report", "done"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "words"), CHANGED.items())
+def test_no_number_is_drawn_that_the_run_did_not_write(
+    file: str, words: tuple[str, ...], small_yaml: Path, command: Command, refused: Refused
+) -> None:
+    """A digit is another one: nothing but the digest tells."""
+    fredsim.run(small_yaml, ["evaluation.every=20", "probe={every: 25}"], out="done")
+    shutil.copytree("done", "whole")
+    content = Path("done", file).read_bytes()
+    place = (
+        content.index(b'"test_error"')
+        if file == "summary.json"
+        else content.index(b"\n") + (3 if file == "staleness.csv" else 9)
+    )
+    Path("done", file).write_bytes(other_digit(content, place))
+    refused(*words, "-o", "out.html" if words[0] == "report" else "out.svg", says=(
+        f"done/{file}: is not as the run wrote it; run the experiment again",
+    ))  # fmt: skip
+    for again in (("verify", "done"), ("compare", "whole", "done")):
+        code, output, messages = command(*again)
+        assert (code, "same bits" in output, "Traceback" in messages) == (1, False, False)
+    assert command("run", small_yaml, "evaluation.every=20", "probe={every: 25}", "--resume", "--out", "done")[0] == 0
+    assert command("compare", "whole", "done")[0] == 0
+
+
+@pytest.mark.parametrize("key", ["digest", "experiment", "config", "sha256", "files"])
+def test_one_digit_of_a_recorded_digest(key: str, done: Path, command: Command) -> None:
+    path = done / "summary.json"
+    summary = json.loads(path.read_bytes())
+    of, name = (summary["files"], "staleness.csv") if key == "files" else (summary, key)
+    of[name] = ("0" if of[name][0] != "0" else "1") + of[name][1:]
+    path.write_text(json.dumps(summary), encoding="utf-8")
+    if key == "digest":  # metrics.csv has it, too
+        assert command("verify", done)[0] == 2
+        return
+    code, output, _ = command("verify", done)
+    assert (code, "different: done/" in output, "is not as the run wrote it" in output) == (1, True, True)
+
+
+def test_a_configuration_that_was_edited_is_not_run_over_the_results(
+    done: Path, command: Command, refused: Refused
+) -> None:
+    """The folder itself is the experiment then: one bit that a disk lost would replace what is there."""
+    path = done / "config.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("lr: 0.1", "lr: 0.2"), encoding="utf-8")
+    before = (done / "metrics.csv").read_bytes()
+    for more in ((), ("--resume",)):
+        refused(
+            "run", done, "--out", done, *more, says=("done/config.yaml: was edited after the run", "take the change")
+        )
+    assert (done / "metrics.csv").read_bytes() == before
+    assert command("run", done, "--out", "other", "--quiet")[0] == 0
+    path.write_text(text.replace("threads: null", "threads: 1"), encoding="utf-8")
+    assert command("run", done, "--out", done, "--quiet")[0] == 0
+    assert (done / "metrics.csv").read_bytes() == before
+
+
+def test_a_report_says_that_a_file_is_gone(small_yaml: Path, refused: Refused) -> None:
+    fredsim.run(small_yaml, ["probe={every: 25}"], out="done")
+    Path("done/probe.csv").unlink()
+    refused("report", "done", says=("done/probe.csv: is gone; run the experiment again",))
+
+
+def test_a_run_that_was_killed_with_half_a_configuration(done: Path, refused: Refused) -> None:
+    (done / "summary.json").unlink()
+    text = (done / "config.yaml").read_text(encoding="utf-8")
+    for half, says in {"name: x\n": "has no seed", text[: text.index("server")]: "has no server"}.items():
+        (done / "config.yaml").write_text(half, encoding="utf-8")
+        refused("plot", done, "-o", "out.svg", says=("done/config.yaml: is damaged (it ", says))
+
+
+def test_damage_of_a_later_run_is_said_first(small_yaml: Path, refused: Refused) -> None:
+    fredsim.run(small_yaml, ["sweep={seed: [0, 1]}"], out="swept")
+    shutil.copytree("swept", "whole")
+    last = max(path for path in Path("swept").iterdir() if path.is_dir())
+    (last / "params.safetensors").write_bytes(b"")
+    refused("compare", "whole", "swept", says=(f"{last}/params.safetensors: cannot be read",))

@@ -122,6 +122,7 @@ def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
     result = kept(DATA | {"evaluation": {"every": 20}}, Path("run"))
+    assert result.summary["status"] == "finished"
     many = len(list(Path("run/checkpoint").glob("*.json")))
     code, output, messages = command("verify", "run", "--jobs", 2)
     assert (code, output) == (0, "run: same bits\n")
@@ -138,7 +139,6 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert code == 1
     assert "run: different: summary.json: bytes_pushed is" in output
     assert command("verify", "run", "--jobs", 2, "--backend", "numpy")[0] == 1
-    assert result.summary["status"] == "finished"
 
 
 def test_what_has_finished_is_done_anew_whatever_was_kept(tmp_path: Path) -> None:

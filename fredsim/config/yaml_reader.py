@@ -30,8 +30,8 @@ DEEPEST = 50  # levels of lists and mappings
 DIGITS = 100  # of an integer
 REMEDY = "use numbers, strings, lists or mappings"
 
-#: What a string may not hold: control characters but tab and line feed, and surrogates.
-UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+#: What a string may not hold: control characters but tab and line feed, YAML's other ends of lines, and surrogates.
+UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fredsim.errors import DataError
+from fredsim.errors import DataError, one_line
 from fredsim.system.files import irregular
 from fredsim.system.memory import in_bytes, machine_memory
 
@@ -47,8 +46,10 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
             return {key: arrays[key] for key in wanted}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
-    except (ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # zipfile, what it unpacks with, and NumPy's reader of headers each raise their own
+        raise DataError(f"{path}: cannot be read ({one_line(error)}); {remedy}") from None
 
 
 def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.references import as_state
 
-__all__ = ["Packing", "Putting", "Refused", "State"]
+__all__ = ["Packing", "Putting", "Refused", "State", "numeric"]
 
 State = dict[str, Any]
 Packed = Any  # what JSON has
@@ -27,6 +27,17 @@ SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
 FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
+
+
+def numeric(name: str) -> np.dtype[Any]:
+    """Return the type of numbers of this name, as arrays are made with. Raises ValueError for another.
+
+    An array of objects over bytes that come from a file would hold whatever addresses stand there.
+    """
+    found = np.dtype(name)
+    if found.kind not in "biufc":
+        raise ValueError(f"{name!r} is no type of numbers")
+    return found
 
 
 class Refused(Exception):  # noqa: N818  it becomes an error of the object's
@@ -212,7 +223,7 @@ class Putting:
             case "view":
                 whole, offset, shape, strides, dtype = inside
                 memory = self._value(None, whole, whole["array"])
-                made = np.ndarray(shape, dtype, memory.T if whole.get("columns") else memory, offset, strides)
+                made = np.ndarray(shape, numeric(dtype), memory.T if whole.get("columns") else memory, offset, strides)
             case "generator":
                 made = np.random.Generator(self._value(None, inside, f"{at}.bits"))
             case "seeds":

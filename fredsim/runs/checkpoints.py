@@ -20,12 +20,12 @@ import numpy as np
 
 from fredsim.errors import OutputError
 from fredsim.plugins.states import State
+from fredsim.runs.checkpoint_form import FORMAT, read_arrays, read_said, signed
 from fredsim.runs.growing_files import Grown
 from fredsim.system.files import PIECE, hash_of_first, write_pieces
 
 __all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints"]
 
-FORMAT = 1
 KEPT = 2
 #: The safetensors format's names of types. Arrays of any other are written as their bytes.
 TYPES = {
@@ -91,7 +91,7 @@ class Checkpoints:
                 if name not in arrays
             },
         }
-        write_pieces(plain, [_signed(said)], durable=True)
+        write_pieces(plain, [signed(said)], durable=True)
         self.remove_others(checkpoint.iteration)
 
     def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
@@ -154,40 +154,26 @@ class Checkpoints:
 
         And where it is not of this identity.
         """
-        from safetensors.numpy import load
-
         tensors, plain = self.paths(iteration)
         try:
-            text = plain.read_bytes()
-            said = json.loads(text)
-            if not isinstance(said, dict) or text != _signed(said) or said.get("format") != FORMAT:
-                raise ValueError("it is not as it was written")
-            wanted = said["identity"] if identity is None else identity
-            for key, value in said["identity"].items():
-                if wanted.get(key) != value:
-                    raise ValueError(f"its {key} is {value}, not {wanted.get(key)}")
+            said = read_said(plain.read_bytes(), iteration)
+            found, wanted = said.identity, said.identity if identity is None else identity
+            for key in {**wanted, **found}:
+                if wanted.get(key) != found.get(key):
+                    raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")
             content = tensors.read_bytes()
-            if hashlib.sha256(content).hexdigest() != said["tensors"]:
+            if hashlib.sha256(content).hexdigest() != said.tensors:
                 raise ValueError(f"{tensors.name} is not as it was written")
-        except (OSError, ValueError, RecursionError) as error:
+            arrays = read_arrays(content, said.dtypes)
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(f"{plain}: cannot be used ({reason})") from None
-        arrays = {name: array.copy() for name, array in load(content).items()}
-        for name, (dtype, shape) in said["dtypes"].items():
-            arrays[name] = arrays[name].view(np.dtype(dtype)).reshape(shape)
-        files = {name: Grown(**file) for name, file in said["files"].items()}
-        for name, file in files.items():
-            first = hash_of_first(self.folder.parent / name, file.size)
-            if first is None or first.hexdigest() != file.sha256:
+        files: dict[str, Grown] = {name: Grown(file.size, file.sha256) for name, file in said.files.items()}
+        for name, grown in files.items():
+            first = hash_of_first(self.folder.parent / name, grown.size)
+            if first is None or first.hexdigest() != grown.sha256:
                 raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
-        return Checkpoint(said["iteration"], said["identity"], files, said["values"] | arrays, said["spent"])
-
-
-def _signed(said: Mapping[str, Any]) -> bytes:
-    """Return the text of a mapping with the SHA-256 of all else in it."""
-    unsigned = {key: value for key, value in said.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(unsigned).encode()).hexdigest()
-    return json.dumps(unsigned | {"sha256": digest}, indent=1).encode()
+        return Checkpoint(iteration, found, files, {**said.values, **arrays}, said.spent)
 
 
 def _named(array: Any) -> str | None:

@@ -25,17 +25,15 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def check(*results: Result) -> None:
-    """Raise OutputError where a file that is compared is gone or damaged."""
+def check(*results: Result, configs: bool = False) -> None:
+    """Raise OutputError where a file that is compared is gone or damaged; `configs`: or a config.yaml was edited."""
     for result in results:
-        _ = result.metrics, result.staleness
+        _ = result.metrics, result.staleness, configs and result.config
         difference(result, result)
 
 
 def first_difference(one: Result, other: Result) -> str | None:
-    """Return where two recorded runs first differ, or None. Raises OutputError where one of them is damaged."""
-    _ = one.config, other.config
-    check(one, other)
+    """Return where two recorded runs, which are checked, first differ, or None. Raises OutputError."""
     return difference(one, other)
 
 
@@ -62,7 +60,8 @@ def reasons(one: Result, other: Result) -> list[str]:
 def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
     """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
 
-    `again`: `one` is recorded, and `other` is a repetition of it.
+    Where they do not, return what else was changed since one of them, None where nothing was. `again`: `one` is
+    recorded, and `other` is a repetition of it.
     """
     names = ("the record", "the run now") if again else (one.folder, other.folder)
     both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
@@ -99,7 +98,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
         contents = [_bytes(result.folder / name) for result in (one, other)]
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
-    return None
+    return next((change for result in (one, other) for change in result.changed_files), None)
 
 
 def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
@@ -117,7 +116,11 @@ def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]
     if _digest(paths[0]) == _digest(paths[1]):
         return ""
     before = 0
-    for left, right in zip_longest(*(open_parquet(path)[0].iter_batches() for path in paths)):
+    try:
+        files = [open_parquet(path)[0] for path in paths]
+    except OutputError as error:
+        raise OutputError(f"{error}; run the experiment again") from None
+    for left, right in zip_longest(*(file.iter_batches() for file in files)):
         if left is None or right is None or left.schema != right.schema or len(left) != len(right):
             break
         for column in left.schema.names:

@@ -23,8 +23,9 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import circumstances
-from fredsim.runs.results import Result, config_digest, file_digests
-from fredsim.runs.run import USUAL, Run, Ways
+from fredsim.runs.results import Result, config_digest, file_digests, sealed
+from fredsim.runs.run import Run
+from fredsim.runs.ways import USUAL, Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -132,7 +133,7 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
 def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
     """Write summary.json, last of all; then the run is over, and needs no checkpoint. Raises OSError."""
     summary["files"] = file_digests(folder)
-    write_atomic(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_atomic(folder / "summary.json", json.dumps(sealed(summary), indent=2) + "\n")
     if summary["status"] != "interrupted" and not keep:
         Checkpoints(folder).clear()
 

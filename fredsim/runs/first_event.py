@@ -18,8 +18,9 @@ from fredsim.runs.differences import last_common_row
 from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
-from fredsim.runs.run import Run, Ways
+from fredsim.runs.run import Run
 from fredsim.runs.verify import identity_of, recorded_experiment
+from fredsim.runs.ways import Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.start import make_simulation

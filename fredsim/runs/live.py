@@ -25,8 +25,8 @@ from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import make_server, open_experiment
 from fredsim.runs.results import Result
-from fredsim.runs.run import Ways
 from fredsim.runs.runner import stop_on_interrupt
+from fredsim.runs.ways import Ways
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.live import Crew, Live, Reality
 from fredsim.simulation.loop import Diverged, Parts, Simulation

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from fredsim.config.document import flatten, read_document
-from fredsim.config.experiment import FIGURE_KEYS
-from fredsim.errors import OutputError
+from fredsim.config.document import Document, flatten, read_document
+from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.resolution import problems_at
+from fredsim.errors import OutputError, one_line
+from fredsim.hyper import explain
 from fredsim.runs.per_client import CLIENTS
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
@@ -28,7 +31,10 @@ from fredsim.system.parquet_files import open_parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load"]
+__all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load", "sealed"]
+
+PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
+CHANGED = "is not as the run wrote it"
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
@@ -43,6 +49,23 @@ def config_digest(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 of config.yaml without its figures: it tells whether the file was edited."""
     compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of summary.json with the SHA-256 of all else in it: it tells whether the file was changed."""
+    content = {key: value for key, value in summary.items() if key != "sha256"}
+    return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def _check_config(path: Path, document: Document) -> None:
+    """Raise ConfigError, OutputError where a document is no resolved experiment; no code of a user's is imported."""
+    lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
+    if lacks:
+        raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
+    try:
+        Experiment.model_validate(document.data)
+    except ValidationError as error:
+        raise problems_at(explain(error, Experiment), document.place) from None
 
 
 #: The files that a run writes before summary.json, and the key of the experiment that asks for each.
@@ -67,11 +90,12 @@ def asked_files(config: Mapping[str, Any]) -> list[str]:
 class Result:
     """One run: each file of its folder is read when first asked for.
 
-    Every property raises OutputError where its file is missing or damaged.
+    Every property raises OutputError where its file is missing, damaged, or not as the run wrote it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, as_found: bool = False) -> None:
+        """Take a folder; `as_found`: files that were changed since the run are read, too, to say where they differ."""
+        self.folder, self._as_found = folder, as_found
 
     def __repr__(self) -> str:
         return f"<Result {self.folder}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
@@ -80,7 +104,10 @@ class Result:
     def config(self) -> dict[str, Any]:
         """The resolved experiment, from config.yaml. Raises OutputError where that was edited after the run."""
         path = self.folder / "config.yaml"
-        config = read_document(path).data
+        document = read_document(path)
+        config = document.data
+        if not self.has_ended:  # then no digest says whether it is whole
+            _check_config(path, document)
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
             raise OutputError(
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
@@ -91,7 +118,7 @@ class Result:
     @property
     def has_ended(self) -> bool:
         """Whether there is a summary.json: it is written last."""
-        return (self.folder / "summary.json").exists()
+        return os.path.exists(self.folder / "summary.json")  # unlike Path.exists, False for a name that is too long
 
     @property
     def has_finished(self) -> bool:
@@ -122,6 +149,8 @@ class Result:
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
+        if not self._as_found and loaded.get("sha256") not in (None, sealed(loaded)["sha256"]):
+            raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
 
     @property
@@ -139,11 +168,24 @@ class Result:
         """How the run's files differ from what it wrote, a sentence each."""
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
-        return gone + [
-            f"{self.folder / name} is not as the run wrote it"
-            for name, digest in recorded.items()
-            if found.get(name, digest) != digest
-        ]
+        changed = [name for name, digest in recorded.items() if found.get(name, digest) != digest]
+        if self.summary.get("sha256") not in (None, sealed(self.summary)["sha256"]):
+            changed.append("summary.json")
+        return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
+
+    def _as_written(self, name: str) -> None:
+        """Raise OutputError where a file is not as the run wrote it."""
+        if self._as_found or not self.has_ended:
+            return
+        recorded = self.summary.get("files", {}).get(name)
+        if recorded is not None and _digest(self.folder / name) != recorded:
+            raise OutputError(f"{self.folder / name}: {CHANGED}; run the experiment again")
+
+    def _lacks(self, path: Path, remedy: str) -> OutputError:
+        """Return the error of a file that is not there: the run did not write it, or it is gone."""
+        if self.has_ended and path.name in self.summary.get("files", {}):
+            return OutputError(f"{path}: is gone; run the experiment again")
+        return OutputError(f"{self.folder}: has no {path.name}; {remedy}")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -157,13 +199,16 @@ class Result:
                     says = f"{key} is {self.summary[key]} in the one, {found} at the end of the other"
                     what = f"{self.folder}: summary.json and metrics.csv disagree"
                     raise OutputError(f"{what} ({says}); run the experiment again")
+        self._as_written(path.name)
         return table
 
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
         columns = {"staleness": COUNT, "count": COUNT}
-        return read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
+        table = read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
+        self._as_written("staleness.csv")
+        return table
 
     @cached_property
     def probe(self) -> pd.DataFrame:
@@ -173,21 +218,25 @@ class Result:
         """
         path = self.folder / "probe.csv"
         if not path.is_file():
-            raise OutputError(f"{self.folder}: has no probe.csv; give the experiment `probe: {{every: 100}}`")
+            raise self._lacks(path, "give the experiment `probe: {every: 100}`")
         if path.stat().st_size == 0:
             import pandas as pd
 
-            return pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        return read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
+            table = pd.DataFrame(columns=[*COLUMNS], dtype=float)
+        else:
+            table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
+        self._as_written(path.name)
+        return table
 
     @cached_property
     def clients(self) -> pd.DataFrame:
         """The rows of clients.csv, one a client, of an experiment with `evaluation: {per_client: true}`."""
         path = self.folder / "clients.csv"
         if not path.is_file():
-            remedy = "give the experiment `evaluation: {per_client: true}`"
-            raise OutputError(f"{self.folder}: has no clients.csv; {remedy}")
-        return read_table(path, CLIENTS, increasing=("client",))
+            raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
+        table = read_table(path, CLIENTS, increasing=("client",))
+        self._as_written(path.name)
+        return table
 
     @property
     def events(self) -> pd.DataFrame:
@@ -197,12 +246,13 @@ class Result:
         """
         path = self.folder / "events.parquet"
         if not path.is_file():
-            raise OutputError(f"{self.folder}: has no events.parquet; give the experiment `events: true`")
+            raise self._lacks(path, "give the experiment `events: true`")
         try:
             file, cut = open_parquet(path)
             table: pd.DataFrame = file.read().to_pandas()
         except (OutputError, OSError, ValueError) as error:  # pyarrow's are of these
-            raise OutputError(f"{error}; run the experiment again") from None
+            raise OutputError(f"{one_line(error)}; run the experiment again") from None
+        self._as_written(path.name)
         if cut:
             warnings.warn(cut, stacklevel=3)
         return table
@@ -215,16 +265,19 @@ class Result:
 
         path = self.folder / "params.safetensors"
         try:
-            return dict(load_file(path))
+            params = dict(load_file(path))
         except (OSError, SafetensorError) as error:
             raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+        self._as_written(path.name)
+        return params
 
 
 class Results:
     """The runs of a sweep that finished or diverged, in its order; those that failed stand in `failures`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, as_found: bool = False) -> None:
+        """Take a folder; `as_found` as in `Result`."""
+        self.folder, self._as_found = folder, as_found
         failed = {name for name, _ in self.failures}
         self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
 
@@ -241,7 +294,7 @@ class Results:
         if not folder.is_dir():
             gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
             raise OutputError(f"{gone}; --resume does it again")
-        return Result(folder)
+        return Result(folder, as_found=self._as_found)
 
     def __repr__(self) -> str:
         return f"<Results {self.folder}: {len(self)} runs>"
@@ -279,15 +332,18 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def load(folder: str | os.PathLike[str]) -> Result | Results:
-    """Return the results in the folder of a run or of a sweep. Raises OutputError where it holds none."""
+def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | Results:
+    """Return the results in the folder of a run or of a sweep; `as_found` as in `Result`.
+
+    Raises OutputError where it holds none.
+    """
     folder = Path(folder)
     if os.path.isfile(folder / "runs.csv"):  # unlike Path.is_file, False for a name that no file can have
-        results = Results(folder)
+        results = Results(folder, as_found=as_found)
         if results.runs.empty:
             raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
         return results
     if os.path.isfile(folder / "config.yaml"):
-        return Result(folder)
+        return Result(folder, as_found=as_found)
     found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
     raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")

@@ -28,10 +28,10 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
             return "; ".join(files)
         if code := changed(summary.get("code", {}), own_code(experiment.plain())):
             return "; ".join(code)
-        _ = result.metrics, result.staleness, result.params
         for name in ("config.yaml", *asked_files(experiment.plain())):
             if not (folder / name).is_file():
                 return f"{folder / name} is gone"
+        _ = result.config, result.metrics, result.staleness, result.params
         if experiment.probe is not None:
             _ = result.probe
         if experiment.evaluation.per_client:

@@ -6,7 +6,7 @@ import csv
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,45 +16,29 @@ import numpy as np
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
-from fredsim.config.experiment import Experiment
 from fredsim.data.sampling import make_sampler
-from fredsim.errors import ClusterError, ConfigError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
+from fredsim.plugins.states import State
+from fredsim.runs.checkpoint_form import check_after, check_before
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
 from fredsim.runs.observer import Observer
-from fredsim.runs.opening import make_dispatcher, make_server
+from fredsim.runs.opening import make_server
 from fredsim.runs.prepared import Prepared
+from fredsim.runs.ways import USUAL, Ways
 from fredsim.simulation.event_log import EventLog
-from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.recorder import Recorder, Row
-from fredsim.simulation.start import make_simulation
 
 __all__ = ["Run"]
 
 #: Of the time that a run takes, checkpoints take this share at most: where one is slow, the next is later.
 MOST_OF_TIME = 0.02
-
-
-@dataclass(frozen=True)
-class Ways:
-    """What makes the two parts of a run that are not the same where its clients are real."""
-
-    dispatcher: Callable[[Experiment], GuardedDispatcher] = make_dispatcher
-    simulation: Callable[[Parts, Mapping[str, GrowingText]], Simulation] = lambda parts, _: make_simulation(parts)
-    """It is given the files of `files`, by name."""
-    files: tuple[str, ...] = ()
-    """Of text, that it writes to."""
-    replayable: bool = True
-    """Whether the run can be done again by itself."""
-
-
-USUAL = Ways()
 
 
 class Run:
@@ -107,12 +91,45 @@ class Run:
         `code`: the SHA-256 of the user's modules.
         """
         self._identity["code"] = dict(code)
-        found, faults = self._checkpoints.newest(self._identity)
-        for fault in faults:
-            self._observer.note(fault)
-        if found is not None:
-            self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
-        return found
+        until = None
+        while True:
+            found, faults = self._checkpoints.newest(self._identity, until)
+            for fault in faults:
+                self._observer.note(fault)
+            if found is None:
+                return None
+            try:
+                self._take_up(found)
+            except Exception as error:  # whatever nonsense does, whose digests are right
+                if isinstance(error, FredsimError) and code:  # a user's own class may be mended
+                    raise
+                what = f"its state does not fit: {type(error).__name__} {error}"
+                self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")
+                self.simulation, self.recorder = self._make()
+                until = found.iteration - 1
+            else:
+                self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
+                return found
+
+    def _take_up(self, found: Checkpoint) -> None:
+        """Let the simulation, which has not begun, take up a state. Raises ValueError where it is not of its form."""
+        wanted = sorted(file.name for file in self._files)
+        if sorted(found.files) != wanted:
+            raise ValueError(f"it is of {', '.join(sorted(found.files)) or 'no files'}, not of {', '.join(wanted)}")
+        if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
+            self.simulation.put_state(found.state)
+        else:
+            with by_reference():  # of these alone: a path may begin its work when it is asked for its state
+                parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
+            check_before(found.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
+            self.simulation.put_state(found.state)
+            check_after(found.state, self._state())
+        self.simulation.spent = dict(found.spent)
+
+    def _state(self) -> State:
+        """Return the state as it is, not a copy."""
+        with by_reference():
+            return self.simulation.take_state()
 
     def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint where there is one; return how it ended and its record.
@@ -121,7 +138,8 @@ class Run:
         beginning, to the event before: that gives its last finite parameters.
         """
         try:
-            return self._run(begun)
+            with _sound(begun, self._checkpoints.folder):
+                return self._run(begun)
         except Diverged as diverged:
             if not self._ways.replayable:
                 raise
@@ -129,11 +147,16 @@ class Run:
             trusted = self.simulation.says_its_state
             self.simulation, self.recorder = self._make()
             last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+            if last is not None:
+                self._take_up(last)
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
 
     def events(self, begun: Checkpoint | None = None) -> Generator[Simulation]:
         """Go on event by event; yield the simulation as it begins, and after each. Raises Diverged."""
+        if begun is not None:
+            with _sound(begun, self._checkpoints.folder):
+                self._take_up(begun)
         simulation, length = self.simulation, self._length
         with self._begun(begun):
             yield simulation
@@ -146,6 +169,7 @@ class Run:
 
     @np.errstate(all="ignore")  # a run that overflows diverges, and says so
     def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
+        """Run, from a checkpoint that was taken up where there is one."""
         self._due = time.perf_counter() + self._every
         with self._begun(begun):
             try:
@@ -156,7 +180,7 @@ class Run:
 
     @contextmanager
     def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
-        """Open the files, and put the simulation into the state of a checkpoint, where there is one."""
+        """Open the files, cut back to a checkpoint where one was taken up."""
         for file in self._files:
             file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
         with ExitStack() as opened:
@@ -164,9 +188,6 @@ class Run:
                 opened.enter_context(file)
             if checkpoint is None:
                 csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
-            else:
-                self.simulation.put_state(checkpoint.state)
-                self.simulation.spent = dict(checkpoint.spent)
             yield
 
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
@@ -185,9 +206,7 @@ class Run:
         began, simulation = time.perf_counter(), self.simulation
         files = {file.name: file.grown for file in self._files}
         try:
-            with by_reference():
-                state = simulation.take_state()
-            spent = simulation.spent_so_far()
+            state, spent = self._state(), simulation.spent_so_far()
             self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
             self._observer.checkpoint(simulation.iteration)
         except (SimulationError, OSError) as error:
@@ -253,3 +272,15 @@ class Run:
         if limit is None:
             return None
         return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
+
+
+@contextmanager
+def _sound(begun: Checkpoint | None, folder: Path) -> Iterator[None]:
+    """Turn an error that no run has into an OutputError where the run goes on from a state that may be nonsense."""
+    try:
+        yield
+    except Exception as error:
+        if begun is None or isinstance(error, Diverged | FredsimError | MemoryError):
+            raise
+        what = f"cannot go on from its checkpoint at iteration {begun.iteration} ({type(error).__name__}: {error})"
+        raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error

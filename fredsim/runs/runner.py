@@ -11,8 +11,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from fredsim.config.expansion import Expansion, Source
+from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import located
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
@@ -139,6 +140,8 @@ def _run_single(
 ) -> None:
     """Do the run, unless with `resume` it has finished in the folder."""
     (run,) = expansion.runs
+    if expansion.folder is not None and os.path.exists(folder) and os.path.samefile(expansion.folder, folder):
+        _refuse_edited(folder, run.experiment)
     if resume:
         why = reason_to_run(folder, run.experiment)
         if why is None:
@@ -153,6 +156,17 @@ def _run_single(
         )  # fmt: skip
     except ConfigError as error:  # what only the data shows
         raise located(error, run.place) from None
+
+
+def _refuse_edited(folder: Path, experiment: Experiment) -> None:
+    """Raise OutputError where config.yaml, which says what to run, was of another experiment when the run ended."""
+    result = Result(folder)
+    try:
+        summary = result.summary if result.has_ended else {}
+    except OutputError:  # it says nothing
+        return
+    if summary.get("experiment", experiment.digest) != experiment.digest:
+        _ = result.config
 
 
 @contextmanager

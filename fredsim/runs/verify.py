@@ -140,7 +140,7 @@ class Piece:
     def _difference(
         self, scratch: Path, observer: Observer, stop: Callable[[], bool], threads: int | None
     ) -> str | None:
-        result, end = Result(self.folder), self.end
+        result, end = Result(self.folder, as_found=True), self.end
         if self.begin is not None:
             Checkpoints(self.folder).copy(self.begin, scratch)
             (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
@@ -237,9 +237,12 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     return found
 
 
-def results_of(folder: Path) -> list[Result]:
-    """Return the result in a run's folder as a list of one, or all in a sweep's. Raises OutputError where none is."""
-    loaded = load(folder)
+def results_of(folder: Path, *, as_found: bool = False) -> list[Result]:
+    """Return the result in a run's folder as a list of one, or all in a sweep's; `as_found` as in `Result`.
+
+    Raises OutputError where there is none.
+    """
+    loaded = load(folder, as_found=as_found)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
     if not results:
         raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")

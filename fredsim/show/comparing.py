@@ -25,7 +25,7 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
         for name, difference in verify_rows(folder, jobs, monitors, root, backend):
             different |= _print_difference(str(folder / name), difference)
         return different
-    results = results_of(folder)
+    results = results_of(folder, as_found=True)
     check(*results)  # damage of the last one is found before the first is run
     for result in results:
         for change in changes(result, root):
@@ -42,10 +42,11 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
 
     `replay`: those that differ are run again for the first event that does.
     """
-    left, right = results_of(one), results_of(other)
+    left, right = results_of(one, as_found=True), results_of(other, as_found=True)
     if len(left) != len(right):
         typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
+    check(*left, *right, configs=True)  # damage of the last one is found before anything is said of the first
     different = False
     for a, b in zip(left, right, strict=True):
         if _print_difference(f"{a.folder} and {b.folder}", first_difference(a, b)):

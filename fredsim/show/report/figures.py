@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fredsim.config.figures import X, Y
-from fredsim.runs.results import Result
+from fredsim.runs.results import Result, asked_files
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import x_of
@@ -110,7 +110,7 @@ def probed(panels: Sequence[Panel]) -> list[Panel]:
 
 def _has_probes(run: Result) -> bool:
     """Return whether a run has probes; one that diverged before the first has none."""
-    return (run.folder / "probe.csv").is_file() and len(run.probe) > 0
+    return "probe.csv" in asked_files(run.config) and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:

@@ -1,0 +1,367 @@
+"""Bad data files, made at random: NPZ and IDX files, orders of clients and traces.
+
+What is read in spite of damage must be what was written, or what a plain reader finds in the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import random
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fredsim
+from fredsim.data.idx import FILES, IdxFile
+from tests.bad_cases import BASE, Case, Ended, as_yaml, damaged
+from tests.bad_values import CELLS
+
+__all__ = ["SMALL_MNIST", "a_trace", "an_idx_file", "an_npz_file", "an_order", "claiming"]
+
+RUN = ["run", "x.yaml", "--quiet", "--out", "out"]
+Files = Mapping[str, bytes]
+
+
+def digest_in(folder: Path) -> str:
+    return str(json.loads((folder / "out" / "summary.json").read_bytes())["digest"])
+
+
+@functools.cache
+def digest_of(data: str, suffix: str) -> str:
+    """The digest that an experiment with data files that are whole ends with."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = npz_files() if suffix == "npz" else idx_files()
+        for name, content in whole.items():
+            path = Path(folder, "mnist" if suffix == "idx" else "", name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        name = json.loads(data)["data"]["name"].replace(":", f":{folder}/")
+        experiment = json.loads(data) | {"data": json.loads(data)["data"] | {"name": name}}
+        result = fredsim.run(experiment, out=Path(folder, "out"), data_root=folder)
+        assert isinstance(result, fredsim.Result)
+        return str(result.summary["digest"])
+
+
+def same_digest(data: Mapping[str, Any], suffix: str) -> Callable[[Ended], str]:
+    """What is read in spite of damage must be what was written."""
+
+    def judge(ended: Ended) -> str:
+        if ended.code != 0:
+            return ""
+        whole, found = digest_of(json.dumps(data), suffix), digest_in(ended.folder)
+        return "" if found == whole else f"it was read, and is not what was written: {found} for {whole}"
+
+    return judge
+
+
+# NPZ files
+
+NPZ = BASE | {"data": {"name": "npz:data.npz"}}
+
+
+def arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((24, 3), np.float32), rng.integers(0, 4, 24)
+    return {"x_train": x[:20], "y_train": y[:20], "x_test": x[20:], "y_test": y[20:]}
+
+
+@functools.cache
+def npz_files(packed: bool = False) -> Files:
+    room = io.BytesIO()
+    (np.savez_compressed if packed else np.savez)(room, **arrays())
+    return {"data.npz": room.getvalue()}
+
+
+def an_npz_file(rng: random.Random) -> Case:
+    """Damage an NPZ file, or write one that is no good."""
+    files, judge = {"x.yaml": as_yaml(NPZ, "")}, None
+    if rng.random() < 0.5:
+        content, judge = damaged(rng, npz_files(rng.random() < 0.5)["data.npz"]), same_digest(NPZ, "npz")
+    elif rng.random() < 0.4:
+        content = other_members(rng)
+    else:
+        content = odd_arrays(rng)
+    return Case("npz", RUN, {**files, "data.npz": content}, judge=judge)
+
+
+class Evil:
+    """Makes a file where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (open, ("evil", "w"))
+
+
+def other_members(rng: random.Random) -> bytes:
+    """Return an NPZ file with members that are lost, doubled, swapped, renamed, or something else."""
+    with zipfile.ZipFile(io.BytesIO(npz_files()["data.npz"])) as file:
+        members = [(name, file.read(name)) for name in file.namelist()]
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(members))
+        name, content = members[at]
+        header, values = content[:128], content[128:]
+        members[at] = rng.choice(
+            (
+                (rng.choice((name[:-4], "x", "../x.npy", "/x.npy", ".npy", "a/" + name, name.upper())), content),
+                (name, members[rng.randrange(len(members))][1]),
+                (name, damaged(rng, content)),
+                (name, damaged(rng, header, text=True) + values),
+                (name, header.replace(b"<f4", rng.choice((b"|O ", b"<f8", b">f4", b"<i4"))) + values),
+                (name, header.replace(b"False", b"True ") + values),
+                (name, pickle.dumps(Evil())),
+                (name, object_array()),
+                (name, b""),
+            )
+        )
+        if rng.random() < 0.2:
+            members.append(rng.choice(members))
+    room = io.BytesIO()
+    with zipfile.ZipFile(room, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as file:
+        import warnings
+
+        with warnings.catch_warnings(action="ignore"):  # of names that are there twice
+            for name, content in members:
+                file.writestr(name, content)
+    return room.getvalue()
+
+
+def object_array() -> bytes:
+    room = io.BytesIO()
+    np.save(room, np.array([Evil()], object), allow_pickle=True)
+    return room.getvalue()
+
+
+def odd_arrays(rng: random.Random) -> bytes:
+    """Return an NPZ file of arrays that are none of a data set, or that is damaged."""
+    x = rng.choice(("f4", "f8", "u1", "i8", "c16", "U3", "O", "?", "f2", "M8[s]", "V4"))
+    shapes = ((), (0,), (20,), (20, 3), (20, 2, 2), (0, 3), (20, 0), (20, 3, 1, 1, 1))
+    found = {
+        "x_train": np.zeros(rng.choice(((20, 3), rng.choice(shapes))), rng.choice(("f4", x))),
+        "y_train": np.zeros(rng.choice((20, 20, 19, 0)), rng.choice(("i8", "i8", "u8", "f4", x))),
+        "x_test": np.zeros(rng.choice(((4, 3), rng.choice(shapes))), "f4"),
+        "y_test": np.zeros(rng.choice((4, 4, 5)), "i8"),
+    }
+    with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(all="ignore"):
+        found["y_train"].flat[:] = rng.choice((0, 0, 0, 1, -1, 99, 2**20, 2**31))
+    with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(all="ignore"):
+        found["x_train"].flat[:1] = rng.choice((0, 0, np.nan, np.inf, 1e30))
+    if rng.random() < 0.2:
+        del found[rng.choice(list(found))]
+    room = io.BytesIO()
+    np.savez(room, allow_pickle=True, **found)
+    content = bytearray(room.getvalue())
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    if rng.random() < 0.2:
+        content = content[: rng.randrange(len(content))]
+    if rng.random() < 0.3:
+        content = bytearray(claiming(rng.choice(((10**12, 3), (2**62, 3), (2**70,), (-1, 3), (3, 10**9)))))
+    return bytes(content)
+
+
+def claiming(shape: tuple[int, ...]) -> bytes:
+    """Return an NPZ file of a few bytes whose header claims an array of this shape."""
+    room = io.BytesIO()
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    with zipfile.ZipFile(room, "w") as file:
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header + b"\0" * 64)
+    return room.getvalue()
+
+
+# IDX files
+
+MNIST = BASE | {"data": {"name": "mnist", "train": 12, "validation": 3}}
+
+
+def small_mnist() -> tuple[dict[str, IdxFile], dict[str, bytes]]:
+    """Return what is known of files of 15 + 5 images of 4×3, and these files, by name."""
+    known, contents = {}, {}
+    for number, (key, file) in enumerate(FILES.items()):
+        shape = (15 if key.startswith("train") else 5, *(4, 3)[: len(file.shape) - 1])
+        values = (np.arange(np.prod(shape)) * 7 + number) % (256 if key.endswith("x") else 10)
+        content = struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape) + values.astype(np.uint8).tobytes()
+        known[key] = IdxFile(file.name, hashlib.md5(content, usedforsecurity=False).hexdigest(), shape)
+        contents[file.name] = content
+    return known, contents
+
+
+#: What passes for MNIST here (fredsim.data.idx.FILES), so that nothing needs data or a network.
+SMALL_MNIST, IMAGES = small_mnist()
+
+
+def idx_files() -> Files:
+    return IMAGES
+
+
+@functools.cache
+def bomb() -> bytes:
+    """A small file that unpacks to much."""
+    return gzip.compress(bytes(2**26), 1)
+
+
+def an_idx_file(rng: random.Random) -> Case:
+    """Damage one of MNIST's files, gzipped or not, or swap two."""
+    whole = {name: rng.random() < 0.5 for name in IMAGES}
+    files = {name: gzip.compress(content, mtime=0) if whole[name] else content for name, content in IMAGES.items()}
+    name, other = rng.sample(list(files), 2)
+    what = rng.choice(("bytes", "bytes", "bytes", "inside", "swap", "header", "bomb", "kind"))
+    if what == "bytes":
+        files[name] = damaged(rng, files[name])
+    elif what == "inside":
+        whole[name], files[name] = True, gzip.compress(damaged(rng, IMAGES[name]), mtime=0)
+    elif what == "swap":
+        whole[name], whole[other] = whole[other], whole[name]
+        files[name], files[other] = files[other], files[name]
+    elif what == "header":
+        size = 4 * (1 + len(IMAGES[name]) % 3)
+        values = [rng.choice((0, 1, 15, 2**31, 2**32 - 1, 0x803, 0x801, 0xD03)) for _ in range(size // 4)]
+        whole[name], files[name] = False, struct.pack(f">{size // 4}I", *values) + IMAGES[name][size:]
+    elif what == "bomb":
+        whole[name], files[name] = True, rng.choice((bomb(), gzip.compress(IMAGES[name]) + bomb()))
+    else:
+        whole[name] = not whole[name]
+    folder = rng.choice(("mnist", "MNIST/raw"))
+    named = {f"{folder}/{name}{'.gz' if whole[name] else ''}": content for name, content in files.items()}
+    words = [*RUN, "--data-root", "."]
+    return Case("idx", words, {"x.yaml": as_yaml(MNIST, ""), **named}, judge=same_digest(MNIST, "idx"))
+
+
+# Orders and traces
+
+
+def an_order(rng: random.Random) -> Case:
+    """Write a CSV file of clients that is no good."""
+    rows = [
+        rng.choice(("0", "1", "2", "3", "-1", "x", "", "1.0", "9" * 5000, "1,2", '"', "\0", "١", " 1 "))
+        for _ in range(4)
+    ]
+    text = "\n".join([rng.choice(("client", "\ufeffclient", "Client", "", "client,client", '"client')), *rows])
+    content = text.encode() if rng.random() < 0.9 else rng.choice((b"", b"\xff\xfe", text.encode("utf-16")))
+    data = BASE | {"dispatcher": {"name": "scripted", "order": {"csv": "order.csv"}}}
+    return Case("order", ["show", "x.yaml"], {"x.yaml": as_yaml(data, ""), "order.csv": content})
+
+
+CLOCK = BASE | {
+    "iterations": 30,
+    "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}, "link": {"latency": 0.1}},
+    "events": True,
+}
+
+
+@functools.cache
+def recorded() -> Mapping[str, bytes]:
+    """The trace of a run on a clock, as it leaves it and as CSV files."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = fredsim.run(CLOCK, out=folder)
+        assert isinstance(result, fredsim.Result)
+        names = ["client", "number", "begun", "sent", "time"]
+        table = result.events.assign(sent=result.events.get("sent", 1))
+        some = table[[name for name in names if name in table]]
+        texts = {"all.csv": some, "time.csv": table[["client", "time"]], "client.csv": table[["client"]]}
+        return {"whole.parquet": Path(folder, "events.parquet").read_bytes()} | {
+            name: of.to_csv(index=False).encode() for name, of in texts.items()
+        }
+
+
+def a_trace(rng: random.Random) -> Case:
+    """Damage a trace, or write a table that is none."""
+    kind = rng.choice(("parquet", "csv", "csv", "table"))
+    if kind == "csv":
+        content = recorded()[rng.choice(("all.csv", "time.csv", "client.csv"))]
+        content = damaged(rng, content, text=True)
+    elif kind == "parquet":
+        content = damaged(rng, recorded()["whole.parquet"])
+    else:
+        content = odd_table(rng)
+    name = f"t.{rng.choice(('csv', 'parquet'))}"  # no suffix says what a file is
+    data = BASE | {"iterations": rng.choice((3, 20)), "events": True, "dispatcher": {"name": "trace", "file": name}}
+
+    def judge(ended: Ended) -> str:
+        if ended.code != 0:
+            return ""
+        import pyarrow.parquet as pq
+
+        clients = pq.read_table(ended.folder / "out" / "events.parquet")["client"].to_pylist()
+        wanted = clients_in(content)[: len(clients)]
+        return "" if clients == wanted else f"who came is not who stands in the file: {clients} for {wanted}"
+
+    return Case("trace", RUN, {"x.yaml": as_yaml(data, ""), name: content}, judge=judge)
+
+
+def clients_in(content: bytes) -> list[int]:
+    """Return the clients in a table, by plain readers."""
+    if content[:4] != b"PAR1":
+        rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        return [int(float(row["client"])) for row in rows]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    end = len(content)
+    while end > 0:  # its footer may be followed by damage
+        with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+            return [
+                int(client)
+                for client in pq.read_table(pa.BufferReader(content[:end]), columns=["client"])["client"].to_pylist()
+            ]
+        end = content.rfind(b"PAR1", 4, end - 1) + 4
+        end = end if end > 4 else 0
+    return []
+
+
+def odd_table(rng: random.Random) -> bytes:
+    """Return a Parquet file of columns of odd types and values."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def column() -> Any:
+        n = 30
+        return rng.choice(
+            (
+                pa.array([rng.randrange(3) for _ in range(n)]),
+                pa.array([rng.randrange(3) for _ in range(n)], pa.uint8()),
+                pa.array([float(rng.randrange(3)) for _ in range(n)]),
+                pa.array([rng.choice((0, 1, None)) for _ in range(n)]),
+                pa.array([rng.choice(CELLS).encode("utf-8", "replace").decode() for _ in range(n)]),
+                pa.array([str(rng.randrange(3)) for _ in range(n)]),
+                pa.array([str(rng.randrange(3)) for _ in range(n)]).dictionary_encode(),
+                pa.array([[rng.randrange(3)] for _ in range(n)]),
+                pa.array([{"x": 1}] * n),
+                pa.array([None] * n),
+                pa.array([True, False] * (n // 2)),
+                pa.array([rng.choice((2**63, 1)) for _ in range(n)], pa.uint64()),
+                pa.array(range(n)).cast(pa.timestamp("ns")),
+                pa.array(range(n)).cast(pa.decimal128(30, 2)),
+                pa.array([b"x"] * n),
+                pa.array([rng.choice((0, 10**18, -1)) for _ in range(n)]),
+                pa.array(sorted(rng.random() * 10 ** rng.choice((0, 9, 300)) for _ in range(n))),
+            )
+        )
+
+    names = ("time", "time_ns", "number", "begun", "sent", "began_ns", "done_ns", "received_ns", "done_client")
+    chosen = ["client", *rng.sample(names, rng.randrange(4)), "done_number"][: rng.choice((1, 2, 3, 5))]
+    made = [column() for _ in chosen]
+    if rng.random() < 0.7:
+        made[0] = pa.array([rng.randrange(3) for _ in range(30)])
+    table = pa.Table.from_arrays(made, names=chosen)
+    if rng.random() < 0.1:
+        table = pa.Table.from_arrays([*made, made[0]], names=[*chosen, "client"])
+    if rng.random() < 0.1:
+        table = table.slice(0, 0)
+    room = io.BytesIO()
+    pq.write_table(table, room, row_group_size=rng.choice((1, 7, 100)), compression=rng.choice(("none", "snappy")))
+    return room.getvalue()

@@ -1,0 +1,451 @@
+"""Bad folders of runs, made at random: checkpoints and results that are damaged, swapped, lost or forged.
+
+Runs that are done once, in the process that makes the cases, give the folders and say what must come out of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from safetensors.numpy import load, save
+
+import fredsim
+from fredsim.config.document import dump_yaml
+from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.config.yaml_reader import parse_yaml
+from fredsim.runs import run as run_module
+from fredsim.runs.checkpoint_form import signed
+from fredsim.runs.checkpoints import Checkpoints
+from tests.bad_cases import BASE, Case, Ended, damaged, of_json, reshaped
+
+__all__ = ["a_checkpoint", "a_folder"]
+
+Files = dict[str, bytes]
+
+#: What a summary says of how a run went, not of what came out.
+CIRCUMSTANCES = {"seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels", "shares_kernels"}
+CIRCUMSTANCES |= {"iterations_per_second", "sha256", "git"}
+
+
+def files_in(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def facts(summary: bytes) -> dict[str, Any]:
+    return {key: value for key, value in json.loads(summary).items() if key not in CIRCUMSTANCES}
+
+
+def what_differs(found: Files, wanted: Files) -> str:
+    """Say which files of a run are not as they must be."""
+    names = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+    names = [
+        name
+        for name in names
+        if not name.endswith("summary.json")
+        or name not in found
+        or name not in wanted
+        or facts(found[name]) != facts(wanted[name])
+    ]
+    return f"not as they must be: {names}" if names else ""
+
+
+# Checkpoints
+
+EVENTFUL = BASE | {
+    "iterations": 40, "evaluation": {"every": 7, "per_client": True}, "probe": {"every": 5}, "events": True,
+}  # fmt: skip
+EXPERIMENTS: tuple[dict[str, Any], ...] = (
+    EVENTFUL | {"path": "snapshots"},
+    EVENTFUL
+    | {
+        "server": {"name": "soft_sync", "lr": 0.1, "n": 2},
+        "dispatcher": {"name": "weighted", "weights": [1, 2, 3], "push": {"every": {"k": 2}}},
+        "compress": {"name": "top_k", "k": 3},
+    },
+    EVENTFUL
+    | {
+        "server": {"name": "asgd", "lr": 0.1},
+        "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}, "fetch": {"every": {"k": 2}}},
+        "average": {"name": "window", "rate": 0.5, "min_window": 2},
+        "clients": {"count": 3, "batch_size": 2, "local_steps": 2, "sampling": "shuffled"},
+    },
+    BASE | {"iterations": 40, "path": "hand", "backend": "numba", "evaluation": {"every": 7}},
+)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run: its YAML, its folder when it was killed, twice, and in the end."""
+
+    yaml: bytes
+    early: Files
+    late: Files
+    done: Files
+
+
+class Copies(Checkpoints):
+    """Checkpoints that copy the whole folder as it is when they have been written."""
+
+    taken: list[Files]
+
+    def write(self, checkpoint: Any) -> None:
+        super().write(checkpoint)
+        self.taken.append(files_in(self.folder.parent))
+
+
+@functools.cache
+def begun(number: int, seed: int) -> Begun:
+    data = EXPERIMENTS[number] | {"name": "x", "seed": seed}
+    copies: list[Files] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(run_module, "MOST_OF_TIME", 1e9),
+        patch.object(run_module, "Checkpoints", type("Copies", (Copies,), {"taken": copies})),
+    ):
+        fredsim.run(data, out=folder, checkpoint=1e-9)
+        done = files_in(Path(folder))
+    if len(copies) < 4:  # the whole schedule at once: stop it in between
+        raise AssertionError(f"{data} has {len(copies)} checkpoints")
+    return Begun(dump_yaml(data).encode(), copies[len(copies) // 3], copies[2 * len(copies) // 3], done)
+
+
+def a_checkpoint(rng: random.Random) -> Case:
+    """Damage the checkpoints of a run that was killed, or what stands beside them, and let it go on."""
+    number = rng.randrange(len(EXPERIMENTS))
+    whole = begun(number, 0)
+    files, exact = dict(whole.late), True
+    for _ in range(rng.choice((1, 1, 2))):
+        exact &= rng.choice(SPOILS)(rng, files, number)
+    words = ["run", "x.yaml", "--resume", "--checkpoint", "0", "--out", "out", "--quiet"]
+
+    def judge(ended: Ended) -> str:
+        found = files_in(ended.folder / "out")
+        if ended.code == 0:
+            kept = {name: content for name, content in found.items() if not name.startswith("checkpoint/")}
+            return what_differs(kept, whole.done) if exact else ""
+        if not exact:  # it went on some way, from a state that was forged
+            return ""
+        lost = [name for name, content in files.items() if found.get(name) != content and name != "config.yaml"]
+        return f"refused, and changed {lost}" if lost else ""
+
+    named = {f"out/{name}": content for name, content in files.items()}
+    return Case("checkpoint", words, {"x.yaml": whole.yaml, **named}, judge=judge)
+
+
+def _of_checkpoints(files: Files, kind: str = "") -> list[str]:
+    return sorted(name for name in files if name.startswith("checkpoint/") and name.endswith(kind))
+
+
+def _damage(rng: random.Random, files: Files, _: int) -> bool:
+    names = _of_checkpoints(files)
+    for name in rng.sample(names, min(len(names), rng.choice((1, 1, 2, 4)))):
+        files[name] = damaged(rng, files[name], text=name.endswith("json"))
+    return True
+
+
+def _beside(rng: random.Random, files: Files, _: int) -> bool:
+    """Damage or lose a file that grows."""
+    name = rng.choice(sorted({"metrics.csv", "probe.csv", "events.parquet"} & files.keys()) or [""])
+    if not name or rng.random() < 0.3:
+        files.pop(name, None)
+    else:
+        files[name] = damaged(rng, files[name], text=name.endswith("csv"))
+    return True
+
+
+def _lose(rng: random.Random, files: Files, _: int) -> bool:
+    names = _of_checkpoints(files)
+    for name in rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3)))):
+        files.pop(name, None)
+    return True
+
+
+def _swap(rng: random.Random, files: Files, number: int) -> bool:
+    """Swap files of checkpoints with each other, or with those of another run or another time."""
+    one, other = rng.choices(_of_checkpoints(files) or ["checkpoint/x"], k=2)
+    what = rng.randrange(4)
+    if what == 0:
+        files[one], files[other] = files.get(other, b""), files.get(one, b"")
+    elif what == 1:  # the same experiment with another seed
+        theirs = begun(number, 1).late
+        files |= {name: theirs[name] for name in _of_checkpoints(theirs)}
+    elif what == 2:
+        theirs = begun(rng.randrange(len(EXPERIMENTS)), 0).early
+        files |= {name: theirs[name] for name in _of_checkpoints(theirs)}
+    else:  # newer than the file beside
+        theirs = begun(number, 0).early
+        files |= {name: theirs[name] for name in theirs if not name.startswith("checkpoint/")}
+    return True
+
+
+def _clutter(rng: random.Random, files: Files, _: int) -> bool:
+    """Rename a checkpoint, or put something else beside them."""
+    names = _of_checkpoints(files)
+    content = files[rng.choice(names)] if names else b""
+    other = rng.choice(("999999999999.json", "0.json", "x.json", "9" * 200 + ".json", "١.json", "1.json/x", ".json"))
+    files[f"checkpoint/{other}"] = content
+    if other[:3] == "999":
+        files["checkpoint/999999999999.safetensors"] = content
+    return True
+
+
+def _forge(rng: random.Random, files: Files, _: int) -> bool:
+    """Write nonsense into a checkpoint whose digests are right; return whether the state is as it was."""
+    names = _of_checkpoints(files, ".json")
+    name = names[-1] if names and rng.random() < 0.8 else rng.choice(names or ["checkpoint/000000000009.json"])
+    said, exact = None, True
+    with contextlib.suppress(ValueError, KeyError, RecursionError):
+        said = json.loads(files[name])
+    if not isinstance(said, dict):
+        files[name] = signed(reshaped(rng, {"format": 1, "iteration": 9}))
+        return True
+    what = rng.choice(("all", "part", "values", "tensors"))
+    if what == "all":
+        said = reshaped(rng, said)
+        exact = False
+    elif what == "part":
+        part = rng.choice([key for key in said if key not in {"values", "sha256", "dtypes"}])
+        said[part] = reshaped(rng, {"x": said[part]}).get("x")
+    elif what == "values":
+        exact = False
+        values: Any = said.get("values")
+        try:
+            key = rng.choice(sorted(values or {}))
+            inside = json.loads(values[key])  # of a text that is JSON itself
+            values[key] = json.dumps(reshaped(rng, inside if isinstance(inside, dict) else {"x": inside}))
+        except (TypeError, ValueError, IndexError):
+            said["values"] = reshaped(rng, values)
+    else:
+        exact = False
+        tensors = name.replace(".json", ".safetensors")
+        with contextlib.suppress(Exception):
+            files[tensors] = _forged_tensors(rng, files[tensors], said)
+            said["tensors"] = hashlib.sha256(files[tensors]).hexdigest()
+    files[name] = signed(said if isinstance(said, dict) else {"x": said})
+    return exact and what == "part"
+
+
+def _forged_tensors(rng: random.Random, content: bytes, said: dict[str, Any]) -> bytes:
+    """Return other tensors: lost, renamed, of another shape or type, or with numbers that cannot be."""
+    if rng.random() < 0.3:
+        return damaged(rng, content)
+    arrays = load(content)
+    name = rng.choice(sorted(arrays))
+    array = arrays.pop(name)
+    what = rng.randrange(6)
+    if what == 1:
+        arrays[f"{name}x"] = array
+    elif what == 2:
+        arrays[name] = np.resize(array, rng.choice(((0,), (1,), (7,), (2, 2), (array.size + 1,), (1, 1, 1))))
+    elif what == 3:
+        kind = rng.choice(("f4", "f8", "i1", "i4", "i8", "u8", "?"))
+        with np.errstate(all="ignore"):
+            arrays[name] = array.astype(kind)
+    elif what == 4:
+        numbers = np.array([rng.choice((-1, 0, 1, 2**31, 2**62, 10**6))], np.int64).astype(array.dtype)
+        array.flat[: rng.choice((1, array.size))] = numbers
+        arrays[name] = array
+    elif what == 5:
+        said["dtypes"] = {name: [rng.choice(("O", "|V8", "<f8", "M8[s]", "x", "S1")), list(array.shape)]}
+        arrays[name] = array.reshape(-1).view(np.uint8)
+    return save(arrays)
+
+
+SPOILS: tuple[Callable[[random.Random, Files, int], bool], ...] = (
+    _damage, _damage, _damage, _beside, _lose, _swap, _swap, _clutter, _forge, _forge, _forge, _forge,
+)  # fmt: skip
+
+
+# Results
+
+RESULTS = BASE | {
+    "name": "x", "iterations": 30, "evaluation": {"every": 10, "per_client": True, "test": True},
+    "probe": {"every": 10}, "average": {"name": "window", "rate": 0.5, "min_window": 2},
+    "figures": [{"name": "error"}],
+}  # fmt: skip
+CLOCKED = RESULTS | {
+    "events": True, "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}},
+}  # fmt: skip
+SWEEP = RESULTS | {"sweep": {"server.lr": [0.1, 0.01], "seed": [0, 1]}, "select": {"over": "seed"}}
+KINDS_OF_FIGURES = ("curves", "staleness", "timeline", "waits", "clients", "probe")
+
+
+@functools.cache
+def results() -> dict[str, Files]:
+    """The folders of some runs, and of a sweep, by name."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in {"one": RESULTS, "two": RESULTS | {"seed": 1}, "clock": CLOCKED, "sweep": SWEEP}.items():
+            fredsim.run(data, out=Path(folder, name))
+            found[name] = files_in(Path(folder, name))
+    return found
+
+
+def a_folder(rng: random.Random) -> Case:
+    """Damage the folder of a run or a sweep, and let a command read it."""
+    name = rng.choice(("one", "one", "clock", "sweep"))
+    whole = results()[name]
+    files = dict(whole)
+    for _ in range(rng.choice((1, 1, 2))):
+        _spoil(rng, files)
+    named = {f"out/{file}": content for file, content in files.items()}
+    words, more, judge = rng.choice(COMMANDS)(rng, name, files)
+    return Case("folder", words, named | more, judge=judge)
+
+
+def _spoil(rng: random.Random, files: Files) -> None:
+    """Damage, lose or swap a file of a folder."""
+    name = rng.choice(sorted(files) or ["config.yaml"])
+    content = files.get(name, b"")
+    what = rng.choice(("damage", "damage", "damage", "lose", "swap", "other", "folder", "empty"))
+    if what == "damage" and name.endswith("json"):
+        with contextlib.suppress(ValueError, RecursionError):
+            files[name] = of_json(rng, content)
+    elif what == "damage":
+        files[name] = damaged(rng, content, text=not name.endswith(("parquet", "safetensors")))
+    elif what == "lose":
+        files.pop(name, None)
+    elif what == "swap":  # with the same of another run, or another of this
+        others = [theirs[key] for theirs in results().values() for key in theirs if Path(key).name == Path(name).name]
+        files[name] = rng.choice(others or [b""])
+    elif what == "other":
+        other = rng.choice(sorted(files) or [name])
+        files[name], files[other] = files.get(other, b""), content
+    elif what == "folder":
+        files.pop(name, None)
+        files[f"{name}/x"] = b""
+    else:
+        files[name] = b""
+
+
+def changed(files: Files, whole: Files) -> set[str]:
+    return {name for name in {*files, *whole} if files.get(name) != whole.get(name)}
+
+
+Tried = tuple[list[str], Files, Callable[[Ended], str]]
+
+
+def by_verify(_: random.Random, name: str, files: Files) -> Tried:
+    """What was changed is told."""
+
+    def judge(ended: Ended) -> str:
+        return says_no(ended, files, results()[name])
+
+    return ["verify", "out"], {}, judge
+
+
+def by_compare(rng: random.Random, name: str, files: Files) -> Tried:
+    def judge(ended: Ended) -> str:
+        return says_no(ended, files, results()[name])
+
+    words = ["out", "whole"]
+    rng.shuffle(words)
+    return ["compare", *words], {f"whole/{file}": content for file, content in results()[name].items()}, judge
+
+
+def says_no(ended: Ended, files: Files, whole: Files) -> str:
+    """What a comparison must find: a result that is not what came out."""
+    kept = {"best.csv", "error.pdf", "error.csv", "runs.csv", "sweep.yaml"}
+    found = sorted(
+        name
+        for name in changed(files, whole)
+        if name not in kept
+        and not name.endswith("/x")
+        and not (name.endswith("summary.json") and _same_facts(files.get(name), whole.get(name)))
+        and not name.endswith("config.yaml")
+    )
+    if ended.code == 0 and found:
+        return f"it finds no difference, and changed are {found}: {ended.output} {ended.messages}"
+    return ""
+
+
+def _same_facts(one: bytes | None, other: bytes | None) -> bool:
+    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+        return one is not None and other is not None and facts(one) == facts(other)
+    return False
+
+
+def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
+    """In the end all is as it was, or it is refused and nothing is lost."""
+    whole = results()[name]
+    data = {"one": RESULTS, "clock": CLOCKED, "sweep": SWEEP}[name]
+    source = rng.choice(("x.yaml", "out"))
+
+    def judge(ended: Ended) -> str:
+        found = files_in(ended.folder / "out")
+        if ended.code == 0:
+            if source == "out" and "sweep.yaml" in changed(files, whole):  # it says what the sweep is
+                return ""
+            figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
+            return what_differs(
+                {key: _plain(key, value) for key, value in found.items() if key not in figures and key in whole},
+                {key: _plain(key, value) for key, value in whole.items() if key not in figures},
+            )
+        return ""
+
+    return ["run", source, "--resume", "--quiet", "--out", "out"], {"x.yaml": dump_yaml(data).encode()}, judge
+
+
+def _plain(name: str, content: bytes) -> bytes:
+    """Return a file's content, of a configuration without what says nothing of the run."""
+    if not name.endswith("config.yaml"):
+        return content
+    data = parse_yaml(content.decode(), name)
+    return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}).encode()
+
+
+@functools.cache
+def drawn(name: str, words: tuple[str, ...]) -> tuple[int, Files]:
+    """What a command that draws writes of the whole folder."""
+    from tests.try_bad_inputs import call
+
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for file, content in results()[name].items():
+            Path("out", file).parent.mkdir(parents=True, exist_ok=True)
+            Path("out", file).write_bytes(content)
+        code, _, _ = call(list(words))
+        found = {key: value for key, value in files_in(Path(folder)).items() if key.startswith(("out.", "out-"))}
+        os.chdir(before)
+    return int(code), found
+
+
+def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
+    """What is drawn in spite of damage is what is drawn without."""
+    kind = rng.choice(("curves", "curves", *KINDS_OF_FIGURES))
+    words = ["plot", "out", "--kind", kind, "-o", "out.svg"]
+    if rng.random() < 0.3:
+        words = ["report", "out", "-o", "out.html"]
+
+    def judge(ended: Ended) -> str:
+        if ended.code != 0:
+            return ""
+        _, wanted = drawn(name, tuple(words))
+        found = {key: value for key, value in files_in(ended.folder).items() if key.startswith(("out.", "out-"))}
+        edited = [key for key in changed(files, results()[name]) if key.endswith(("config.yaml", "sweep.yaml"))]
+        names = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key) and key != "out.svg")
+        return f"other numbers are drawn: {names}" if names and not edited else ""
+
+    return words, {}, judge
+
+
+def by_showing(rng: random.Random, *_: object) -> Tried:
+    return [rng.choice(("show", "plan")), "out"], {}, lambda ended: ""
+
+
+COMMANDS: tuple[Callable[[random.Random, str, Files], Tried], ...] = (
+    by_verify, by_verify, by_compare, by_resume, by_resume, by_drawing, by_drawing, by_showing,
+)  # fmt: skip

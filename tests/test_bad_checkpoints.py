@@ -1,0 +1,179 @@
+"""Checkpoints of nonsense whose digests are right, and disks that fill up or turn read-only while a run goes on."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from fredsim.config.resolution import resolve
+from fredsim.errors import OutputError
+from fredsim.plugins.packing import numeric
+from fredsim.runs.checkpoint_form import signed
+from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
+from fredsim.runs.execution import execute
+from tests.conftest import checkpoints_every
+from tests.test_checkpoints import at
+from tests.test_going_on import DATA, Notes, files_of, stopped
+from tests.test_random_experiments import left_behind
+from tests.test_whole_files import largest_file
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def of_files(said: dict[str, Any]) -> dict[str, Any]:
+    return cast(dict[str, Any], said["files"])
+
+
+FORGED: dict[str, tuple[Change, str]] = {
+    "a file elsewhere": (lambda said: of_files(said).update({"../secret": of_files(said)["metrics.csv"]}), "its files"),
+    "a negative size": (lambda said: of_files(said)["metrics.csv"].update(size=-1, sha256=None), "its files."),
+    "another iteration": (lambda said: said.update(iteration=3), "its iteration is 3"),
+    "no identity": (lambda said: said.update(identity={}), "its experiment is None, not e"),
+    "no values": (lambda said: said.pop("values"), "its values is"),
+    "a list for a value": (lambda said: said["values"].update(n=[1]), "its values.n."),
+    "an array of objects": (lambda said: said["dtypes"].update(big=["O", [3]]), "'O' is no type of numbers"),
+    "an array of texts": (lambda said: said["dtypes"].update(big=["S8", [3]]), "'S8' is no type of numbers"),
+    "a shape beyond its bytes": (lambda said: said["dtypes"].update(big=[">i8", [10**12]]), "cannot reshape array"),
+    "a negative shape": (lambda said: said["dtypes"].update(big=[">i8", [-1]]), "its dtypes.big"),
+    "an array that is not there": (lambda said: said["dtypes"].update(none=[">i8", [3]]), "arrays are none ('none')"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "says"), FORGED.values(), ids=FORGED)
+def test_nonsense_is_told_and_the_one_before_used(change: Change, says: str, tmp_path: Path) -> None:
+    """And no file is read but those that grow."""
+    (tmp_path / "run").mkdir()
+    for name in ("run/metrics.csv", "secret"):
+        (tmp_path / name).write_text("abcdef")
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.write(at(1, {"n": 1}))
+    checkpoints.write(at(2, {"n": 2, "big": np.arange(3, dtype=">i8")}))
+    path = checkpoints.folder / "000000000002.json"
+    said = json.loads(path.read_bytes())
+    change(said)
+    path.write_bytes(signed(said))
+    found, (fault,) = checkpoints.newest({"experiment": "e"})
+    assert found is not None
+    assert found.state == {"n": 1}
+    assert f"{path}: cannot be used (" in fault
+    assert says in fault
+
+
+@pytest.mark.parametrize("name", ["O", "M8[s]", "S3", "U3", "V8", "f8,O", "(2,)O"])
+def test_bytes_become_no_objects(name: str) -> None:
+    """An array of objects over bytes has the addresses that stand there."""
+    with pytest.raises(ValueError, match="is no type of numbers"):
+        numeric(name)
+
+
+def without(name: str, arrays: dict[str, Any]) -> None:
+    del arrays[name]
+
+
+OTHERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "an array that is gone": lambda arrays: without("server.own.arrays.n", arrays),
+    "one number for all": lambda arrays: arrays.update({"server.own.arrays.n": np.zeros(1, np.float32)}),
+    "another type": lambda arrays: arrays.update({"server.own.params": arrays["server.own.params"].astype(np.float64)}),
+    "one too many": lambda arrays: arrays.update({"server.own.more": np.zeros(3)}),
+    "a version that is not there": lambda arrays: arrays["holdings.under_way"].fill(99),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_a_state_of_another_form_is_not_gone_on_from(change: Callable[..., Any], tmp_path: Path) -> None:
+    """It gives the bytes of a run that was never stopped, from the beginning where there is no other."""
+    stopped(DATA, tmp_path, 10)
+    (path,) = (tmp_path / "checkpoint").glob("*.json")
+    tensors = path.with_suffix(".safetensors")
+    arrays = {name: array.copy() for name, array in load(tensors.read_bytes()).items()}
+    change(arrays)
+    tensors.write_bytes(save(arrays))
+    said = json.loads(path.read_bytes())
+    path.write_bytes(signed(said | {"tensors": hashlib.sha256(tensors.read_bytes()).hexdigest()}))
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert status == "finished"
+    assert "cannot be used (its state does not fit: " in notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_a_checkpoint_without_a_file_that_grows(tmp_path: Path) -> None:
+    stopped(DATA, tmp_path, 10)
+    (path,) = (tmp_path / "checkpoint").glob("*.json")
+    said = json.loads(path.read_bytes())
+    del said["files"]["metrics.csv"]
+    path.write_bytes(signed(said))
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert status == "finished"
+    assert "it is of events.parquet, not of events.parquet, metrics.csv)" in notes[0]
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_a_full_disk_costs_what_came_since_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DATA | {"iterations": 400, "evaluation": {"every": 1}, "events": False}
+    with monkeypatch.context() as patch:
+        checkpoints_every(1e-9, patch)
+        with (
+            largest_file(60_000),
+            pytest.raises(OutputError, match=r"metrics.csv: cannot be written \(File too large\)"),
+        ):
+            execute(resolve(data), tmp_path)
+    reached = Checkpoints(tmp_path).iterations
+    assert len(reached) == 2
+    status, notes = stopped(data, tmp_path, 10**9)
+    assert (status, notes) == ("finished", [f"goes on from the checkpoint at iteration {reached[-1]}"])
+    assert files_of(tmp_path) == left_behind(data, {})[0]
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Whatever would change what is in a folder fails, as where a disk was mounted anew after an error."""
+
+    def refuse(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def refusing(path: Any, *more: Any, **named: Any) -> Any:
+            writes = name != "open" or set(more[0] if more else "r") & set("wax+")
+            if writes and str(path).startswith(str(folder)):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return call(path, *more, **named)
+
+        return refusing
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((io, "open"), *((os, name) for name in ("mkdir", "unlink", "replace", "rename", "rmdir"))):
+            patch.setattr(module, name, refuse(name, getattr(module, name)))
+        yield
+
+
+def test_a_folder_that_turns_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on without checkpoints, and says at its end what it cannot write; nothing is lost."""
+
+    class Turning(Notes):
+        turned = 0
+
+        def advance(self, iteration: int, *_: object) -> None:
+            if iteration >= 30 and not self.turned:
+                self.turned = iteration
+                opened.__enter__()
+
+    observer, opened = Turning(), read_only(tmp_path)
+    with monkeypatch.context() as patch:
+        checkpoints_every(1e-9, patch)
+        with pytest.raises(OutputError, match=r"cannot be written \(Read-only file system\); choose another folder"):
+            execute(resolve(DATA), tmp_path, observer=observer)
+    opened.__exit__(None, None, None)
+    assert observer.notes[0] == f"no checkpoint at iteration {observer.turned}: Read-only file system"
+    before = Checkpoints(tmp_path).iterations
+    with read_only(tmp_path), pytest.raises(OutputError, match="Read-only file system"):
+        execute(resolve(DATA), tmp_path, policy=CheckpointPolicy(60.0))
+    assert Checkpoints(tmp_path).iterations == before
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert (status, notes) == ("finished", [f"goes on from the checkpoint at iteration {before[-1]}"])
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
