@@ -67,7 +67,8 @@ def row(killed: Killed) -> dict[str, object]:
     cell = killed.cell
     return {
         "server": cell.server, "dispatcher": cell.dispatcher, "extras": ", ".join(cell.extras),
-        "backend": cell.backend, "path": killed.path, "iterations": cell.data["iterations"], "runs": killed.runs, "kills": len(killed.at),
+        "backend": cell.backend, "path": killed.path, "iterations": cell.data["iterations"], "runs": killed.runs,
+        "kills": len(killed.at),
         "in a checkpoint": killed.in_checkpoint, "in another file": killed.in_files,
         "from a checkpoint": killed.resumed, "starts": killed.starts, "result": killed.result,
         "at iterations": " ".join(map(str, killed.at)),
