@@ -16,7 +16,7 @@ from tests.servers.conftest import VARIANTS
 __all__ = ["BACKENDS", "Cell", "cells"]
 
 BACKENDS = ("numba", "numpy", "torch", "cuda")
-#: So that a run takes a second or so; where a checkpoint is of many events, four times as many.
+#: Of runs that are killed 50 times, four times as many where a checkpoint is of many events.
 ITERATIONS = {"numba": 1200, "numpy": 300, "torch": 400, "cuda": 70}
 ORDERS: list[dict[str, Any]] = [
     {"name": "uniform"},
@@ -68,9 +68,12 @@ def fits(data: Mapping[str, Any]) -> bool:
 
 
 def cells(
-    backend: str, servers: Collection[str] | None = None, kinds: Collection[str] | None = None
+    backend: str, kills: int, servers: Collection[str] | None = None, kinds: Collection[str] | None = None
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of a backend, one with the one that replays it: five a server on numba, others have fewer."""
+    """Yield the cells of a backend, one with the one that replays it: five a server on numba, others have fewer.
+
+    They are as long as so many kills need.
+    """
     turn = count()
     for number, server in enumerate(KNOWN["server"]):
         variants = [spec for spec in VARIANTS.values() if spec["name"] == server and "average" not in spec]
@@ -79,7 +82,8 @@ def cells(
             if (servers and server not in servers) or (kinds and kind not in kinds):
                 continue
             base = merged(plain(backend, n), {"server": variants[n % len(variants)]})
-            base["iterations"] *= 4 if backend == "numba" and kind in {"plain", "fetches"} else 1
+            longer = 4 if backend == "numba" and kind in {"plain", "fetches"} else 1
+            base["iterations"] = max(50, base["iterations"] * longer * kills // 50)
             dispatcher, extras = choices(n)[kind]
             data, taken = merged(base, {"dispatcher": dispatcher}), list[str]()
             for name, several in extras.items():

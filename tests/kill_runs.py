@@ -46,7 +46,9 @@ def main(words: Sequence[str] | None = None) -> int:
         if not all(map(find_spec, NEEDS.get(backend, ()))):
             print(f"{backend}: left out, {' and '.join(NEEDS[backend])} are not installed")  # noqa: T201
             continue
-        for several in cells(backend, *(given and given.split(",") for given in (asked.servers, asked.kinds))):
+        for several in cells(
+            backend, asked.kills, *(given and given.split(",") for given in (asked.servers, asked.kinds))
+        ):
             with tempfile.TemporaryDirectory(dir=room) as work:
                 for number, cell in enumerate(several):
                     seed = f"{asked.seed} {backend} {cell.kind} {cell.server} {number}"
