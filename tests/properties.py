@@ -260,10 +260,13 @@ def check_server(result: Result, entries: Sequence[Push | int]) -> None:
     config, events, rest = result.config, result.events, list(entries[::-1])
     needed, clients, counted = round_size(config), config["clients"]["count"], 0
     held: set[int] = set()
+    tasks, lost = [0] * clients, "outages" in config["dispatcher"]
     gated = gate_of(config, "fetch")
-    rows = zip(events["client"], events["timestamp"], events["staleness"], events["fetched"], strict=True)
-    for (client, stamp, staleness, fetched), reached in zip(rows, applied(config, events), strict=True):
+    columns = (events[name] for name in ("client", "number", "timestamp", "staleness", "fetched"))
+    for client, number, stamp, staleness, fetched, reached in zip(*columns, applied(config, events), strict=True):
         assert client not in held  # nobody is served while held
+        assert number == tasks[client] or (lost and number > tasks[client])
+        tasks[client] = number + 1
         released, restarted = {client}, set[int]()
         if reached:
             push = rest.pop()
@@ -276,6 +279,8 @@ def check_server(result: Result, entries: Sequence[Push | int]) -> None:
             assert released <= held
             held -= released
             assert not restarted & (held | released)
+            for other in restarted:  # which give up a task
+                tasks[other] += 1
             assert (held | released | restarted) <= {*range(clients)}
             late = needed is not None and needed < clients and push.timestamp < push.before
             late = late and config["server"]["name"] == "sync"

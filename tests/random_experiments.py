@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["WITHOUT_ONE", "drawn", "experiment"]
+__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
 
 #: Schedules of a rate too large for float32 are as good as any other that diverges.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
@@ -35,15 +35,14 @@ WITHOUT_ONE = {"always", "lists"}
 def experiment(number: int) -> dict[str, Any]:
     """Return experiment `number` as plain data."""
     for attempt in range(100):
-        data = drawn(random.Random(f"{number}, {attempt}"))
+        data = fitting(made_up(random.Random(f"{number}, {attempt}")))
         if data is not None:
             return data
     raise AssertionError(f"experiment {number}: no valid one in 100 draws")
 
 
-def drawn(rng: random.Random) -> dict[str, Any] | None:
-    """Return the experiment of these draws, None where two things in it do not go together."""
-    data = _experiment(rng)
+def fitting(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an experiment, None where two things in it do not go together."""
     try:
         open_experiment(data, Document(data).place)
     except ConfigError:
@@ -51,7 +50,8 @@ def drawn(rng: random.Random) -> dict[str, Any] | None:
     return data
 
 
-def _experiment(rng: random.Random) -> dict[str, Any]:
+def made_up(rng: random.Random) -> dict[str, Any]:
+    """Return the experiment of these draws, whether its parts go together or not."""
     clients = rng.choice([1, 2, 3, 5, 8, 9])
     server = _plugin(rng, "server")
     data: dict[str, Any] = {
