@@ -15,10 +15,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tests.kill_cells import BACKENDS, cells
 from tests.killing import Killed, kill
@@ -60,7 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
     same = sum(killed.result == "same" for killed in found)
     print(f"{same} of {len(found)} runs the same, {sum(len(killed.at) for killed in found)} kills, {took}")  # noqa: T201
     if asked.out:
-        write(asked.out, found, took, sys.argv[1:] if words is None else words)
+        write(asked.out, [row(killed) for killed in found], took, sys.argv[1:] if words is None else words)
     return int(same < len(found))
 
 
@@ -77,9 +78,8 @@ def row(killed: Killed) -> dict[str, object]:
     }  # fmt: skip
 
 
-def write(folder: Path, found: Sequence[Killed], took: str, words: Sequence[str]) -> None:
+def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, words: Sequence[str]) -> None:
     """Write kills.csv, and kills.md, which leaves out at which iterations each kill was."""
-    rows = [row(killed) for killed in found]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "kills.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
@@ -88,24 +88,25 @@ def write(folder: Path, found: Sequence[Killed], took: str, words: Sequence[str]
     columns = list(rows[0])[:-1]
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     lines += [f"| {' | '.join(str(one[name]) for name in columns)} |" for one in rows]
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))
+    names = ("kills", "in a checkpoint", "in another file", "starts", "from a checkpoint")
     text = TEXT.format(
-        same=sum(one["result"] == "same" for one in rows), runs=len(rows), kills=sum(len(one.at) for one in found),
-        command=" ".join(["python -m tests.kill_runs", *words]), took=took,
-        checkpoint=sum(killed.in_checkpoint for killed in found), file=sum(killed.in_files for killed in found),
-        starting=sum(killed.at.count(-1) for killed in found), resumed=sum(killed.resumed for killed in found),
-        starts=sum(killed.starts for killed in found), table="\n".join(lines),
-        machine=f"Python {platform.python_version()}, {packages}, {platform.machine()}",
-    )  # fmt: skip
+        same=sum(one["result"] == "same" for one in rows),
+        runs=len(rows),
+        starting=sum(one["at iterations"].split().count("-1") for one in rows),
+        **{name.replace(" ", "_"): f"{sum(int(one[name]) for one in rows):,}" for name in names},
+        command=" ".join(["python -m tests.kill_runs", *words]),
+        table="\n".join(lines),
+        machine=f"Python {platform.python_version()}, numpy {version('numpy')}, numba {version('numba')}; {took}",
+    )
     (folder / "kills.md").write_text(text, encoding="utf-8")
 
 
 TEXT = """# Runs that were killed
 
-{same} of {runs} runs left the bytes of a run that nobody stopped, after {kills} kills by SIGKILL: {checkpoint} of
-them while a file of a checkpoint was being written, renamed or removed, {file} while another file was, {starting}
-while a run was starting, and the rest while it computed. Of {starts} processes that were started {resumed} went on from
-a checkpoint, and none found one that was damaged.
+{same} of {runs} runs left the bytes of a run that nobody stopped, after {kills} kills by SIGKILL: {in_a_checkpoint} of
+them while a file of a checkpoint was being written, renamed or removed, {in_another_file} while another file was;
+{starting} before a start had computed anything. Of {starts} processes {from_a_checkpoint} went on from a checkpoint, and none
+found one that was damaged.
 
 Compared are all files of a run's folder, byte by byte: `config.yaml`, `metrics.csv`, `staleness.csv`, `clients.csv`,
 `probe.csv`, `events.parquet`, `params.safetensors`, and of `summary.json` what tells no time, the digest among it; and
@@ -122,7 +123,7 @@ memory: what reaches a disk when the power fails is not tried here.
 `cuda` is Triton's interpreter, `torch` a PyTorch module as the model. A run by `trace` replays the one above it.
 [kills.csv](kills.csv) has the iteration of each kill, too (-1: while the process started).
 
-{machine}; {took}:
+{machine}:
 
 ```console
 $ {command}
