@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["WITHOUT_ONE", "experiment"]
+__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
 
 #: Schedules of a rate too large for float32 are as good as any other that diverges.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
@@ -35,17 +35,23 @@ WITHOUT_ONE = {"always", "lists"}
 def experiment(number: int) -> dict[str, Any]:
     """Return experiment `number` as plain data."""
     for attempt in range(100):
-        rng = random.Random(f"{number}, {attempt}")
-        data = _experiment(rng)
-        try:
-            open_experiment(data, Document(data).place)
-        except ConfigError:  # two things that do not go together: another draw
-            continue
-        return data
+        data = fitting(made_up(random.Random(f"{number}, {attempt}")))
+        if data is not None:
+            return data
     raise AssertionError(f"experiment {number}: no valid one in 100 draws")
 
 
-def _experiment(rng: random.Random) -> dict[str, Any]:
+def fitting(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an experiment, None where two things in it do not go together."""
+    try:
+        open_experiment(data, Document(data).place)
+    except ConfigError:
+        return None
+    return data
+
+
+def made_up(rng: random.Random) -> dict[str, Any]:
+    """Return the experiment of these draws, whether its parts go together or not."""
     clients = rng.choice([1, 2, 3, 5, 8, 9])
     server = _plugin(rng, "server")
     data: dict[str, Any] = {

@@ -80,6 +80,22 @@ def test_the_last_two_are_kept_in_the_order_of_iterations(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
 
 
+@pytest.mark.parametrize(("keep", "left"), [(False, [2, 5]), (True, [1, 2, 5])])
+def test_what_a_killed_process_began_to_write_is_removed(keep: bool, left: list[int], tmp_path: Path) -> None:
+    checkpoints, folder = Checkpoints(tmp_path, keep=keep), tmp_path / "checkpoint"
+    for iteration in (1, 2):
+        checkpoints.write(at(iteration, {}))
+    begun = ("000000000003.safetensors", "000000000004.safetensors.part", "000000000007.json.part")
+    for name in (*begun, "notes.txt"):
+        (folder / name).touch()
+    checkpoints.write(at(5, {}))
+    whole = [f"{iteration:012d}.{kind}" for iteration in left for kind in ("json", "safetensors")]
+    assert sorted(path.name for path in folder.iterdir()) == [*whole, "notes.txt"]
+    (folder / begun[1]).touch()
+    checkpoints.clear()
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
 def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_used(tmp_path: Path) -> None:
     state = {"x": np.arange(5.0), "big": np.arange(3, dtype=">i8"), "text": "é", "n": 3}
     Checkpoints(tmp_path).write(at(1, {"n": 1}))

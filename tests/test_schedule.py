@@ -13,7 +13,7 @@ from fredsim.dispatchers.base import Order
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
-from fredsim.simulation.schedule import Arrivals, Schedule, next_works, slots_of, whole_schedule
+from fredsim.simulation.schedule import Arrivals, Schedule, next_works, places_of, slots_of, whole_schedule
 
 
 @dataclass
@@ -79,6 +79,25 @@ def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
         room[slot[event]] = target if target >= 0 else None
     assert room == [None] * slots
     assert slots == len(set(order)) * (1 if wait else 2)  # many clients that never arrive cost nothing
+
+
+@given(order=ORDERS, wait=st.booleans())
+def test_a_place_holds_what_is_yet_to_be_used_and_there_are_no_more(order: list[int], wait: bool) -> None:
+    schedule = whole_schedule(Order(np.array(order, np.int64)), wait=wait)
+    held, kept, places = places_of(schedule)
+    used = set(schedule.begun.tolist())
+    content, most = {0: -1}, 0  # the event after which what is in a place was fetched
+    for event, begun in enumerate(schedule.begun.tolist()):
+        assert content[int(held[event])] == begun
+        if begun >= 0:
+            del content[int(held[event])]
+        assert (kept[event] >= 0) == (event in used)
+        if event in used:
+            assert int(kept[event]) not in content
+            content[int(kept[event])] = event
+        most = max(most, len(content))
+    assert content == {0: -1}
+    assert places == max(most, 1)
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from fredsim.system.files import PIECE, hash_of_first, write_pieces
 __all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints"]
 
 KEPT = 2
+KINDS = {"json", "safetensors", "json.part", "safetensors.part"}
 #: The safetensors format's names of types. Arrays of any other are written as their bytes.
 TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -122,10 +123,10 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all: the run has ended."""
-        for iteration in self.iterations:
-            self._remove(iteration)
-        with suppress(OSError):  # there is none, or somebody keeps something there
-            self.folder.rmdir()
+        if self.folder.is_dir():
+            self._remove_all_but(())
+            with suppress(OSError):  # somebody keeps something there
+                self.folder.rmdir()
 
     @property
     def iterations(self) -> list[int]:
@@ -139,15 +140,15 @@ class Checkpoints:
 
     def remove_others(self, newest: int) -> None:
         """Remove what is no longer needed once there is a newest one: those beyond it are of a run that began anew."""
-        iterations = self.iterations
-        until = iterations.index(newest) + 1
-        for iteration in [*([] if self._keep else iterations[: max(0, until - KEPT)]), *iterations[until:]]:
-            self._remove(iteration)
+        until = [iteration for iteration in self.iterations if iteration <= newest]
+        self._remove_all_but(until[0 if self._keep else -KEPT :])
 
-    def _remove(self, iteration: int) -> None:
-        """Remove a checkpoint, the JSON first: without it there is none."""
-        for path in reversed(self.paths(iteration)):
-            path.unlink(missing_ok=True)
+    def _remove_all_but(self, kept: Collection[int]) -> None:
+        """Remove checkpoints but for those of some iterations, and what a process that was killed wrote of others."""
+        for path in sorted(self.folder.iterdir()):  # a JSON before its arrays: without it there is no checkpoint
+            iteration, _, kind = path.name.partition(".")
+            if kind in KINDS and iteration.isdecimal() and int(iteration) not in kept:
+                path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
         """Read a checkpoint. Raises OutputError where it, or a file that grew until then, is not as it was written.

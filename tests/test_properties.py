@@ -1,0 +1,258 @@
+"""What holds of every run, however it is computed, stopped or replayed: over random experiments of every kind.
+
+A few dozen here, which hypothesis chooses by their numbers, always the same; `--slow` lets it make up hundreds, or as
+many as FREDSIM_EXPERIMENTS says, of which it shrinks one that fails.
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+import fredsim
+from fredsim.compute.storage import Pool
+from fredsim.config.resolution import resolve
+from fredsim.errors import ConfigError, DataError, SimulationError
+from fredsim.runs.observer import Observer
+from fredsim.runs.prepared import prepare
+from fredsim.runs.results import Result
+from fredsim.runs.run import Run
+from fredsim.simulation.engines import make_engine
+from fredsim.simulation.length import Length
+from fredsim.simulation.loop import Diverged, Simulation
+from tests.properties import Log, Sizes, check_files, check_server, spied
+from tests.random_experiments import clock, experiment, fitting, made_up
+from tests.test_going_on import files_of, stopped
+from tests.test_random_experiments import PATHS, left_behind
+from tests.test_trace import EXCHANGES, NETWORKS
+from tests.test_trace import replayed as trace_of
+
+Check = Callable[[dict[str, Any], Path], None]
+#: Servers that do not let every client go on at once.
+HOLDING: list[dict[str, Any]] = [
+    {"name": "sync"}, {"name": "sync", "aggregate": 3}, {"name": "sync", "aggregate": 3, "restart": True},
+    {"name": "soft_sync", "n": 2}, {"name": "rennala", "batch": 3}, {"name": "sign_majority"}, {"name": "ternary_sync"},
+    {"name": "ringmaster", "threshold": 3, "stop": True},
+]  # fmt: skip
+
+
+def run(data: dict[str, Any], folder: Path) -> Result:
+    result = fredsim.run(data, out=folder)
+    assert isinstance(result, Result)
+    return result
+
+
+def record_and_server(data: dict[str, Any], folder: Path) -> None:
+    """The record adds up, and the server was told what it says: see check_files and check_server."""
+    data = data | {"events": True, "evaluation": data["evaluation"] | {"per_client": True}}
+    result = run(data, folder / "run")
+    check_files(result)
+    log = Log(Sizes(result.config))
+    with spied(data["server"]["name"], log):
+        again = run(data | {"path": "snapshots"}, folder / "spied")
+    assert (again.folder / "events.parquet").read_bytes() == (result.folder / "events.parquet").read_bytes()
+    check_server(again, log.entries)
+
+
+def split(data: dict[str, Any], folder: Path) -> None:
+    """It is stopped and goes on, again and again, on each path that it may take."""
+    rng = random.Random(data["seed"])
+    whole, ended, usual = left_behind(data, {"backend": "numba"})
+    for path in sorted({usual, *PATHS[usual]} if usual else ()):
+        status, run = "interrupted", folder / path
+        while status == "interrupted":
+            status, _ = stopped(data | {"path": path, "window": rng.choice([1, 2, 3])}, run, rng.randint(1, 30))
+        assert ended.startswith(status)
+        assert files_of(run) == whole
+
+
+def replayed(data: dict[str, Any], folder: Path) -> None:
+    """A trace of the run leaves what it left."""
+    data = data | {"events": True}
+    recorded = run(data, folder / "recorded")
+    if recorded.summary["iterations"]:
+        again = run(data | trace_of(recorded, data["dispatcher"]), folder / "again")
+        assert files_of(again.folder) == files_of(recorded.folder)
+        assert again.summary["digest"] == recorded.summary["digest"]
+
+
+def versions(data: dict[str, Any], folder: Path) -> None:
+    """After every event there are the parameters that clients hold, and no others; shared ones are the server's."""
+    simple = data["server"]["name"] not in {"dana", "easgd", "downpour"} and "inner" not in data["server"]
+    dispatcher, data = data["dispatcher"], {key: value for key, value in data.items() if key != "probe"}
+    per_tensor = any(word in str(dispatcher.get("fetch")) for word in ("budget", "tensor"))
+    simple &= not (dispatcher.get("replica") or dispatcher.get("fred_timestamps") or per_tensor)
+    for path in ("fused", "snapshots"):
+        with ExitStack() as opened:
+            alive = opened.enter_context(counted_arrays())
+            try:
+                simulation = opened.enter_context(stepped(data | {"path": path, "window": 1}, folder / path))
+            except ConfigError:
+                if path == "snapshots":
+                    raise
+                continue  # it cannot take this path
+            check_versions(simulation, data["iterations"], alive, simple)
+
+
+def check_versions(simulation: Simulation, iterations: int, alive: set[int], simple: bool) -> None:
+    """`simple`: clients that fetch at one timestamp share."""
+    params = {0: np.array(simulation._server.params)}
+    for event in range(iterations):
+        try:
+            simulation.go_on(Length(event + 1))
+        except Diverged:
+            return
+        params[simulation._server.timestamp] = np.array(simulation._server.params)
+        state = simulation.take_state()
+        stamps, shared = state["holdings.timestamps"].tolist(), state["holdings.shared"].tolist()
+        spare = len(getattr(simulation, "_spare", ()))  # that no client fetched into
+        assert len(alive) - spare == len(stamps)
+        assert spare <= 1
+        assert not simple or len(set(stamps)) == len(stamps)
+        ours = [number for number, one in enumerate(shared) if one]
+        assert len({stamps[number] for number in ours}) == len(ours)
+        for number in ours:
+            assert state[f"holdings.version.{number}"].tobytes() == params[stamps[number]].tobytes()
+
+
+@contextmanager
+def counted_arrays() -> Iterator[set[int]]:
+    """The addresses of the arrays that were taken from pools and not given back."""
+    alive, take, give_back = set[int](), Pool.take, Pool.give_back
+
+    def taking(pool: Pool) -> Any:
+        array = take(pool)
+        assert array.ctypes.data not in alive
+        alive.add(array.ctypes.data)
+        return array
+
+    def giving(pool: Pool, array: Any) -> None:
+        alive.remove(array.ctypes.data)
+        give_back(pool, array)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pool, "take", taking)
+        patch.setattr(Pool, "give_back", giving)
+        yield alive
+
+
+@contextmanager
+def stepped(data: dict[str, Any], folder: Path) -> Iterator[Simulation]:
+    """The simulation of an experiment, with its files open."""
+    folder.mkdir()
+    prepared = prepare(resolve(data), None)
+    wanted = prepared.experiment
+    with ExitStack() as opened:
+        engine = make_engine("numba", prepared.model, prepared.dataset, wanted.clients.batch_size, 1)
+        opened.callback(engine.close)
+        run = Run(prepared, "numba", engine, folder, Observer(), lambda: False, prepared.length)
+        for file in run._files:
+            opened.enter_context(file)
+        yield run.simulation
+
+
+def hold(check: Check, data: dict[str, Any]) -> None:
+    """Check an experiment, unless its data refuses it, or its trace, which is made up, has a client that is held."""
+    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"), suppress(ConfigError, DataError):
+        try:
+            check(data, Path(folder))
+        except SimulationError as error:
+            if "arrives in the trace" not in str(error):
+                raise
+
+
+def as_drawn(data: dict[str, Any], _: random.Random) -> dict[str, Any]:
+    return data
+
+
+def plainer(data: dict[str, Any], _: random.Random) -> dict[str, Any]:
+    """Without what keeps an experiment from the faster paths."""
+    dispatcher = {key: value for key, value in data["dispatcher"].items() if key not in EXCHANGES or key == "wait"}
+    kept = {key: value for key, value in data.items() if key not in {"compress", "average", "probe"}}
+    return kept | {"dispatcher": dispatcher, "clients": data["clients"] | {"local_steps": 1}}
+
+
+def networked(data: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """On a clock where copies take time, and what a push weighs is decided when its gradient is done."""
+    exchanges = {key: value for key, value in data["dispatcher"].items() if key in EXCHANGES}
+    gate = {"push": {"every": 2}, "dropped_push": rng.choice(["reapply", "skip", "accumulate", "average"])}
+    timed = {"name": "clock", **clock(rng, data["clients"]["count"]), **rng.choice(NETWORKS)}
+    return data | {"dispatcher": exchanges | rng.choice([gate, {}]) | timed}
+
+
+def few(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let hypothesis choose so many experiments by their numbers."""
+    quick = settings(max_examples=count, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    return lambda test: quick(given(number=st.integers(0, 10**6))(test))
+
+
+def made(number: int, change: Callable[[dict[str, Any], random.Random], dict[str, Any] | None]) -> dict[str, Any]:
+    """The first experiment of these draws that can be changed so."""
+    rng = random.Random(number)
+    for _ in range(100):
+        data = change(experiment(rng.randrange(10**6)), rng)
+        if data is not None and fitting(data) is not None:
+            return data
+    raise AssertionError(f"{number}: none in 100 draws")
+
+
+@pytest.mark.parametrize("change", [as_drawn, plainer, networked])
+@few(14)
+def test_record_and_server(change: Any, number: int) -> None:
+    hold(record_and_server, made(number, change))
+
+
+@pytest.mark.parametrize("server", HOLDING, ids=str)
+@few(4)
+def test_servers_that_hold_or_restart(server: dict[str, Any], number: int) -> None:
+    """Where there are several clients."""
+
+    def change(data: dict[str, Any], _: random.Random) -> dict[str, Any] | None:
+        return data | {"server": server | {"lr": 0.01}} if data["clients"]["count"] > 3 else None
+
+    hold(record_and_server, made(number, change))
+
+
+@pytest.mark.parametrize("change", [as_drawn, plainer, networked])
+@few(6)
+def test_split(change: Any, number: int) -> None:
+    hold(split, made(number, change))
+
+
+@pytest.mark.parametrize("change", [plainer, networked])
+@few(6)
+def test_replayed(change: Any, number: int) -> None:
+    hold(replayed, made(number, change))
+
+
+@few(20)
+def test_versions(number: int) -> None:
+    hold(versions, experiment(number))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("check", [record_and_server, split, replayed, versions])
+def test_hundreds(check: Check) -> None:
+    many = settings(
+        max_examples=int(os.environ.get("FREDSIM_EXPERIMENTS", "300")), deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )  # fmt: skip
+
+    @many
+    @given(st.randoms(note_method_calls=False))
+    def found(rng: random.Random) -> None:
+        data = fitting(made_up(rng))
+        assume(data is not None)
+        assert data is not None
+        hold(check, data)
+
+    found()
