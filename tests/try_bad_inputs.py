@@ -123,6 +123,8 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
     if not any(name and name in messages for name in named):
         return f"it does not say where: {messages!r}"
     vague = [line for line in lines if not REMEDY.search(line)]
+    if case.kind == "checkpoint" and "iteration" in messages:
+        vague = []  # a state that was forged with care breaks a part of the run: its name, and when, is what there is
     if vague:
         return f"it does not say what to do: {vague}"
     with contextlib.suppress(ValueError, RecursionError):
