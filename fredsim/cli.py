@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +35,7 @@ from fredsim.show.command_options import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from fredsim.runs.results import Result
+    pass
 
 app = typer.Typer(
     name="fredsim",
@@ -205,13 +204,13 @@ def plot(
     """
     from fredsim.runs.verify import results_of
     from fredsim.show import plots
-    from fredsim.show.printing import print_table
+    from fredsim.show.printing import draw_again, print_table
     from fredsim.show.tables import write_files
 
     results = [result for folder in folders for result in results_of(folder)]
     given = given_options(context) | {"folders": folders}
     if given == {"folders": folders[:1]}:
-        raise typer.Exit(_draw_again(results, folders[0]))
+        raise typer.Exit(draw_again(results, folders[0]))
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     # The same runs give the same figure in any file, wherever their data are.
     command = as_typed(context, {**given, "output": None, "data_root": None})
@@ -224,19 +223,6 @@ def plot(
         print_table(table.printed())
     for path in (output, *write_files(output, drawing.tables, drawing.caption, as_typed(context, given))):
         typer.echo(path)
-
-
-def _draw_again(results: Sequence[Result], folder: Path) -> int:
-    """Draw the figures that a folder's experiment asks for; return the exit code."""
-    from fredsim.config.figures import recorded_figures
-    from fredsim.show.printing import draw_figures, print_error, print_table
-
-    tables, left_out = draw_figures(results, folder, recorded_figures(folder))
-    for table in tables:
-        print_table(table.printed())
-    for why in dict.fromkeys(str(error) for _, error in left_out):
-        print_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
-    return 2 if left_out else 0
 
 
 @app.command()

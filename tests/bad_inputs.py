@@ -21,8 +21,10 @@ from fredsim.config.registry import KNOWN
 from fredsim.config.selection import Selection
 from fredsim.servers.schedules import SCHEDULES
 from tests.bad_cases import BASE, TOKEN, Case, Key, as_yaml, reshaped
-from tests.bad_files import a_trace, an_idx_file, an_npz_file, an_order
-from tests.bad_runs import a_checkpoint, a_folder
+from tests.bad_files import an_idx_file, an_npz_file
+from tests.bad_results import a_folder
+from tests.bad_runs import a_checkpoint
+from tests.bad_tables import a_trace, an_order
 from tests.bad_values import OPTIONS, PIECES, VALUES
 
 __all__ = ["KINDS", "make"]

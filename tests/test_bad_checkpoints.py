@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
-from fredsim.plugins.packing import numeric
+from fredsim.plugins.arrays import numeric
 from fredsim.runs.checkpoint_form import signed
 from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute

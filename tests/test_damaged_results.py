@@ -11,7 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.errors import OutputError
-from fredsim.runs.results import Result, file_digests, sealed
+from fredsim.runs.results import Result
+from fredsim.runs.run_files import file_digests, sealed
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

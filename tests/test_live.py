@@ -87,7 +87,7 @@ class FakeCrew:
 
 def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
     with np.errstate(all="ignore"):
-        execute_live(resolve(data), folder, crew, **({} if policy is None else {"policy": policy}))
+        execute_live(resolve(data), folder, crew, policy=policy or CheckpointPolicy())
     return Result(folder)
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.plugins.arrays import Held, numeric
 from fredsim.plugins.references import as_state
 
-__all__ = ["Packing", "Putting", "Refused", "State", "numeric"]
+__all__ = ["Packing", "Putting", "Refused", "State"]
 
 State = dict[str, Any]
 Packed = Any  # what JSON has
@@ -29,47 +29,12 @@ FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
 
 
-def numeric(name: str) -> np.dtype[Any]:
-    """Return the type of numbers of this name, as arrays are made with. Raises ValueError for another.
-
-    An array of objects over bytes that come from a file would hold whatever addresses stand there.
-    """
-    found = np.dtype(name)
-    if found.kind not in "biufc":
-        raise ValueError(f"{name!r} is no type of numbers")
-    return found
-
-
 class Refused(Exception):  # noqa: N818  it becomes an error of the object's
     """A value in an attribute cannot be made again as it was."""
 
     def __init__(self, at: str, what: str) -> None:
         super().__init__(at, what)
         self.name, self.what = at.partition(".")[0], what
-
-
-@dataclass
-class Held:
-    """An array, where it was met, the memory that it spans, and what is noted of it."""
-
-    array: NDArray[Any]
-    at: str
-    note: dict[str, Any]
-    exact: bool
-    begin: int = 0
-    end: int = 0
-
-    def __post_init__(self) -> None:
-        pairs = zip(self.array.shape, self.array.strides, strict=True)
-        reach = [(n - 1) * stride for n, stride in pairs] if self.array.size else [0]
-        address = self.array.ctypes.data
-        self.begin = address + sum(step for step in reach if step < 0)
-        self.end = address + sum(step for step in reach if step > 0) + self.array.itemsize * bool(self.array.size)
-
-    @property
-    def dense(self) -> bool:
-        """Whether the array fills the memory that it spans, by rows or by columns."""
-        return self.array.flags.c_contiguous or self.array.flags.f_contiguous
 
 
 class Packing:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import shown
-from fredsim.plugins.packing import State, numeric
+from fredsim.plugins.arrays import numeric
+from fredsim.plugins.packing import State
 
 __all__ = ["FORMAT", "Said", "check_after", "check_before", "read_arrays", "read_said", "signed"]
 

@@ -131,7 +131,8 @@ class Checkpoints:
     @property
     def iterations(self) -> list[int]:
         """The iterations of which there are checkpoints, in order."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal())
+        found = {_iteration(path) for path in self.folder.glob("*.json")}
+        return sorted(iteration for iteration in found if iteration is not None)
 
     def paths(self, iteration: int) -> tuple[Path, Path]:
         """Return the paths of a checkpoint's arrays, and of its JSON."""
@@ -146,8 +147,8 @@ class Checkpoints:
     def _remove_all_but(self, kept: Collection[int]) -> None:
         """Remove checkpoints but for those of some iterations, and what a process that was killed wrote of others."""
         for path in sorted(self.folder.iterdir()):  # a JSON before its arrays: without it there is no checkpoint
-            iteration, _, kind = path.name.partition(".")
-            if kind in KINDS and iteration.isdecimal() and int(iteration) not in kept:
+            iteration = _iteration(path)
+            if iteration is not None and iteration not in kept:
                 path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -175,6 +176,13 @@ class Checkpoints:
             if first is None or first.hexdigest() != grown.sha256:
                 raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
         return Checkpoint(iteration, found, files, {**said.values, **arrays}, said.spent)
+
+
+def _iteration(path: Path) -> int | None:
+    """Return the iteration of a file of a checkpoint, or of a part of one; None of what is none of ours."""
+    stem, _, kind = path.name.partition(".")
+    ours = kind in KINDS and stem.isdecimal() and stem == f"{int(stem):012d}" and path.is_file()
+    return int(stem) if ours else None
 
 
 def _named(array: Any) -> str | None:

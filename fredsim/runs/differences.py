@@ -12,7 +12,8 @@ import numpy as np
 from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError
-from fredsim.runs.results import Result, asked_files
+from fredsim.runs.results import Result
+from fredsim.runs.run_files import asked_files
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 

@@ -23,8 +23,9 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import circumstances
-from fredsim.runs.results import Result, config_digest, file_digests, sealed
+from fredsim.runs.results import Result
 from fredsim.runs.run import Run
+from fredsim.runs.run_files import config_digest, file_digests, sealed
 from fredsim.runs.ways import USUAL, Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
@@ -53,12 +54,11 @@ def execute(
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
     ways: Ways = USUAL,
-    facts: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
-    `stop_at`: do so where the run had a checkpoint before; `ways`, `facts`: of a live run, what goes into summary.json;
+    `stop_at`: do so where the run had a checkpoint before; `ways`: those of a live run;
     `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: of its checkpoints. A run that has not ended goes on from the newest in its folder.
 
@@ -76,9 +76,7 @@ def execute(
         run = Run(
             prepared, backend, engine, folder, observer, stop, run_length, policy=policy, stop_at=stop_at, ways=ways
         )
-        found = own_code(experiment.plain())  # of modules that are imported by now
-        if code is not None and found != code:
-            raise another_version(code, found)
+        found = _own_code(experiment, code)  # of modules that are imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
@@ -95,12 +93,20 @@ def execute(
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **circumstances(backend, engine, outcome.choice, prepared.dataset),
-            **facts(),
+            **ways.facts(),
         }
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
     observer.end(label or experiment.name, summary)
+
+
+def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the SHA-256 of the user's modules. Raises ConfigError where others are wanted."""
+    found = own_code(experiment.plain())
+    if wanted is not None and found != wanted:
+        raise another_version(wanted, found)
+    return found
 
 
 def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:

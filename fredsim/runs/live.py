@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -85,18 +85,23 @@ def run_live(
         crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
         execute_live(
             experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
-            policy=policy,
-            facts=lambda: {"live": {"workers": crew.workers, "works_redone": crew.redone, "delay": delay}},
+            policy=policy, facts=lambda: {"workers": crew.workers, "works_redone": crew.redone, "delay": delay},
         )  # fmt: skip
     return Result(folder)
 
 
-def execute_live(experiment: Experiment, folder: Path, crew: Crew, **how: Any) -> None:
-    """Run an experiment whose clients' works a crew does; `how`, and what is raised: see `execute`."""
+def execute_live(
+    experiment: Experiment, folder: Path, crew: Crew, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
+) -> None:
+    """Run an experiment whose clients' works a crew does; `how`, and what is raised: see `execute`.
+
+    `facts`: what summary.json says of the crew.
+    """
     ways = Ways(
         dispatcher=lambda experiment: GuardedClock(Reality(crew), experiment.clients.count),
         simulation=_simulation,
         files=("live.csv",),
+        facts=lambda: {"live": facts()},
         replayable=False,
     )
     try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from fredsim.config.document import Document, flatten, read_document
-from fredsim.config.experiment import FIGURE_KEYS, Experiment
-from fredsim.config.resolution import problems_at
+from fredsim.config.document import read_document
 from fredsim.errors import OutputError, one_line
-from fredsim.hyper import explain
 from fredsim.runs.per_client import CLIENTS
+from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, sealed
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, TEXT, CellCheck, read_table
@@ -31,9 +27,8 @@ from fredsim.system.parquet_files import open_parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FILES", "Result", "Results", "asked_files", "config_digest", "load", "sealed"]
+__all__ = ["Result", "Results", "load"]
 
-PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
 CHANGED = "is not as the run wrote it"
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
@@ -43,48 +38,6 @@ def cells_of(row: type[Row]) -> dict[str, CellCheck]:
     """Return the columns that every metrics.csv has, with the check of their cells: all without a default."""
     first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
     return {column.name: CELLS[str(column.type)] for column in first}
-
-
-def config_digest(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of config.yaml without its figures: it tells whether the file was edited."""
-    compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
-    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
-
-
-def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of summary.json with the SHA-256 of all else in it: it tells whether the file was changed."""
-    content = {key: value for key, value in summary.items() if key != "sha256"}
-    return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
-
-
-def _check_config(path: Path, document: Document) -> None:
-    """Raise ConfigError, OutputError where a document is no resolved experiment; no code of a user's is imported."""
-    lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
-    if lacks:
-        raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
-    try:
-        Experiment.model_validate(document.data)
-    except ValidationError as error:
-        raise problems_at(explain(error, Experiment), document.place) from None
-
-
-#: The files that a run writes before summary.json, and the key of the experiment that asks for each.
-FILES = {
-    "metrics.csv": "",
-    "staleness.csv": "",
-    "params.safetensors": "",
-    "params_raw.safetensors": "average",
-    "probe.csv": "probe",
-    "clients.csv": "evaluation.per_client",
-    "events.parquet": "events",
-    "live.csv": "live",
-}
-
-
-def asked_files(config: Mapping[str, Any]) -> list[str]:
-    """Return the files that a run of this configuration leaves because a key of it asks for them."""
-    known = {*config, *flatten(config)}  # a key that asks for nothing is not there
-    return [name for name, key in FILES.items() if key in known]
 
 
 class Result:
@@ -107,7 +60,7 @@ class Result:
         document = read_document(path)
         config = document.data
         if not self.has_ended:  # then no digest says whether it is whole
-            _check_config(path, document)
+            check_config(path, document)
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
             raise OutputError(
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
@@ -178,7 +131,7 @@ class Result:
         if self._as_found or not self.has_ended:
             return
         recorded = self.summary.get("files", {}).get(name)
-        if recorded is not None and _digest(self.folder / name) != recorded:
+        if recorded is not None and file_digest(self.folder / name) != recorded:
             raise OutputError(f"{self.folder / name}: {CHANGED}; run the experiment again")
 
     def _lacks(self, path: Path, remedy: str) -> OutputError:
@@ -319,17 +272,6 @@ class Results:
         """The runs that failed, and why."""
         rows = self.runs.to_dict("records")
         return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
-
-
-def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of FILES that is there, by name."""
-    paths = [folder / name for name in FILES]
-    return {path.name: _digest(path) for path in paths if path.is_file()}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | Results:

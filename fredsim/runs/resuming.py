@@ -7,7 +7,8 @@ from pathlib import Path
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.digests import changed, own_code
-from fredsim.runs.results import Result, asked_files
+from fredsim.runs.results import Result
+from fredsim.runs.run_files import asked_files
 
 __all__ = ["reason_to_run"]
 

@@ -32,7 +32,8 @@ from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
-from fredsim.runs.results import Result, config_digest, load
+from fredsim.runs.results import Result, load
+from fredsim.runs.run_files import config_digest
 from fredsim.runs.runner import stop_on_interrupt
 
 __all__ = ["DifferenceError", "changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]

@@ -27,7 +27,7 @@ __all__ = ["has_rows_alone", "verify_rows"]
 
 def has_rows_alone(folder: Path) -> bool:
     """Whether a folder has the two files of a sweep, and the folder of none of its runs."""
-    if not all((folder / name).is_file() for name in ("runs.csv", "sweep.yaml")):
+    if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # of any name
         return False
     return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whatever runs.csv says
 

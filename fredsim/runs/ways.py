@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fredsim.config.experiment import Experiment
 from fredsim.runs.growing_files import GrowingText
@@ -24,6 +25,8 @@ class Ways:
     """It is given the files of `files`, by name."""
     files: tuple[str, ...] = ()
     """Of text, that it writes to."""
+    facts: Callable[[], dict[str, Any]] = dict
+    """What goes into summary.json besides."""
     replayable: bool = True
     """Whether the run can be done again by itself."""
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from fredsim.config.expansion import Expansion
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures import FigureChoice, recorded_figures
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from fredsim.runs.estimates import Estimate
 
 __all__ = [
-    "INTERRUPTED", "draw_figures", "duration", "print_ending", "print_error", "print_estimates", "print_results",
+    "INTERRUPTED",
+    "draw_again",
+    "draw_figures",
+    "duration",
+    "print_ending",
+    "print_error",
+    "print_estimates",
+    "print_results",
     "print_table",
 ]  # fmt: skip
 
@@ -160,3 +167,13 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
+
+
+def draw_again(results: Sequence[Result], folder: Path) -> int:
+    """Draw the figures that a folder's experiment asks for; return the exit code."""
+    tables, left_out = draw_figures(results, folder, recorded_figures(folder))
+    for table in tables:
+        print_table(table.printed())
+    for why in dict.fromkeys(str(error) for _, error in left_out):
+        print_error(f"{why} (left out: {', '.join(str(path) for path, error in left_out if str(error) == why)})")
+    return 2 if left_out else 0

@@ -14,7 +14,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fredsim.config.figures import X, Y
-from fredsim.runs.results import Result, asked_files
+from fredsim.runs.results import Result
+from fredsim.runs.run_files import asked_files
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import x_of

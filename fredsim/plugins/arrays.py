@@ -1,0 +1,46 @@
+"""Arrays as a state keeps them: of numbers, with the memory that they span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Held", "numeric"]
+
+
+def numeric(name: str) -> np.dtype[Any]:
+    """Return the type of numbers of this name, as arrays are made with. Raises ValueError for another.
+
+    An array of objects over bytes that come from a file would hold whatever addresses stand there.
+    """
+    found = np.dtype(name)
+    if found.kind not in "biufc":
+        raise ValueError(f"{name!r} is no type of numbers")
+    return found
+
+
+@dataclass
+class Held:
+    """An array, where it was met, the memory that it spans, and what is noted of it."""
+
+    array: NDArray[Any]
+    at: str
+    note: dict[str, Any]
+    exact: bool
+    begin: int = 0
+    end: int = 0
+
+    def __post_init__(self) -> None:
+        pairs = zip(self.array.shape, self.array.strides, strict=True)
+        reach = [(n - 1) * stride for n, stride in pairs] if self.array.size else [0]
+        address = self.array.ctypes.data
+        self.begin = address + sum(step for step in reach if step < 0)
+        self.end = address + sum(step for step in reach if step > 0) + self.array.itemsize * bool(self.array.size)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the array fills the memory that it spans, by rows or by columns."""
+        return self.array.flags.c_contiguous or self.array.flags.f_contiguous

@@ -1,0 +1,73 @@
+"""The files of a run's folder, and the digests that tell whether they are as it wrote them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fredsim.config.document import Document, flatten
+from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.resolution import problems_at
+from fredsim.errors import OutputError
+from fredsim.hyper import explain
+
+__all__ = ["FILES", "asked_files", "check_config", "config_digest", "file_digest", "file_digests", "sealed"]
+
+PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
+#: The files that a run writes before summary.json, and the key of the experiment that asks for each.
+FILES = {
+    "metrics.csv": "",
+    "staleness.csv": "",
+    "params.safetensors": "",
+    "params_raw.safetensors": "average",
+    "probe.csv": "probe",
+    "clients.csv": "evaluation.per_client",
+    "events.parquet": "events",
+    "live.csv": "live",
+}
+
+
+def asked_files(config: Mapping[str, Any]) -> list[str]:
+    """Return the files that a run of this configuration leaves because a key of it asks for them."""
+    known = {*config, *flatten(config)}  # a key that asks for nothing is not there
+    return [name for name, key in FILES.items() if key in known]
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of config.yaml without its figures: it tells whether the file was edited."""
+    compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of summary.json with the SHA-256 of all else in it: it tells whether the file was changed."""
+    content = {key: value for key, value in summary.items() if key != "sha256"}
+    return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of FILES that is there, by name."""
+    paths = [folder / name for name in FILES]
+    return {path.name: file_digest(path) for path in paths if path.is_file()}
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_config(path: Path, document: Document) -> None:
+    """Raise ConfigError, OutputError where a document is no resolved experiment; no code of a user's is imported."""
+    lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
+    if lacks:
+        raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
+    try:
+        Experiment.model_validate(document.data)
+    except ValidationError as error:
+        raise problems_at(explain(error, Experiment), document.place) from None

@@ -1,0 +1,201 @@
+"""Folders of results that are damaged or mixed up, and what the commands that read them must make of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import fredsim
+from fredsim.config.document import dump_yaml
+from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.config.yaml_reader import parse_yaml
+from tests.bad_cases import BASE, Case, Ended, damaged, of_json
+from tests.bad_runs import Files, facts, files_in, what_differs
+
+__all__ = ["a_folder"]
+
+RESULTS = BASE | {
+    "name": "x", "iterations": 30, "evaluation": {"every": 10, "per_client": True, "test": True},
+    "probe": {"every": 10}, "average": {"name": "window", "rate": 0.5, "min_window": 2},
+    "figures": [{"name": "error"}],
+}  # fmt: skip
+CLOCKED = RESULTS | {
+    "events": True, "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}},
+}  # fmt: skip
+SWEEP = RESULTS | {"sweep": {"server.lr": [0.1, 0.01], "seed": [0, 1]}, "select": {"over": "seed"}}
+KINDS_OF_FIGURES = ("curves", "staleness", "timeline", "waits", "clients", "probe")
+
+
+@functools.cache
+def results() -> dict[str, Files]:
+    """The folders of some runs, and of a sweep, by name."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in {"one": RESULTS, "two": RESULTS | {"seed": 1}, "clock": CLOCKED, "sweep": SWEEP}.items():
+            fredsim.run(data, out=Path(folder, name))
+            found[name] = files_in(Path(folder, name))
+    return found
+
+
+def a_folder(rng: random.Random) -> Case:
+    """Damage the folder of a run or a sweep, and let a command read it."""
+    name = rng.choice(("one", "one", "clock", "sweep"))
+    whole = results()[name]
+    files = dict(whole)
+    for _ in range(rng.choice((1, 1, 2))):
+        _spoil(rng, files)
+    named = {f"out/{file}": content for file, content in files.items()}
+    words, more, judge = rng.choice(COMMANDS)(rng, name, files)
+    return Case("folder", words, named | more, judge=judge)
+
+
+def _spoil(rng: random.Random, files: Files) -> None:
+    """Damage, lose or swap a file of a folder."""
+    name = rng.choice(sorted(files) or ["config.yaml"])
+    content = files.get(name, b"")
+    what = rng.choice(("damage", "damage", "damage", "lose", "swap", "other", "folder", "empty"))
+    if what == "damage" and name.endswith("json"):
+        with contextlib.suppress(ValueError, RecursionError):
+            files[name] = of_json(rng, content)
+    elif what == "damage":
+        files[name] = damaged(rng, content, text=not name.endswith(("parquet", "safetensors")))
+    elif what == "lose":
+        files.pop(name, None)
+    elif what == "swap":  # with the same of another run, or another of this
+        others = [theirs[key] for theirs in results().values() for key in theirs if Path(key).name == Path(name).name]
+        files[name] = rng.choice(others or [b""])
+    elif what == "other":
+        other = rng.choice(sorted(files) or [name])
+        files[name], files[other] = files.get(other, b""), content
+    elif what == "folder":
+        files.pop(name, None)
+        files[f"{name}/x"] = b""
+    else:
+        files[name] = b""
+
+
+def changed(files: Files, whole: Files) -> set[str]:
+    return {name for name in {*files, *whole} if files.get(name) != whole.get(name)}
+
+
+Tried = tuple[list[str], Files, Callable[[Ended], str]]
+
+
+def by_verify(_: random.Random, name: str, files: Files) -> Tried:
+    """What was changed is told."""
+
+    def judge(ended: Ended) -> str:
+        return says_no(ended, files, results()[name])
+
+    return ["verify", "out"], {}, judge
+
+
+def by_compare(rng: random.Random, name: str, files: Files) -> Tried:
+    def judge(ended: Ended) -> str:
+        return says_no(ended, files, results()[name])
+
+    words = ["out", "whole"]
+    rng.shuffle(words)
+    return ["compare", *words], {f"whole/{file}": content for file, content in results()[name].items()}, judge
+
+
+def says_no(ended: Ended, files: Files, whole: Files) -> str:
+    """What a comparison must find: a result that is not what came out."""
+    kept = {"best.csv", "error.pdf", "error.csv", "runs.csv", "sweep.yaml"}
+    found = sorted(
+        name
+        for name in changed(files, whole)
+        if name not in kept
+        and not name.endswith("/x")
+        and not (name.endswith("summary.json") and _same_facts(files.get(name), whole.get(name)))
+        and not name.endswith("config.yaml")
+    )
+    if ended.code == 0 and found:
+        return f"it finds no difference, and changed are {found}: {ended.output} {ended.messages}"
+    return ""
+
+
+def _same_facts(one: bytes | None, other: bytes | None) -> bool:
+    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+        return one is not None and other is not None and facts(one) == facts(other)
+    return False
+
+
+def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
+    """In the end all is as it was, or it is refused and nothing is lost."""
+    whole = results()[name]
+    data = {"one": RESULTS, "clock": CLOCKED, "sweep": SWEEP}[name]
+    source = rng.choice(("x.yaml", "out"))
+
+    def judge(ended: Ended) -> str:
+        found = files_in(ended.folder / "out")
+        if ended.code == 0:
+            if source == "out" and "sweep.yaml" in changed(files, whole):  # it says what the sweep is
+                return ""
+            figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
+            return what_differs(
+                {key: _plain(key, value) for key, value in found.items() if key not in figures and key in whole},
+                {key: _plain(key, value) for key, value in whole.items() if key not in figures},
+            )
+        return ""
+
+    return ["run", source, "--resume", "--quiet", "--out", "out"], {"x.yaml": dump_yaml(data).encode()}, judge
+
+
+def _plain(name: str, content: bytes) -> bytes:
+    """Return a file's content, of a configuration without what says nothing of the run."""
+    if not name.endswith("config.yaml"):
+        return content
+    data = parse_yaml(content.decode(), name)
+    return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}).encode()
+
+
+@functools.cache
+def drawn(name: str, words: tuple[str, ...]) -> tuple[int, Files]:
+    """What a command that draws writes of the whole folder."""
+    from tests.try_bad_inputs import call
+
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for file, content in results()[name].items():
+            Path("out", file).parent.mkdir(parents=True, exist_ok=True)
+            Path("out", file).write_bytes(content)
+        code, _, _ = call(list(words))
+        found = {key: value for key, value in files_in(Path(folder)).items() if key.startswith(("out.", "out-"))}
+        os.chdir(before)
+    return int(code), found
+
+
+def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
+    """What is drawn in spite of damage is what is drawn without."""
+    kind = rng.choice(("curves", "curves", *KINDS_OF_FIGURES))
+    words = ["plot", "out", "--kind", kind, "-o", "out.svg"]
+    if rng.random() < 0.3:
+        words = ["report", "out", "-o", "out.html"]
+
+    def judge(ended: Ended) -> str:
+        if ended.code != 0:
+            return ""
+        _, wanted = drawn(name, tuple(words))
+        found = {key: value for key, value in files_in(ended.folder).items() if key.startswith(("out.", "out-"))}
+        edited = [key for key in changed(files, results()[name]) if key.endswith(("config.yaml", "sweep.yaml"))]
+        names = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key) and key != "out.svg")
+        return f"other numbers are drawn: {names}" if names and not edited else ""
+
+    return words, {}, judge
+
+
+def by_showing(rng: random.Random, *_: object) -> Tried:
+    return [rng.choice(("show", "plan")), "out"], {}, lambda ended: ""
+
+
+COMMANDS: tuple[Callable[[random.Random, str, Files], Tried], ...] = (
+    by_verify, by_verify, by_compare, by_resume, by_resume, by_drawing, by_drawing, by_showing,
+)  # fmt: skip
