@@ -11,28 +11,7 @@ import typer
 from rich.console import Console
 
 from fredsim.errors import FredsimError
-from fredsim.show.command_options import (
-    By,
-    CheckpointSeconds,
-    Count,
-    Dask,
-    FigureFile,
-    FigureKind,
-    File,
-    InPanel,
-    KeepCheckpoints,
-    Number,
-    Out,
-    Overrides,
-    Reach,
-    Resume,
-    Root,
-    SomeClients,
-    XAxis,
-    YAxis,
-    as_typed,
-    given_options,
-)  # fmt: skip
+from fredsim.show import command_options as option
 
 if TYPE_CHECKING:
     pass
@@ -66,16 +45,16 @@ def _fredsim(
 
 @app.command()
 def run(
-    file: File,
-    overrides: Overrides = None,
-    out: Out = None,
-    jobs: Annotated[int, Count("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
-    dask: Dask = None,
-    resume: Resume = False,
-    checkpoint: CheckpointSeconds = 60.0,
-    keep_checkpoints: KeepCheckpoints = False,
+    file: option.File,
+    overrides: option.Overrides = None,
+    out: option.Out = None,
+    jobs: Annotated[int, option.Count("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
+    dask: option.Dask = None,
+    resume: option.Resume = False,
+    checkpoint: option.CheckpointSeconds = 60.0,
+    keep_checkpoints: option.KeepCheckpoints = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
-    data_root: Root = None,
+    data_root: option.Root = None,
 ) -> None:
     """Run an experiment or a sweep."""
     from fredsim.runs.checkpoints import CheckpointPolicy
@@ -101,15 +80,17 @@ def run(
 
 @app.command()
 def live(
-    file: File,
-    overrides: Overrides = None,
-    out: Out = None,
-    workers: Annotated[int | None, Count("--workers", help="Processes, on this machine [one a processor].")] = None,
-    dask: Dask = None,
-    delay: Annotated[float, Number("--delay", help="Seconds that a work sleeps besides, in the mean.")] = 0.0,
-    checkpoint: CheckpointSeconds = 60.0,
+    file: option.File,
+    overrides: option.Overrides = None,
+    out: option.Out = None,
+    workers: Annotated[
+        int | None, option.Count("--workers", help="Processes, on this machine [one a processor].")
+    ] = None,
+    dask: option.Dask = None,
+    delay: Annotated[float, option.Number("--delay", help="Seconds that a work sleeps besides, in the mean.")] = 0.0,
+    checkpoint: option.CheckpointSeconds = 60.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no table.")] = False,
-    data_root: Root = None,
+    data_root: option.Root = None,
 ) -> None:
     """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
     from fredsim.runs.checkpoints import CheckpointPolicy
@@ -130,7 +111,21 @@ def live(
 
 
 @app.command()
-def show(file: File, overrides: Overrides = None) -> None:
+def calibrate(
+    folder: Annotated[Path, typer.Argument(help="The folder of a live run.")],
+    predict: Annotated[
+        list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
+    ] = None,
+    data_root: option.Root = None,
+) -> None:
+    """Fit a clock to a live run, print its `dispatcher:` block, and what it predicts beside what was measured."""
+    from fredsim.show.calibrating import print_calibrated
+
+    print_calibrated(folder, predict or [folder], data_root)
+
+
+@app.command()
+def show(file: option.File, overrides: option.Overrides = None) -> None:
     """Print the resolved experiment, or each run of a sweep; run nothing."""
     from fredsim.config.document import dump_yaml
     from fredsim.runs.opening import open_expansion
@@ -144,7 +139,7 @@ def show(file: File, overrides: Overrides = None) -> None:
 
 
 @app.command()
-def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> None:
+def plan(file: option.File, overrides: option.Overrides = None, data_root: option.Root = None) -> None:
     """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
     from fredsim.runs.estimates import estimate
     from fredsim.runs.opening import open_expansion
@@ -157,8 +152,10 @@ def plan(file: File, overrides: Overrides = None, data_root: Root = None) -> Non
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
     backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
-    jobs: Annotated[int, Count("--jobs", help="Pieces of runs, between kept checkpoints, done side by side.")] = 1,
-    data_root: Root = None,
+    jobs: Annotated[
+        int, option.Count("--jobs", help="Pieces of runs, between kept checkpoints, done side by side.")
+    ] = 1,
+    data_root: option.Root = None,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
     from fredsim.show.comparing import print_verified
@@ -171,7 +168,7 @@ def compare(
     one: Path,
     other: Path,
     replay: Annotated[bool, typer.Option(help="Run what differs again, to find the first event that does.")] = True,
-    data_root: Root = None,
+    data_root: option.Root = None,
 ) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 where they do."""
     from fredsim.show.comparing import print_compared
@@ -183,20 +180,22 @@ def compare(
 def plot(
     context: typer.Context,
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
-    output: FigureFile = None,
-    kind: FigureKind = "curves",
-    by: By = None,
-    panel: InPanel = None,
-    x: XAxis = None,
-    y: YAxis = "validation_error",
-    reach: Reach = None,
+    output: option.FigureFile = None,
+    kind: option.FigureKind = "curves",
+    by: option.By = None,
+    panel: option.InPanel = None,
+    x: option.XAxis = None,
+    y: option.YAxis = "validation_error",
+    reach: option.Reach = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
-    clients: SomeClients = None,
-    begin: Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")] = None,
-    end: Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")] = None,
+    clients: option.SomeClients = None,
+    begin: Annotated[
+        float | None, option.Number("--from", help="Of timeline and waits: from this simulated second.")
+    ] = None,
+    end: Annotated[float | None, option.Number("--to", help="Of timeline and waits: to this simulated second.")] = None,
     title: Annotated[str, typer.Option(help="The figure's title.")] = "",
     caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
-    data_root: Root = None,
+    data_root: option.Root = None,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
 
@@ -208,12 +207,12 @@ def plot(
     from fredsim.show.tables import write_files
 
     results = [result for folder in folders for result in results_of(folder)]
-    given = given_options(context) | {"folders": folders}
+    given = option.given_options(context) | {"folders": folders}
     if given == {"folders": folders[:1]}:
         raise typer.Exit(draw_again(results, folders[0]))
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     # The same runs give the same figure in any file, wherever their data are.
-    command = as_typed(context, {**given, "output": None, "data_root": None})
+    command = option.as_typed(context, {**given, "output": None, "data_root": None})
     options = plots.Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), log=log, clients=clients,
         begin=begin, end=end, title=title, caption=caption, command=command, data_root=data_root,
@@ -221,7 +220,7 @@ def plot(
     drawing = plots.plot(results, output, kind, options)
     for table in drawing.tables:
         print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, as_typed(context, given))):
+    for path in (output, *write_files(output, drawing.tables, drawing.caption, option.as_typed(context, given))):
         typer.echo(path)
 
 
@@ -229,8 +228,8 @@ def plot(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="An HTML file.")] = Path("report.html"),
-    by: By = None,
-    panel: InPanel = None,
+    by: option.By = None,
+    panel: option.InPanel = None,
     log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
 ) -> None:
     """Write one page of recorded runs that needs no network: tables, curves to explore, configuration, digests."""
@@ -245,8 +244,8 @@ def reproduce_(
     paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done side by side, each in a process.")] = 1,
-    out: Out = None,
-    data_root: Root = None,
+    out: option.Out = None,
+    data_root: option.Root = None,
 ) -> None:
     """Run a paper's experiments, draw their figures, and set what was published beside what came out.
 

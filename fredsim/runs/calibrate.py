@@ -1,0 +1,144 @@
+"""A clock that is fitted to a record of real clients: how long their works took, and copies, and the server."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from fredsim.config.document import Document
+from fredsim.dispatchers.distributions import Distributions
+from fredsim.errors import OutputError
+from fredsim.numerics.distributions import draw
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.runs.execution import execute
+from fredsim.runs.opening import open_experiment
+from fredsim.runs.results import Result
+from fredsim.runs.verify import PROTOCOL_KEYS
+
+__all__ = ["calibrated", "measured", "predicted"]
+
+Floats = NDArray[np.float64]
+
+FEWEST = 30  # works, from which a distribution may be told
+DRAWS = 20_000  # of each distribution, that the works are compared with
+APART = 4.0  # standard errors between clients' means, from which each client has its own
+
+
+def calibrated(result: Result) -> dict[str, Any]:
+    """Return the `dispatcher:` block of a clock whose times are those of a record.
+
+    `compute.seconds` are the mean times of the works, one for all clients unless theirs lie apart, and `noise` the
+    distribution nearest to them, by the largest distance of the two distribution functions (Kolmogorov and Smirnov).
+    `link.latency` is the mean of what a push and a fetch are under way, and `server.seconds` that of what the server
+    takes for a push. Where there are more clients than workers, the time for which a work waits for its worker counts
+    as its own. Raises OutputError where the record has no such times, or too few works.
+    """
+    events = result.events
+    if "began_ns" not in events or len(events) < FEWEST:
+        raise OutputError(
+            f"{result.folder}: has no record of {FEWEST} works with their times; make one by `fredsim live`"
+        )
+    began, done, received, time, begun = (
+        events[name].to_numpy() for name in ("began_ns", "done_ns", "received_ns", "time_ns", "begun")
+    )
+    fetched = np.where(begun >= 0, time[begun], 0)
+    before = np.concatenate([[0], time[:-1]])
+    serving = time - np.maximum(received, before)
+    down, up = np.maximum(began - fetched, 0), received - done
+    clients = events["client"].to_numpy()
+    shared = len(np.unique(clients)) > int(result.summary.get("live", {}).get("workers", len(clients)))
+    takes = (done - began + (down if shared else 0)) / 1e9
+    latency = float(np.mean(up if shared else np.concatenate([up, down]))) / 1e9
+    seconds = _seconds(takes, clients)
+    scale = np.asarray(seconds)[clients] if isinstance(seconds, list) else seconds
+    config = result.config["dispatcher"]
+    common = {key: value for key, value in config.items() if key in PROTOCOL_KEYS}
+    return common | {
+        "name": "clock",
+        "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
+        "link": {"latency": _rounded(latency)},
+        "server": {"seconds": _rounded(float(np.mean(serving)) / 1e9)},
+    }
+
+
+def _seconds(takes: Floats, clients: NDArray[np.int64]) -> float | list[float]:
+    """Return the mean time of a work, or each client's where they lie apart."""
+    groups = [takes[clients == client] for client in range(int(clients.max()) + 1)]
+    mean = _rounded(float(takes.mean()))
+    if any(len(group) < FEWEST for group in groups):
+        return mean
+    errors = [group.std(ddof=1) / math.sqrt(len(group)) for group in groups]
+    means = [group.mean() for group in groups]
+    apart = max(means) - min(means) > APART * max(math.hypot(*pair) for pair in [(max(errors), max(errors))])
+    return [_rounded(float(one)) for one in means] if apart else mean
+
+
+def _nearest(factors: Floats) -> Any:
+    """Return the distribution, of mean 1, that is nearest to these factors; `none` where they hardly vary."""
+    cv = float(factors.std())
+    if cv < 1e-3:
+        return "none"
+    logs, least = np.log(np.maximum(factors, 1e-9)), float(np.quantile(factors, 0.001))
+    candidates: list[dict[str, Any]] = [
+        {"name": "gamma", "cv": _rounded(min(cv, 10.0))},
+        {"name": "lognormal", "sigma": _rounded(min(float(logs.std()), 10.0))},
+        {"name": "exponential"},
+        {"name": "shifted_exponential", "shift": _rounded(min(max(least, 0.0), 0.999))},
+        {"name": "uniform", "spread": _rounded(min(math.sqrt(3.0) * cv, 1.0))},
+        {"name": "pareto", "alpha": _rounded(min(max(1.0 / float((logs - logs.min()).mean()), 1.001), 1000.0))},
+    ]
+    return min(candidates, key=lambda found: distance(factors, _drawn(found)))
+
+
+def _drawn(found: Mapping[str, Any]) -> Floats:
+    """Return draws from a distribution of mean 1."""
+    unit = TypeAdapter(Distributions).validate_python(found).unit()
+    return draw(unit, Streams(0), Stream.TIME, np.arange(DRAWS), 0)
+
+
+def _rounded(value: float) -> float:
+    """Return a number with four significant digits: more would say more than is known."""
+    return float(f"{value:.4g}")
+
+
+def distance(one: Floats, other: Floats) -> float:
+    """Return the largest distance of the distribution functions of two samples."""
+    values = np.sort(np.concatenate([one, other]))
+    parts = [np.searchsorted(np.sort(sample), values, side="right") / len(sample) for sample in (one, other)]
+    return float(np.abs(parts[0] - parts[1]).max())
+
+
+def measured(result: Result) -> dict[str, float]:
+    """Return what a record says that a clock may predict, by name."""
+    events, seconds = result.events, float(result.summary["time"])
+    return {
+        "seconds": seconds,
+        "arrivals a second": len(events) / seconds,
+        "updates a second": result.summary["updates"] / seconds,
+        "mean staleness": float(events["staleness"].mean()),
+        "90 % of staleness": float(events["staleness"].quantile(0.9)),
+        "validation error": float(result.summary["validation_error"]),
+    }
+
+
+def predicted(
+    result: Result, dispatcher: Mapping[str, Any], root: str | os.PathLike[str] | None = None
+) -> dict[str, float]:
+    """Return what the simulator makes of a record's experiment, as many events, on this clock: see `measured`.
+
+    Times that are one a client must be as many as it has. Raises what running raises.
+    """
+    data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
+    data |= {"iterations": result.summary["iterations"], "updates": None, "seconds": None, "epochs": None}
+    experiment = open_experiment({k: v for k, v in data.items() if v is not None}, Document(data).place)
+    with tempfile.TemporaryDirectory() as folder:
+        execute(experiment, Path(folder), root=root)
+        return measured(Result(Path(folder)))

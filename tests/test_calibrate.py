@@ -1,0 +1,84 @@
+"""A clock that is fitted to a record has the times that the record was made with, and predicts what comes of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.config.resolution import resolve
+from fredsim.runs.calibrate import calibrated, distance, measured, predicted
+from fredsim.runs.execution import execute
+from fredsim.runs.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+DATA: dict[str, Any] = {
+    "data": {"name": "digits", "train": 300}, "model": {"hidden": [4]}, "clients": {"count": 6, "batch_size": 2},
+    "server": {"name": "asgd", "lr": 0.05}, "iterations": 3000, "evaluation": {"every": 3000}, "events": True,
+}  # fmt: skip
+#: Clocks, and how near the constant of the noise must come, of so many draws.
+CLOCKS: dict[str, dict[str, Any]] = {
+    "gamma": {"compute": {"seconds": 0.02, "noise": {"name": "gamma", "cv": 0.5}},
+              "link": {"latency": 0.003}, "server": {"seconds": 0.001}},
+    "lognormal": {"compute": {"seconds": 0.5, "noise": {"name": "lognormal", "sigma": 0.8}}},
+    "shifted_exponential": {"compute": {"seconds": 0.02, "noise": {"name": "shifted_exponential", "shift": 0.6}}},
+    "uniform": {"compute": {"seconds": [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], "noise": {"name": "uniform",
+                "spread": 0.3}}, "link": {"latency": 0.001}},
+    "pareto": {"compute": {"seconds": 0.02, "noise": {"name": "pareto", "alpha": 3.0}}},
+    "none": {"compute": {"seconds": [1, 2, 1, 2, 1, 2]}},
+}  # fmt: skip
+
+
+def recorded(clock: dict[str, Any], folder: Path, **changes: Any) -> Result:
+    execute(resolve(DATA | changes | {"dispatcher": {"name": "clock"} | clock}), folder)
+    return Result(folder)
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+def test_a_simulated_clock_is_found_again(kind: str, tmp_path: Path) -> None:
+    clock = CLOCKS[kind]
+    result = recorded(clock, tmp_path / "run")
+    found = calibrated(result)
+    assert np.allclose(found["compute"]["seconds"], clock["compute"]["seconds"], rtol=0.05)
+    noise, wanted = found["compute"]["noise"], clock["compute"].get("noise", "none")
+    if wanted == "none":
+        assert noise == "none"
+    else:
+        assert noise["name"] == wanted["name"]
+        ((key, value),) = ((key, value) for key, value in wanted.items() if key != "name")
+        assert noise[key] == pytest.approx(value, rel=0.06)
+    assert found["link"]["latency"] == pytest.approx(clock.get("link", {}).get("latency", 0.0), rel=1e-3)
+    assert found["server"]["seconds"] == pytest.approx(clock.get("server", {}).get("seconds", 0.0), rel=1e-3)
+    was, now = measured(result), predicted(result, found)
+    for name in ("seconds", "arrivals a second", "updates a second", "mean staleness"):
+        assert now[name] == pytest.approx(was[name], rel=0.03)
+
+
+def test_it_predicts_twice_the_clients(tmp_path: Path) -> None:
+    """Where the server is no bottleneck, in half the time."""
+    clock = {"compute": {"seconds": 0.1, "noise": {"name": "gamma", "cv": 0.3}}, "link": {"latency": 0.01}}
+    found = calibrated(recorded(clock, tmp_path / "one", clients={"count": 3, "batch_size": 2}))
+    other = recorded(clock, tmp_path / "other", clients={"count": 6, "batch_size": 2}, seed=1)
+    assert predicted(other, found)["seconds"] == pytest.approx(measured(other)["seconds"], rel=0.03)
+
+
+def test_distances_are_those_of_kolmogorov_and_smirnov() -> None:
+    one, other = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.5, 2.5, 9.0])
+    plain = max(abs((one <= x).mean() - (other <= x).mean()) for x in [*one, *other])
+    assert distance(one, other) == plain == 0.5
+
+
+def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refused) -> None:
+    result = recorded(CLOCKS["gamma"], tmp_path / "run")
+    code, output, _ = command("calibrate", result.folder)
+    assert code == 0
+    assert "noise: {name: gamma, cv: 0." in output
+    assert "updates a second" in output
+    execute(
+        resolve({key: value for key, value in DATA.items() if key != "events"} | {"iterations": 5}), tmp_path / "no"
+    )
+    refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
+    execute(resolve(DATA | {"iterations": 5}), tmp_path / "few")
+    refused("calibrate", tmp_path / "few", says=("few: has no record of 30 works with their times", "`fredsim live`"))
