@@ -43,8 +43,8 @@ AT_END = 12
 #: Seconds between two checkpoints, one of these at random.
 EVERY = (1e-9, 1e-9, 0.002, 0.02)
 NEVER = sys.maxsize
-#: What of summary.json tells how long things took.
-SPENT = ("seconds", "iterations_per_second", "shares_kernels")
+#: What of summary.json tells how long things took, and its own digest.
+SPENT = ("seconds", "iterations_per_second", "shares_kernels", "sha256")
 
 
 @dataclass

@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.test_random_experiments import PATHS, left_behind
 from tests.test_trace import EXCHANGES, NETWORKS
 from tests.test_trace import replayed as trace_of
 
+POLICIES = ("reapply", "skip", "accumulate", "average")
 Check = Callable[[dict[str, Any], Path], None]
 #: Servers that do not let every client go on at once.
 HOLDING: list[dict[str, Any]] = [
@@ -64,12 +66,13 @@ def record_and_server(data: dict[str, Any], folder: Path) -> None:
 
 def split(data: dict[str, Any], folder: Path) -> None:
     """It is stopped and goes on, again and again, on each path that it may take."""
-    rng = random.Random(data["seed"])
+    data, rng = data | {"events": True}, random.Random(data["seed"])
     whole, ended, usual = left_behind(data, {"backend": "numba"})
     for path in sorted({usual, *PATHS[usual]} if usual else ()):
         status, run = "interrupted", folder / path
+        most = 20 if path == "snapshots" else 3  # of a few events at once each, or of many
         while status == "interrupted":
-            status, _ = stopped(data | {"path": path, "window": rng.choice([1, 2, 3])}, run, rng.randint(1, 30))
+            status, _ = stopped(data | {"path": path, "window": rng.choice([1, 2, 3])}, run, rng.randint(1, most))
         assert ended.startswith(status)
         assert files_of(run) == whole
 
@@ -173,19 +176,22 @@ def as_drawn(data: dict[str, Any], _: random.Random) -> dict[str, Any]:
     return data
 
 
-def plainer(data: dict[str, Any], _: random.Random) -> dict[str, Any]:
-    """Without what keeps an experiment from the faster paths."""
+def plainer(data: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Without what keeps an experiment from the faster paths, half of them on a clock."""
+    if rng.random() < 0.5:
+        compute = clock(rng, data["clients"]["count"])["compute"]
+        data = data | {"dispatcher": {"name": "clock", "compute": compute}}
     dispatcher = {key: value for key, value in data["dispatcher"].items() if key not in EXCHANGES or key == "wait"}
     kept = {key: value for key, value in data.items() if key not in {"compress", "average", "probe"}}
     return kept | {"dispatcher": dispatcher, "clients": data["clients"] | {"local_steps": 1}}
 
 
-def networked(data: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+def networked(data: dict[str, Any], rng: random.Random, policy: str = "") -> dict[str, Any]:
     """On a clock where copies take time, and what a push weighs is decided when its gradient is done."""
     exchanges = {key: value for key, value in data["dispatcher"].items() if key in EXCHANGES}
-    gate = {"push": {"every": 2}, "dropped_push": rng.choice(["reapply", "skip", "accumulate", "average"])}
+    gate = {"push": {"every": 2}, "dropped_push": policy or rng.choice(POLICIES)}
     timed = {"name": "clock", **clock(rng, data["clients"]["count"]), **rng.choice(NETWORKS)}
-    return data | {"dispatcher": exchanges | rng.choice([gate, {}]) | timed}
+    return data | {"dispatcher": exchanges | gate | timed}
 
 
 def few(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -221,8 +227,8 @@ def test_servers_that_hold_or_restart(server: dict[str, Any], number: int) -> No
     hold(record_and_server, made(number, change))
 
 
-@pytest.mark.parametrize("change", [as_drawn, plainer, networked])
-@few(6)
+@pytest.mark.parametrize("change", [as_drawn, plainer, *(partial(networked, policy=policy) for policy in POLICIES)])
+@few(5)
 def test_split(change: Any, number: int) -> None:
     hold(split, made(number, change))
 
