@@ -76,9 +76,9 @@ class FakeCrew:
         if self._left < 0:
             raise ClusterError("the scheduler was lost")
         work = self._works.pop(self._rng.choice(sorted(self._works)))
-        push, losses, finite, began, done = self._worker.compute(
-            work.client, work.number, work.ticket, work.params, work.rate
-        )
+        answer = self._worker.compute(work.client, work.number, work.ticket, work.params, work.rate)
+        assert not isinstance(answer, SimulationError)
+        push, losses, finite, began, done = answer
         self._flips -= 1
         if self._flips == -1:
             push.view(np.uint32)[np.argmax(np.abs(push)) if self._seen else np.argmin(np.abs(push))] ^= 2**22
@@ -138,6 +138,13 @@ def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: 
     assert result.summary["iterations"] == 120
     assert list(result.events["iteration"]) == list(range(120))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+def test_a_work_that_fails_is_no_lost_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = FakeCrew(DATA)._worker
+    monkeypatch.setattr(worker, "_work", lambda *_: 1 / 0)
+    answer = worker.compute(3, 2, 14, np.zeros(460, np.float32), 0.0)
+    assert str(answer) == "client 3, its work 2: ZeroDivisionError: division by zero"
 
 
 def test_a_run_that_diverges_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fredsim.errors import ClusterError
+from fredsim.errors import ClusterError, FredsimError
 from fredsim.runs.cluster import Cluster
 from fredsim.simulation.live import Done, Work
 
@@ -60,8 +60,11 @@ class Station:
             except Exception as error:  # of any kind: the worker has gone, or fails by itself
                 crew.lose(self, f"{type(error).__name__}: {error}")
                 return
-            push, losses, finite, began, done = answer
             received = time.monotonic_ns()
+            if isinstance(answer, FredsimError):  # any worker would fail at it
+                crew.failure = answer
+                return
+            push, losses, finite, began, done = answer
             with crew.changed:
                 if self._over():
                     return
@@ -80,10 +83,12 @@ class DaskCrew:
         self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
         self.changed = threading.Condition()
         self.closed = False
+        #: Why a work cannot be done, by any worker.
+        self.failure: FredsimError | None = None
         self.arrived: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self._stations: dict[str, Station] = {}
         self._homeless: deque[Work] = deque()  # works that no worker has
-        self._latest: dict[int, int] = {}  # the ticket of each client's last work
+        self._under_way: dict[int, int] = {}  # the tickets of the works that count, by client
         self._looked = 0.0
         #: Works that were under way at a worker that was lost, and were done again; and workers that there ever were.
         self.redone = self.workers = 0
@@ -101,8 +106,8 @@ class DaskCrew:
     def begin(self, work: Work) -> None:
         """Give a work to the worker that has the fewest; what its client did before is given up."""
         with self.changed:
-            before = self._latest.get(work.client)
-            self._latest[work.client] = work.ticket
+            before = self._under_way.get(work.client)
+            self._under_way[work.client] = work.ticket
             if before is not None:
                 for station in self._stations.values():
                     station.waiting = deque(other for other in station.waiting if other.ticket != before)
@@ -118,11 +123,13 @@ class DaskCrew:
     def next(self, seconds: float | None) -> Done | None:
         """Return the next work that is done and was not given up; see fredsim.simulation.live.Crew.
 
-        Raises ClusterError where there is no worker for too long.
+        Raises ClusterError where there is no worker for too long, SimulationError where a work cannot be done.
         """
         limit = None if seconds is None else time.monotonic() + seconds
         alone = time.monotonic()
         while not self._stop():
+            if self.failure is not None:
+                raise self.failure
             now = time.monotonic()
             if now - self._looked > LOOK_SECONDS:
                 self._look()
@@ -137,8 +144,10 @@ class DaskCrew:
                 done = self.arrived.get(timeout=wait)
             except queue.Empty:
                 continue
-            if self._latest[done.work.client] == done.work.ticket:
-                return done
+            with self.changed:
+                if self._under_way.get(done.work.client) == done.work.ticket:
+                    del self._under_way[done.work.client]
+                    return done
         return None
 
     def _look(self) -> None:
@@ -181,7 +190,7 @@ class DaskCrew:
             station.lost = True
             self._stations.pop(station.address, None)
             works = [work for work, _ in station.sent] + list(station.waiting)
-            works = [work for work in works if self._latest[work.client] == work.ticket]
+            works = [work for work in works if self._under_way.get(work.client) == work.ticket]
             self.redone += len(works)
             many = "1 work is" if len(works) == 1 else f"{len(works)} works are"
             self._note(f"the worker {station.address} was lost ({why}); {many} done again elsewhere")

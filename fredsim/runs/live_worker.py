@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
 from fredsim.data.sampling import make_sampler
-from fredsim.errors import FredsimError
+from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.runs.prepared import prepare
@@ -62,11 +62,20 @@ class LiveWorker:
 
     def compute(
         self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float
-    ) -> tuple[Any, Any, bool, int, int]:
+    ) -> tuple[Any, Any, bool, int, int] | SimulationError:
         """Return what a client pushes (P,), its losses (k·µ,), whether it stayed finite, and when, in nanoseconds.
 
-        Those are the work's beginning and end by this machine's clock.
+        Those are the work's beginning and end by this machine's clock. Where it fails, the error is returned: one that
+        is raised would look like a lost worker.
         """
+        try:
+            return self._compute(client, number, ticket, params, rate)
+        except Exception as error:  # of any kind: the memory, a model of the user's
+            return SimulationError(f"client {client}, its work {number}: {type(error).__name__}: {error}")
+
+    def _compute(
+        self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float
+    ) -> tuple[Any, Any, bool, int, int]:
         began = time.monotonic_ns()
         if self._delay:
             time.sleep(random.expovariate(1 / self._delay))
