@@ -92,7 +92,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, words: Seq
     text = TEXT.format(
         same=sum(one["result"] == "same" for one in rows),
         runs=len(rows),
-        starting=sum(one["at iterations"].split().count("-1") for one in rows),
+        starting=f"{sum(one['at iterations'].split().count('-1') for one in rows):,}",
         **{name.replace(" ", "_"): f"{sum(int(one[name]) for one in rows):,}" for name in names},
         command=" ".join(["python -m tests.kill_runs", *words]),
         table="\n".join(lines),
@@ -118,7 +118,8 @@ random iteration; the others at a random one of the system calls by which a run 
 or when a third of the bytes are written. Fifteen of a hundred fall into the start of a process, ten into the end of a
 run. A run that ends before it was killed so often as was asked for has another one follow.
 Checkpoints are written after each step of the loop, or every 2 or 20 ms, ten times that on `cuda`; in a folder in
-memory: what reaches a disk when the power fails is not tried here.
+memory: what reaches a disk when the power fails is not tried here. Groups of `events.parquet` begin with 64 rows, and
+what `memory: 1` spills lies in files of 1 MB.
 
 `cuda` is Triton's interpreter, `torch` a PyTorch module as the model. A run by `trace` replays the one above it.
 [kills.csv](kills.csv) has the iteration of each kill, too (-1: while the process started).
