@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import random
@@ -177,7 +178,7 @@ def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
     """What is drawn in spite of damage is what is drawn without."""
     kind = rng.choice(("curves", "curves", *KINDS_OF_FIGURES))
     words = ["plot", "out", "--kind", kind, "-o", "out.svg"]
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and importlib.util.find_spec("plotly"):
         words = ["report", "out", "-o", "out.html"]
 
     def judge(ended: Ended) -> str:

@@ -42,6 +42,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     as its own. Raises OutputError where the record has no such times, or too few works.
     """
     events = result.events
+    result.check_written("events.parquet")
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
             f"{result.folder}: has no record of {FEWEST} works with their times; make one by `fredsim live`"

@@ -126,7 +126,7 @@ class Result:
             changed.append("summary.json")
         return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
 
-    def _as_written(self, name: str) -> None:
+    def check_written(self, name: str) -> None:
         """Raise OutputError where a file is not as the run wrote it."""
         if self._as_found or not self.has_ended:
             return
@@ -152,7 +152,7 @@ class Result:
                     says = f"{key} is {self.summary[key]} in the one, {found} at the end of the other"
                     what = f"{self.folder}: summary.json and metrics.csv disagree"
                     raise OutputError(f"{what} ({says}); run the experiment again")
-        self._as_written(path.name)
+        self.check_written(path.name)
         return table
 
     @cached_property
@@ -160,7 +160,7 @@ class Result:
         """The rows of staleness.csv: how many pushes had each staleness."""
         columns = {"staleness": COUNT, "count": COUNT}
         table = read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
-        self._as_written("staleness.csv")
+        self.check_written("staleness.csv")
         return table
 
     @cached_property
@@ -178,7 +178,7 @@ class Result:
             table = pd.DataFrame(columns=[*COLUMNS], dtype=float)
         else:
             table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
-        self._as_written(path.name)
+        self.check_written(path.name)
         return table
 
     @cached_property
@@ -188,7 +188,7 @@ class Result:
         if not path.is_file():
             raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
         table = read_table(path, CLIENTS, increasing=("client",))
-        self._as_written(path.name)
+        self.check_written(path.name)
         return table
 
     @property
@@ -205,9 +205,10 @@ class Result:
             table: pd.DataFrame = file.read().to_pandas()
         except (OutputError, OSError, ValueError) as error:  # pyarrow's are of these
             raise OutputError(f"{one_line(error)}; run the experiment again") from None
-        self._as_written(path.name)
         if cut:
             warnings.warn(cut, stacklevel=3)
+        else:
+            self.check_written(path.name)
         return table
 
     @cached_property
@@ -221,7 +222,7 @@ class Result:
             params = dict(load_file(path))
         except (OSError, SafetensorError) as error:
             raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
-        self._as_written(path.name)
+        self.check_written(path.name)
         return params
 
 

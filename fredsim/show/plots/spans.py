@@ -69,6 +69,7 @@ def spans_of(run: Result) -> Spans:
     if not run.timed:
         clock = "give its experiment `dispatcher: {name: clock}`"
         raise ConfigError(f"{run.folder}: has no clock, and so no times; {clock}")
+    run.check_written("events.parquet")
     events, clients = run.events, int(run.config["clients"]["count"])
     _check(run, events, clients)
     client, time = events["client"].to_numpy(np.int64), events["time_ns"].to_numpy(np.int64)
