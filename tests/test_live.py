@@ -18,7 +18,7 @@ from fredsim.runs.live_record import fingerprint
 from fredsim.runs.live_worker import LiveWorker
 from fredsim.runs.opening import make_server
 from fredsim.runs.results import Result
-from fredsim.simulation.live import Done, Work
+from fredsim.simulation.live import Done, Stopped, Work
 
 Command = Callable[..., tuple[int, str, str]]
 DATA: dict[str, Any] = {
@@ -53,6 +53,9 @@ WAYS: dict[str, dict[str, Any]] = {
 class FakeCrew:
     """Does the works in this process, in a random order."""
 
+    ends: Exception = ClusterError("the scheduler was lost")
+    """What is raised after so many works."""
+
     def __init__(
         self, data: dict[str, Any], seed: int = 0, fails: int = 10**9, flips: int = -1, seen: bool = True
     ) -> None:
@@ -70,11 +73,12 @@ class FakeCrew:
     def begin(self, work: Work) -> None:
         self._works[work.client] = work
 
-    def next(self, seconds: float | None) -> Done:
-        del seconds
+    def next(self, seconds: float | None) -> Done | None:
+        if seconds == 0.0:
+            return None
         self._left -= 1
         if self._left < 0:
-            raise ClusterError("the scheduler was lost")
+            raise self.ends
         work = self._works.pop(self._rng.choice(sorted(self._works)))
         answer = self._worker.compute(work.client, work.number, work.ticket, work.params, work.rate)
         assert not isinstance(answer, SimulationError)
@@ -137,6 +141,36 @@ def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: 
     result = lived(data, tmp_path / "run", FakeCrew(data, 2), policy)
     assert result.summary["iterations"] == 120
     assert list(result.events["iteration"]) == list(range(120))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+@pytest.mark.parametrize("way", ["asgd", "sync", "rennala", "no waiting"])
+def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Command) -> None:
+    data = DATA | WAYS[way]
+    crew = FakeCrew(data, fails=20)
+    crew.ends = Stopped()
+
+    def stop() -> bool:
+        """Say so only once the run waits: before, the loop itself would have seen it."""
+        return crew._left < 0
+
+    execute_live(resolve(data), tmp_path / "run", crew, stop=stop, policy=CheckpointPolicy(60.0))
+    found = Result(tmp_path / "run").summary
+    assert (found["status"], found["iterations"]) == ("interrupted", 20)
+    result = lived(data, tmp_path / "run", FakeCrew(data, 1), CheckpointPolicy(60.0))
+    assert (result.summary["status"], list(result.events["iteration"])) == ("finished", list(range(120)))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+def test_a_run_that_ends_by_the_clock(tmp_path: Path, command: Command) -> None:
+    """Of real seconds, with rows on the clock; nobody arrives after its end."""
+    data = {key: value for key, value in DATA.items() if key != "iterations"} | {
+        "seconds": 0.3, "evaluation": {"every": 0.05, "unit": "seconds"}, "dispatcher": {"name": "clock"},
+    }  # fmt: skip
+    result = lived(data, tmp_path / "run", FakeCrew(data))
+    assert result.summary["time"] == 0.3
+    assert result.events["time"].max() <= 0.3
+    assert list(result.metrics["time"]) == pytest.approx([0.05 * row for row in range(7)])
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 
 

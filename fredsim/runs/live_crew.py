@@ -11,7 +11,7 @@ from typing import Any
 
 from fredsim.errors import ClusterError, FredsimError
 from fredsim.runs.cluster import Cluster
-from fredsim.simulation.live import Done, Work
+from fredsim.simulation.live import Done, Stopped, Work
 
 __all__ = ["DaskCrew"]
 
@@ -58,6 +58,8 @@ class Station:
             except TimeoutError:
                 continue
             except Exception as error:  # of any kind: the worker has gone, or fails by itself
+                if self._over():
+                    return
                 crew.lose(self, f"{type(error).__name__}: {error}")
                 return
             received = time.monotonic_ns()
@@ -123,7 +125,8 @@ class DaskCrew:
     def next(self, seconds: float | None) -> Done | None:
         """Return the next work that is done and was not given up; see fredsim.simulation.live.Crew.
 
-        Raises ClusterError where there is no worker for too long, SimulationError where a work cannot be done.
+        Raises Stopped, too; ClusterError where there is no worker for too long, SimulationError where a work cannot be
+        done.
         """
         limit = None if seconds is None else time.monotonic() + seconds
         alone = time.monotonic()
@@ -148,7 +151,7 @@ class DaskCrew:
                 if self._under_way.get(done.work.client) == done.work.ticket:
                     del self._under_way[done.work.client]
                     return done
-        return None
+        raise Stopped
 
     def _look(self) -> None:
         """Take up new workers, and give up those that have gone."""

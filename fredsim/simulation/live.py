@@ -22,7 +22,7 @@ from fredsim.simulation.outbox import UnderWay
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.snapshots import Snapshots
 
-__all__ = ["Crew", "Done", "Live", "Reality", "Work"]
+__all__ = ["Crew", "Done", "Live", "Reality", "Stopped", "Work"]
 
 Array = NDArray[np.float32]
 
@@ -55,6 +55,10 @@ class Done:
     worker: str
 
 
+class Stopped(Exception):  # noqa: N818  it reports a wish, not an error
+    """The run was asked to stop while it waited for a work."""
+
+
 class Crew(Protocol):
     """Who does the clients' works."""
 
@@ -64,7 +68,7 @@ class Crew(Protocol):
     def next(self, seconds: float | None) -> Done | None:
         """Return the next work that is done, or None where none is within this time; None: wait as long as it takes.
 
-        Raises SimulationError where nobody is left to do any.
+        Raises Stopped where the run is asked to stop meanwhile; ClusterError where nobody is left to do any.
         """
 
 
@@ -115,7 +119,8 @@ class Reality(Timeline):
         left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
         done = self.last = self.crew.next(left)
         if done is None:
-            return Order(np.empty(0, np.int64), time=np.empty(0, np.int64))
+            nobody = np.empty(0, np.int64)
+            return Order(nobody, nobody, nobody, nobody, np.empty((0, 3), np.int64))
         stages = np.array([[done.began, done.done, done.received]], np.int64) - self._began
         now = max(self.now(), int(stages.max()), self._elapsed)
         self._elapsed = now
@@ -153,7 +158,10 @@ class Live(Snapshots):
             for client in range(self._parts.clients):
                 if client not in held:
                     self._submit(client)
-        super()._advance(length)
+        try:
+            super()._advance(length)
+        except Stopped:  # nothing has happened; the loop asks why
+            return
 
     def _submit(self, client: int) -> None:
         params = np.array(np.asarray(self._holdings.params(client)))
