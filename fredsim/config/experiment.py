@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import Flag, auto
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -16,7 +17,15 @@ from fredsim.config.partition import Iid, PartitionChoice
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 
 __all__ = [
-    "FIGURE_KEYS", "Affects", "Data", "Experiment", "PluginChoice", "Published", "Series", "TorchChoice",
+    "FIGURE_KEYS",
+    "Affects",
+    "Data",
+    "Experiment",
+    "PluginChoice",
+    "Published",
+    "Series",
+    "TorchChoice",
+    "exchange_keys",
     "irrelevant_to",
 ]  # fmt: skip
 
@@ -117,6 +126,11 @@ class DispatcherChoice(PluginChoice):
     dropped_push: DroppedPush = "reapply"
     replica: bool = False
     fred_timestamps: bool = False
+
+
+def exchange_keys(dispatcher: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a dispatcher's block that says how copies are exchanged, whoever arrives."""
+    return {key: value for key, value in dispatcher.items() if key in DispatcherChoice.model_fields and key != "name"}
 
 
 Every = Annotated[

@@ -1,4 +1,4 @@
-"""Arrays as a state keeps them: of numbers, with the memory that they span."""
+"""Arrays as a state keeps them: of numbers, with the memory that they span; and whether two are the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Held", "numeric"]
+__all__ = ["Held", "numeric", "same"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
@@ -44,3 +44,10 @@ class Held:
     def dense(self) -> bool:
         """Whether the array fills the memory that it spans, by rows or by columns."""
         return self.array.flags.c_contiguous or self.array.flags.f_contiguous
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same: of one type, arrays byte for byte and of one shape, else as they read."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+    return type(one) is type(other) and repr(one) == repr(other)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fredsim.config.document import Document
+from fredsim.config.experiment import exchange_keys
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import OutputError
 from fredsim.numerics.distributions import draw
@@ -21,7 +22,6 @@ from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.results import Result
-from fredsim.runs.verify import PROTOCOL_KEYS
 
 __all__ = ["calibrated", "measured", "predicted"]
 
@@ -60,9 +60,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     latency = float(np.mean(up if shared else np.concatenate([up, down]))) / 1e9
     seconds = _seconds(takes, clients)
     scale = np.asarray(seconds)[clients] if isinstance(seconds, list) else seconds
-    config = result.config["dispatcher"]
-    common = {key: value for key, value in config.items() if key in PROTOCOL_KEYS}
-    return common | {
+    return exchange_keys(result.config["dispatcher"]) | {
         "name": "clock",
         "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
         "link": {"latency": _rounded(latency)},
@@ -78,7 +76,7 @@ def _seconds(takes: Floats, clients: NDArray[np.int64]) -> float | list[float]:
         return mean
     errors = [group.std(ddof=1) / math.sqrt(len(group)) for group in groups]
     means = [group.mean() for group in groups]
-    apart = max(means) - min(means) > APART * max(math.hypot(*pair) for pair in [(max(errors), max(errors))])
+    apart = max(means) - min(means) > APART * math.sqrt(2.0) * max(errors)  # that of a difference
     return [_rounded(float(one)) for one in means] if apart else mean
 
 
@@ -117,8 +115,8 @@ def distance(one: Floats, other: Floats) -> float:
     return float(np.abs(parts[0] - parts[1]).max())
 
 
-def measured(result: Result) -> dict[str, float]:
-    """Return what a record says that a clock may predict, by name."""
+def measured(result: Result) -> dict[str, float | None]:
+    """Return what a record says that a clock may predict, by name; None for an error that it has not."""
     events, seconds = result.events, float(result.summary["time"])
     return {
         "seconds": seconds,
@@ -126,13 +124,13 @@ def measured(result: Result) -> dict[str, float]:
         "updates a second": result.summary["updates"] / seconds,
         "mean staleness": float(events["staleness"].mean()),
         "90 % of staleness": float(events["staleness"].quantile(0.9)),
-        "validation error": float(result.summary["validation_error"]),
+        "validation error": result.summary["validation_error"],
     }
 
 
 def predicted(
     result: Result, dispatcher: Mapping[str, Any], root: str | os.PathLike[str] | None = None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Return what the simulator makes of a record's experiment, as many events, on this clock: see `measured`.
 
     Times that are one a client must be as many as it has. Raises what running raises.

@@ -77,7 +77,7 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         tensors, plain = self.paths(checkpoint.iteration)
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
-        digest = write_pieces(tensors, _safetensors(arrays), durable=True)
+        digest = write_pieces(tensors, _safetensors(arrays))
         said = {
             "format": FORMAT,
             "iteration": checkpoint.iteration,
@@ -92,7 +92,7 @@ class Checkpoints:
                 if name not in arrays
             },
         }
-        write_pieces(plain, [signed(said)], durable=True)
+        write_pieces(plain, [signed(said)])
         self.remove_others(checkpoint.iteration)
 
     def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
@@ -118,7 +118,7 @@ class Checkpoints:
         there.folder.mkdir()
         for ours, theirs in zip(self.paths(iteration), there.paths(iteration), strict=True):
             shutil.copyfile(ours, theirs)
-        for name in self.read(iteration).files:
+        for name in read_said(self.paths(iteration)[1].read_bytes(), iteration).files:
             shutil.copyfile(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import asked_files
+from fredsim.runs.run_files import asked_files, file_digest
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 
-__all__ = ["check", "difference", "first_difference", "first_line", "last_common_row", "reasons"]
+__all__ = ["check", "difference", "first_line", "last_common_row", "reasons"]
 
+Content = TypeVar("Content", str, bytes)
 #: What is compared of summary.json.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
@@ -31,11 +32,6 @@ def check(*results: Result, configs: bool = False) -> None:
     for result in results:
         _ = result.metrics, result.staleness, configs and result.config
         difference(result, result)
-
-
-def first_difference(one: Result, other: Result) -> str | None:
-    """Return where two recorded runs, which are checked, first differ, or None. Raises OutputError."""
-    return difference(one, other)
 
 
 def last_common_row(one: Result, other: Result) -> int:
@@ -96,7 +92,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
                 return found
             continue
-        contents = [_bytes(result.folder / name) for result in (one, other)]
+        contents = [_read(result.folder / name, Path.read_bytes) for result in (one, other)]
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
     return next((change for result in (one, other) for change in result.changed_files), None)
@@ -114,7 +110,7 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
 
 def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
     """Say where two Parquet files first differ, a stretch of rows after the other: they may be larger than memory."""
-    if _digest(paths[0]) == _digest(paths[1]):
+    if _read(paths[0], file_digest) == _read(paths[1], file_digest):
         return ""
     before = 0
     try:
@@ -133,16 +129,8 @@ def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]
     return f"{name}: differs from row {before} on, or in its columns"
 
 
-def _digest(path: Path) -> str:
+def _read(path: Path, read: Callable[[Path], Content]) -> Content:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
+        return read(path)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from fredsim.errors import FredsimError
+from fredsim.plugins.arrays import same
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import last_common_row
 from fredsim.runs.observer import Observer
@@ -66,7 +67,7 @@ def _side_by_side(
         a, b = next(left), next(right)
         while a.iteration != b.iteration:
             next(left if a.iteration < b.iteration else right)
-        if not _same(a.server.params, b.server.params):
+        if not same(*(np.asarray(run.server.params) for run in (a, b))):
             return "the parameters differ before the first event" if None in starts else None
         for ours, theirs in zip_longest(_events(left), _events(right), fillvalue="ends"):
             if ours == theirs == "diverges":
@@ -78,7 +79,7 @@ def _side_by_side(
             assert isinstance(ours, Event)
             assert isinstance(theirs, Event)
             for name in PARTS:
-                if not _same(getattr(ours, name), getattr(theirs, name)):
+                if not same(getattr(ours, name), getattr(theirs, name)):
                     return f"{at}: {_in_words(name, ours, theirs)}"
     return None
 
@@ -130,14 +131,6 @@ def _last_checkpoint(result: Result, before: int) -> int | None:
         return None
     found, _ = Checkpoints(result.folder).newest(identity_of(result), before)
     return None if found is None else found.iteration
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same, arrays byte for byte."""
-    if one is None or other is None or isinstance(one, tuple):
-        return bool(one is other or (isinstance(one, tuple) and one == other))
-    ours, theirs = np.asarray(one), np.asarray(other)
-    return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
 
 
 def _in_words(name: str, one: Event, other: Event) -> str:

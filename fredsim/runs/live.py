@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.document import Document
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
 from fredsim.errors import ConfigError, SimulationError
@@ -23,7 +22,7 @@ from fredsim.runs.growing_files import GrowingText
 from fredsim.runs.live_crew import DaskCrew
 from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
-from fredsim.runs.opening import make_server, open_experiment
+from fredsim.runs.opening import altered, make_server
 from fredsim.runs.results import Result
 from fredsim.runs.runner import stop_on_interrupt
 from fredsim.runs.ways import Ways
@@ -70,7 +69,6 @@ def run_live(
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs
-    experiment = recorded(run.experiment)
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
     with ExitStack() as opened:
         stop = opened.enter_context(stop_on_interrupt())
@@ -81,10 +79,10 @@ def run_live(
             threads = max(1, default_threads() // workers)
             address = opened.enter_context(local_cluster(workers))
         cluster = opened.enter_context(Cluster(address))
-        make = partial(_actor, cluster, experiment, threads, delay)
+        make = partial(_actor, cluster, run.experiment, threads, delay)
         crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
         execute_live(
-            experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            run.experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy, facts=lambda: {"workers": crew.workers, "works_redone": crew.redone, "delay": delay},
         )  # fmt: skip
     return Result(folder)
@@ -105,17 +103,11 @@ def execute_live(
         replayable=False,
     )
     try:
-        execute(recorded(experiment), folder, ways=ways, **how)
+        execute(altered(experiment, {"events": True, "path": "snapshots"}), folder, ways=ways, **how)
     except Diverged as diverged:
         raise SimulationError(
             f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"
         ) from None
-
-
-def recorded(experiment: Experiment) -> Experiment:
-    """Return an experiment that records its events, as its clients hold parameters."""
-    data = experiment.plain() | {"events": True, "path": "snapshots"}
-    return open_experiment(data, Document(data).place)
 
 
 def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import numpy as np
@@ -30,6 +31,10 @@ def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | N
 
 def fingerprint(values: NDArray[np.float32]) -> int:
     """Return 64 bits that are others where any value of an array (P,) is: the bits as integers, times odd weights."""
-    weights = (2 * np.arange(len(values), dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
-    with np.errstate(over="ignore"):
-        return int((np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) * weights).sum(dtype=np.uint64))
+    bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
+    return int((bits * _weights(len(values))).sum(dtype=np.uint64))
+
+
+@functools.lru_cache(maxsize=1)
+def _weights(count: int) -> NDArray[np.uint64]:
+    return (2 * np.arange(count, dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)

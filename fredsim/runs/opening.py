@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fredsim.config.document import Document
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, tells_seconds
@@ -20,7 +21,7 @@ from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
 
-__all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_experiment"]
+__all__ = ["altered", "check", "make_dispatcher", "make_server", "open_expansion", "open_experiment"]
 
 
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
@@ -36,6 +37,12 @@ def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
     experiment = resolve(data, place)
     check(experiment, place)
     return experiment
+
+
+def altered(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Return an experiment with other values of some keys. Raises ConfigError where they do not go together."""
+    data = {**experiment.plain(), **changes}
+    return open_experiment(data, Document(data).place)
 
 
 def check(experiment: Experiment, place: PlaceOf) -> None:

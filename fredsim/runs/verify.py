@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from fredsim.config.document import read_document
-from fredsim.config.experiment import Experiment
+from fredsim.config.experiment import Experiment, exchange_keys
 from fredsim.errors import FredsimError, OutputError
+from fredsim.plugins.arrays import same
 from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
 from fredsim.plugins.states import State
@@ -31,16 +30,20 @@ from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.prepared import prepare
-from fredsim.runs.processes import Processes
+from fredsim.runs.processes import Processes, Work
 from fredsim.runs.results import Result, load
 from fredsim.runs.run_files import config_digest
 from fredsim.runs.runner import stop_on_interrupt
 
-__all__ = ["DifferenceError", "changes", "identity_of", "recorded_experiment", "results_of", "verify", "verify_all"]
+__all__ = [
+    "DifferenceError", "changes", "done_again", "identity_of", "on_backend", "recorded_experiment", "results_of",
+    "verify", "verify_all",
+]  # fmt: skip
 
-#: Of a dispatcher, those that say what clients do, and not who arrives.
-PROTOCOL_KEYS = ("wait", "push", "fetch", "dropped_push", "replica", "fred_timestamps")
 WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
+
+
+W = TypeVar("W", bound=Work)
 
 
 class DifferenceError(FredsimError):
@@ -79,17 +82,28 @@ def verify_all(
                 difference = verify(result, root=root, backend=backend, observer=monitor.observer())
             yield result, difference
         return
-    found: dict[Piece, Exception | None] = {}
-    with monitors() as monitor, stop_on_interrupt() as stop:
+    with monitors() as monitor:
         pieces = {result.folder: pieces_of(result, root, backend, monitor) for result in results}
-        Processes(list(chain(*pieces.values())), jobs, monitor, stop, found.__setitem__).run()
+        found = done_again(list(chain(*pieces.values())), jobs, monitor)
+    for result in results:
+        yield result, next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
+
+
+def done_again(works: Sequence[W], jobs: int, monitor: Monitor) -> dict[W, str | None]:
+    """Do works again, so many side by side; return how each differs from what is recorded, None where it does not.
+
+    Raises what is wrong with the first, in their order, that cannot be done, and KeyboardInterrupt when interrupted.
+    """
+    ended: dict[W, Exception | None] = {}
+    with stop_on_interrupt() as stop:
+        Processes(works, jobs, monitor, stop, ended.__setitem__).run()
         if stop():
             raise KeyboardInterrupt
-    for result in results:
-        wrong = next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
+    for work in works:
+        wrong = ended[work]
         if wrong is not None and not isinstance(wrong, DifferenceError):
             raise wrong
-        yield result, None if wrong is None else str(wrong)
+    return {work: None if ended[work] is None else str(ended[work]) for work in works}
 
 
 def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
@@ -175,11 +189,7 @@ def unequal(one: State, other: State) -> str:
     """Return the name of the first value that is not the same in two states, byte for byte; "" where all are."""
     for name in sorted({*one, *other}):
         ours, theirs = one.get(name), other.get(name)
-        if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
-            same = (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape) and ours.tobytes() == theirs.tobytes()
-        else:
-            same = type(ours) is type(theirs) and repr(ours) == repr(theirs)
-        if not same:
+        if not same(ours, theirs):
             return name
     return ""
 
@@ -203,14 +213,16 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     """
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    instead: dict[str, Any] = (
-        {"backend": backend, "path": "auto", "memory": None} if backend else {}
-    )  # the recorded backend's
+    instead = on_backend(backend)
     if result.has_ended and result.summary.get("path") == "live":
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
-        common = {key: value for key, value in config.data["dispatcher"].items() if key in PROTOCOL_KEYS}
-        instead |= {"dispatcher": common | trace, "path": "auto"}
+        instead |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
     return open_experiment(config.data | instead, config.place)
+
+
+def on_backend(backend: str | None) -> dict[str, Any]:
+    """Return the keys that let an experiment run on a backend, None: on its own; path and memory are of its own."""
+    return {} if backend is None else {"backend": backend, "path": "auto", "memory": None}
 
 
 def _stopped_at(result: Result) -> int | None:

@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.document import Document
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.opening import open_expansion, open_experiment
-from fredsim.runs.processes import Processes
+from fredsim.runs.opening import altered, open_expansion
 from fredsim.runs.results import Result
-from fredsim.runs.runner import stop_on_interrupt
 from fredsim.runs.sweep import SUMMARY_COLUMNS, run_name
-from fredsim.runs.verify import DifferenceError
+from fredsim.runs.verify import DifferenceError, done_again, on_backend
 from fredsim.system.csv_files import read_cells
 
 __all__ = ["has_rows_alone", "verify_rows"]
@@ -47,31 +44,13 @@ def verify_rows(
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         wanted = tuple((key, cells[key]) for key in SUMMARY_COLUMNS if key in cells and key != "error")
-        rows.append(Row(name, _on(backend, runs[name]), wanted, root))
-    found: dict[Row, Exception | None] = {}
-    with monitors() as monitor, stop_on_interrupt() as stop:
+        experiment = runs[name] if backend is None else altered(runs[name], on_backend(backend))
+        rows.append(Row(name, experiment, wanted, root))
+    with monitors() as monitor:
         monitor.sweep(len(rows), 0)
-        if jobs > 1:
-            Processes(rows, jobs, monitor, stop, found.__setitem__).run()
-        for row in rows if jobs == 1 else ():
-            found[row] = row.do(monitor.observer(), stop)
-            if stop():
-                break
-        if stop():
-            raise KeyboardInterrupt
+        found = done_again(rows, jobs, monitor)
     for row in rows:
-        wrong = found[row]
-        if wrong is not None and not isinstance(wrong, DifferenceError):
-            raise wrong
-        yield row.name, None if wrong is None else str(wrong)
-
-
-def _on(backend: str | None, experiment: Experiment) -> Experiment:
-    """Return an experiment on a backend, where one is given."""
-    if backend is None:
-        return experiment
-    data = experiment.plain() | {"backend": backend}
-    return open_experiment(data, Document(data).place)
+        yield row.name, found[row]
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,8 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None) ->
         result = Result(other)
         was, is_ = measured(result), predicted(result, dispatcher, root)
         rows = [
-            {"": name, "measured": value, "predicted": is_[name], "ratio": is_[name] / value if value else None}
+            {"": name, "measured": value, "predicted": now, "ratio": now / value if now and value else None}
             for name, value in was.items()
+            for now in [is_[name]]
         ]
         print_table(Table(rows, title=str(other)).printed())

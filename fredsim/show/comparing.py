@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from fredsim.runs.differences import check, first_difference, reasons
+from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_unlike
 from fredsim.runs.verify import changes, results_of, verify_all
@@ -22,18 +22,18 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
     monitors, different = partial(make_monitor, Console(stderr=True)), False
     if has_rows_alone(folder):
-        for name, difference in verify_rows(folder, jobs, monitors, root, backend):
-            different |= _print_difference(str(folder / name), difference)
+        for name, found in verify_rows(folder, jobs, monitors, root, backend):
+            different |= _print_difference(str(folder / name), found)
         return different
     results = results_of(folder, as_found=True)
     check(*results)  # damage of the last one is found before the first is run
     for result in results:
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-    for result, difference in verify_all(results, jobs, monitors, root, backend):
+    for result, found in verify_all(results, jobs, monitors, root, backend):
         if result.summary["path"] == "live" and (event := first_unlike(result, root)):
-            difference = event if difference is None else f"{difference}; {event}"
-        different |= _print_difference(str(result.folder), difference)
+            found = event if found is None else f"{found}; {event}"
+        different |= _print_difference(str(result.folder), found)
     return different
 
 
@@ -49,17 +49,17 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
     check(*left, *right, configs=True)  # damage of the last one is found before anything is said of the first
     different = False
     for a, b in zip(left, right, strict=True):
-        if _print_difference(f"{a.folder} and {b.folder}", first_difference(a, b)):
+        if _print_difference(f"{a.folder} and {b.folder}", difference(a, b)):
             different = True
             typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
             if replay:
                 with make_monitor(Console(stderr=True)) as monitor:
-                    found = first_event(a, b, root=root, observer=monitor.observer())
-                typer.echo(f"  {found}")
+                    event = first_event(a, b, root=root, observer=monitor.observer())
+                typer.echo(f"  {event}")
     return different
 
 
-def _print_difference(whose: str, difference: str | None) -> bool:
+def _print_difference(whose: str, found: str | None) -> bool:
     """Print the difference, or that there is none; return whether there is one."""
-    typer.echo(f"{whose}: {'same bits' if difference is None else f'different: {difference}'}")
-    return difference is not None
+    typer.echo(f"{whose}: {'same bits' if found is None else f'different: {found}'}")
+    return found is not None

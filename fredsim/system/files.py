@@ -6,10 +6,11 @@ import functools
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 __all__ = ["PIECE", "content_digest", "hash_of_first", "irregular", "write_atomic", "write_pieces"]
 
@@ -61,29 +62,36 @@ def hash_of_first(path: Path, size: int) -> hashlib._Hash | None:
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file by renaming: a reader, or whoever finds it after a kill, has the old one or this. Raises OSError."""
-    write_pieces(path, [content.encode() if isinstance(content, str) else content])
+    with _replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = False) -> str:
-    """Write a file by renaming, and return its SHA-256; `durable`: it is on the disk on return. Raises OSError."""
-    part, digest = path.with_name(f"{path.name}.part"), hashlib.sha256()
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
+    """Write a file by renaming, so that it is on the disk on return, and return its SHA-256. Raises OSError."""
+    digest = hashlib.sha256()
+    with _replacing(path) as file, ThreadPoolExecutor(1) as beside:
+        for piece in pieces:
+            hashed = beside.submit(digest.update, piece)
+            file.write(piece)
+            hashed.result()
+        file.flush()
+        os.fsync(file.fileno())
+    _flush_folder(path.parent)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside, which takes the place of this one once it is written. Raises OSError."""
+    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as file, ThreadPoolExecutor(1) as beside:
-            for piece in pieces:
-                hashed = beside.submit(digest.update, piece)
-                file.write(piece)
-                hashed.result()
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+        with part.open("wb") as file:
+            yield file
         part.replace(path)
-        if durable:
-            _flush_folder(path.parent)
     except OSError:
         with suppress(OSError):  # the disk may be full
             part.unlink()
         raise
-    return digest.hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:
