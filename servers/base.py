@@ -137,6 +137,11 @@ class Server(Configurable):
         """
         return rate_at(self.hyper.lr, self.timestamp if t is None else t)
 
+    def restart_all(self, released: Iterable[int]) -> Reply:
+        """Return the reply that releases some clients and restarts all others."""
+        found = tuple(released)
+        return Reply(found, sorted(set(range(self.clients)).difference(found)))
+
     def equip_like_this(self, other: Server) -> None:
         """Give another server the streams, the operations and the pool of this one."""
         other.equip(self._given_streams, self.operations, self._given_pool)

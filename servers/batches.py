@@ -12,7 +12,7 @@ from fredsim.plugins.states import Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
-__all__ = ["CollectingServer", "TreeSum"]
+__all__ = ["BufferedServer", "CollectingServer", "TreeSum"]
 
 
 class TreeSum(Stateful):
@@ -87,3 +87,14 @@ class CollectingServer(ElementwiseServer):
     def pushes_until_release(self) -> int:
         """Return how many pushes the batch lacks."""
         return self.needed - self._sum.count
+
+
+class BufferedServer(CollectingServer):
+    """Collects the clients' local updates, of which `buffer` make a step; nobody waits."""
+
+    pushes = "delta"
+
+    def expect(self, clients: int) -> None:
+        """Settle how many updates make a step."""
+        super().expect(clients)
+        self.needed = self.hyper.buffer

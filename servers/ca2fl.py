@@ -20,7 +20,7 @@ import numpy as np
 from fredsim.hyper import Positive, PositiveInt
 from fredsim.numerics.rules import Rule, flush
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import BufferedServer
 
 __all__ = ["CA2FL"]
 
@@ -30,7 +30,7 @@ def calibrated(theta: Any, h: Any, differences: Any, eta: Any, count: Any, clien
     return theta + eta * (h + differences / count), flush(h + differences / clients)
 
 
-class CA2FL(CollectingServer):
+class CA2FL(BufferedServer):
     """Buffered aggregation with cached updates; `lr` is the clients'."""
 
     idea = "step by every few clients' local updates, and for the clients that are not among them by their last ones"
@@ -38,7 +38,6 @@ class CA2FL(CollectingServer):
         "Wang et al. 2024, Tackling the data heterogeneity in asynchronous federated learning with cached update "
         "calibration, ICLR"
     )
-    pushes = "delta"
 
     class Hyper(Rated):
         """Hyper-parameters of CA²FL; `buffer` is M, `server_lr` η."""
@@ -50,11 +49,6 @@ class CA2FL(CollectingServer):
 
     rule = Rule(calibrated, state=("h",))
     more_state = per_client = ("last",)
-
-    def expect(self, clients: int) -> None:
-        """Settle how many updates make a step."""
-        super().expect(clients)
-        self.needed = self.hyper.buffer
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η, M, n)."""

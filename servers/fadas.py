@@ -21,7 +21,7 @@ from fredsim.hyper import Epsilon, Fraction, Positive, PositiveInt
 from fredsim.models.layout import Layout
 from fredsim.numerics.rules import Rule, flush, sqrt, where
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import BufferedServer
 
 __all__ = ["FADAS"]
 
@@ -39,12 +39,11 @@ def amsgrad(
     return theta, flush(m), flush(v), flush(largest)
 
 
-class FADAS(CollectingServer):
+class FADAS(BufferedServer):
     """AMSGrad over buffered updates; `lr` is the clients'."""
 
     idea = "step by AMSGrad along the mean of every few clients' local updates, less after stale ones"
     citation = "Wang et al. 2024, FADAS: towards federated adaptive asynchronous optimization, arXiv:2407.18365"
-    pushes = "delta"
 
     class Hyper(Rated):
         """Hyper-parameters of FADAS; `buffer` is M, `server_lr` η."""
@@ -68,11 +67,6 @@ class FADAS(CollectingServer):
 
     rule = Rule(amsgrad, state=("m", "v", "largest"))
     state_names = ("_stalest",)
-
-    def expect(self, clients: int) -> None:
-        """Settle how many updates make a step."""
-        super().expect(clients)
-        self.needed = self.hyper.buffer
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and start an empty buffer."""

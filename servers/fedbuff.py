@@ -17,7 +17,7 @@ import numpy as np
 from fredsim.hyper import Positive, PositiveInt
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import BufferedServer
 
 __all__ = ["FedBuff"]
 
@@ -27,12 +27,11 @@ def ascend(theta: Any, delta: Any, eta: Any, count: Any) -> Any:
     return theta + eta * (delta / count)
 
 
-class FedBuff(CollectingServer):
+class FedBuff(BufferedServer):
     """Buffered asynchronous aggregation; `lr` is the clients'."""
 
     idea = "step by the mean of every K clients' local updates, each divided by sqrt(1 + staleness)"
     citation = "Nguyen et al. 2022, Federated learning with buffered asynchronous aggregation, arXiv:2106.06639"
-    pushes = "delta"
 
     class Hyper(Rated):
         """Hyper-parameters of FedBuff; `buffer` is K, `server_lr` η_g."""
@@ -45,11 +44,6 @@ class FedBuff(CollectingServer):
         """Divide an update by √(1 + τ) of its staleness τ, or not."""
 
     rule = Rule(ascend)
-
-    def expect(self, clients: int) -> None:
-        """Settle how many updates make a step."""
-        super().expect(clients)
-        self.needed = self.hyper.buffer
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η_g, K)."""

@@ -79,7 +79,7 @@ class Malenia(ElementwiseServer):
             return None
         self._apply(self._sum_of_means(), client_id, *self.coefficients(self.timestamp, 0))
         self._counts[:] = 0
-        return Reply((client_id,), [client for client in range(self.clients) if client != client_id])
+        return self.restart_all((client_id,))
 
     def _enough(self) -> bool:
         """Return whether the harmonic mean n / Σ 1/b is large enough, exactly."""

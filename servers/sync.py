@@ -105,9 +105,7 @@ class Sync(CollectingServer):
         if timestamp < self.timestamp and self.needed < self.clients:
             return Reply((client_id,))
         reply = self.collect(grad.copy(), client_id)
-        if not self.cancels or not reply.released:
-            return reply
-        return Reply(reply.released, sorted(set(range(self.clients)).difference(reply.released)))
+        return self.restart_all(reply.released) if self.cancels and reply.released else reply
 
     def step(self, total: Array, client_id: int) -> None:
         """Step by the mean, or push it to the inner server as its only client's gradient."""

@@ -55,4 +55,4 @@ class Throttle(ASGD):
         if not self._divisors.all():
             return None
         self._divisors[:] = 0
-        return Reply((client_id,), [client for client in range(self.clients) if client != client_id])
+        return self.restart_all((client_id,))

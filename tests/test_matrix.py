@@ -81,5 +81,7 @@ def test_what_is_refused(swept: Results, refused: Refused) -> None:
     refused(*words, "--reach", 0.3, says=("--reach: is given 2 times",))
     refused(*words, "--x", "pushes", says=("--x: is 'pushes'",))
     refused(*words, "--log", says=("--log: is given; it goes with figures of the other kinds",))
+    other = next(run.folder for run in swept if run.folder.name not in swept.chosen)
+    refused("plot", other, "--best", says=(f"--best: `select` chose none of {other}",))
     (swept.folder / "best.csv").unlink()
     refused(*words, "--best", says=("best.csv: is not there; give the experiment `select`",))

@@ -12,9 +12,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from docs.generate.markdown import flow, linked, one_line, table
-from fredsim.show.descriptions import models_of, range_of
+from fredsim.show.descriptions import constant_of, models_of, range_of
 
-__all__ = ["Key", "constant_of", "default_of", "example_of", "keys_of", "name_of", "nested", "tables"]
+__all__ = ["Key", "default_of", "example_of", "keys_of", "name_of", "nested", "tables"]
 
 HEAD = ("key", "values", "default", "meaning")
 
@@ -49,13 +49,6 @@ def keys_of(model: type[BaseModel], prefix: str = "") -> list[Key]:
 def name_of(model: type[BaseModel]) -> str:
     """Return nothing where the key `name` chooses among models, else `name`."""
     return "name" if "name" in model.model_fields and not constant_of(model) else ""
-
-
-def constant_of(model: type[BaseModel]) -> str | None:
-    """Return the name that chooses a model, None where it has none or any."""
-    field = model.model_fields.get("name")
-    found = get_args(field.annotation) if field is not None else ()
-    return str(found[0]) if len(found) == 1 and isinstance(found[0], str) else None
 
 
 def default_of(field: FieldInfo) -> str:

@@ -9,12 +9,12 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from docs.generate.fields import Key, constant_of, default_of, example_of, keys_of
+from docs.generate.fields import Key, default_of, example_of, keys_of
 from docs.generate.markdown import NOTE, flow, linked, table
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
 from fredsim.config.schema import OfManyRuns
-from fredsim.show.descriptions import models_of
+from fredsim.show.descriptions import constant_of, models_of
 from fredsim.show.listing import LISTINGS
 
 __all__ = ["all_keys", "keys_page", "meaning_of", "with_key_table"]
@@ -25,12 +25,12 @@ NAMES = {
     "data.name": ("datasets", "docs/models.md"),
     "model.name": ("models", "docs/models.md"),
 }
+#: The pages of keys whose values have one.
 PAGES = {
     "server": "servers.md",
     "compress": "compressors.md",
     "average": "averages.md",
     "dispatcher": "dispatchers.md",
-    "dispatcher.name": "dispatchers.md",
     "dispatcher.push": "gates.md",
     "dispatcher.fetch": "gates.md",
     "clients.partition": "partitions.md",
@@ -129,16 +129,8 @@ def meaning_of(key: Key) -> str:
 
 
 def _values(key: Key) -> str:
-    pages = {
-        "server": "servers.md",
-        "compress": "compressors.md",
-        "average": "averages.md",
-        "dispatcher": "dispatchers.md",
-    }
-    pages |= {"clients.partition": "partitions.md", "dispatcher.push": "gates.md", "dispatcher.fetch": "gates.md"}
-    if key.name in pages:
-        return f"[{pages[key.name]}]({pages[key.name]}) has them all"
-    return key.values
+    page = PAGES.get(key.name)
+    return f"[{page}]({page}) has them all" if page else key.values
 
 
 def _effects(key: Key) -> str:

@@ -5,12 +5,13 @@ A sample has a loss, but no answer that is right or wrong: the error of these en
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Part
 from fredsim.compute.numpy_engine import NumpyBackendOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.data.problems import Quadratic
@@ -19,24 +20,48 @@ from fredsim.numerics import squares
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.streams import Streams
 
-__all__ = ["NumpyLeastSquares", "NumpyQuadratic", "of_quadratic", "regression_means"]
+__all__ = ["NumpyLeastSquares", "NumpyQuadratic", "QuadraticEvaluation", "RegressionEvaluation"]
 
 Array = NDArray[np.float32]
 
 
-def regression_means(losses: Array) -> tuple[float, float]:
-    """Return the mean loss, by the tree, and NaN for the error; NaN for both of no samples."""
-    return (mean64(losses) if len(losses) else float("nan")), float("nan")
+class RegressionEvaluation(ABC):
+    """Evaluation of a linear model, the same in the engines of all backends."""
+
+    _dataset: Dataset
+
+    @abstractmethod
+    def _losses_of(self, params: Any, split: Split) -> Array:
+        """Return the loss of each sample of a part."""
+
+    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
+        """Return the mean loss, by the tree, and NaN for the error; NaN for both of no samples."""
+        losses = self.outcomes(params, part)[0]
+        return (mean64(losses) if len(losses) else float("nan")), float("nan")
+
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
+        """Return the losses, and a NaN for each."""
+        losses = self._losses_of(params, getattr(self._dataset, part))
+        return losses, np.full(len(losses), np.nan)
 
 
-def of_quadratic(params: Array, split: Split) -> tuple[float, Array]:
-    """Return the value of a quadratic at some parameters, NaN for a part without a row, and as the loss of each row."""
-    value = squares.quadratic_value(np.asarray(params))
-    losses = np.full(len(split), value, np.float64).astype(np.float32)
-    return value if len(split) else float("nan"), losses
+class QuadraticEvaluation:
+    """Evaluation of a quadratic, by the host in the engines of all backends."""
+
+    _dataset: Quadratic
+
+    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
+        """Return the value in float64, NaN for a part without a row; and NaN."""
+        rows = len(getattr(self._dataset, part))
+        return squares.quadratic_value(np.asarray(params)) if rows else float("nan"), float("nan")
+
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
+        """Return the value as the loss of each row, and a NaN for each."""
+        value, rows = squares.quadratic_value(np.asarray(params)), len(getattr(self._dataset, part))
+        return np.full(rows, value, np.float64).astype(np.float32), np.full(rows, np.nan)
 
 
-class NumpyLeastSquares(NumpyBackendOperations):
+class NumpyLeastSquares(RegressionEvaluation, NumpyBackendOperations):
     """Gradients and evaluation of a linear model by fredsim.numerics.squares."""
 
     threads = 1
@@ -54,18 +79,11 @@ class NumpyLeastSquares(NumpyBackendOperations):
             grads[b], losses[b] = squares.least_squares_gradient(held[b], train.x[samples], train.y[samples])
         return grads, losses
 
-    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Return the mean loss, and NaN."""
-        return regression_means(self.outcomes(params, part)[0])
-
-    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
-        """Return the losses, and a NaN for each."""
-        split: Split = getattr(self._dataset, part)
-        losses, _ = squares.squared_errors(params, split.x, split.y)
-        return losses, np.full(len(split), np.nan)
+    def _losses_of(self, params: Array, split: Split) -> Array:
+        return squares.squared_errors(params, split.x, split.y)[0]
 
 
-class NumpyQuadratic(NumpyBackendOperations):
+class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
     """Gradients and evaluation of a quadratic by fredsim.numerics.squares."""
 
     threads = 1
@@ -86,12 +104,3 @@ class NumpyQuadratic(NumpyBackendOperations):
                     grads[b] += squares.quadratic_noise(self._streams, size, *work_of(int(work)), noise)
                 losses[b] = squares.quadratic_value(held[b])
         return grads, losses
-
-    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Return the value, and NaN."""
-        return of_quadratic(params, getattr(self._dataset, part))[0], float("nan")
-
-    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
-        """Return the value as the loss of each row, and a NaN for each."""
-        losses = of_quadratic(params, getattr(self._dataset, part))[1]
-        return losses, np.full(len(losses), np.nan)

@@ -133,7 +133,7 @@ class CudaEngine(CudaOperations):
         """Evaluate a part of the data set in one go."""
         return oracle.means(*self.outcomes(params, part))
 
-    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[np.bool_]]:
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
         """Evaluate a part of the data set in one go."""
         split: Split = getattr(self._dataset, part)
         n = len(split)

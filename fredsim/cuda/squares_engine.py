@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import of_quadratic, regression_means
+from fredsim.compute.squares_engine import QuadraticEvaluation, RegressionEvaluation
 from fredsim.cuda import squares as kernels
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import INTERPRETED, launch, name, tile
@@ -28,7 +28,7 @@ __all__ = ["CudaLeastSquares", "CudaQuadratic"]
 Array = NDArray[np.float32]
 
 
-class CudaLeastSquares(CudaEngine):
+class CudaLeastSquares(RegressionEvaluation, CudaEngine):
     """Gradients of many minibatches in a few launches: a layer of one output, whose bias is left out at the end."""
 
     def __init__(self, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
@@ -64,24 +64,20 @@ class CudaLeastSquares(CudaEngine):
         """Copy a split's inputs and targets to the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.float32)
 
-    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the mean loss, and NaN."""
-        return regression_means(self.outcomes(params, part)[0])
-
-    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return the losses, and a NaN for each."""
-        split: Split = getattr(self._dataset, part)
+    def _losses_of(self, params: Any, split: Split) -> Array:
+        """Return the losses, as those of one minibatch."""
         n = len(split)
         if n == 0:
-            return np.empty(0, np.float32), np.empty(0)
+            return np.empty(0, np.float32)
         here = self.tensor_of(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), self.on_device(np.arange(n)[None], torch.int32)
         losses, errors = (torch.empty((1, n), device=self._device) for _ in range(2))
         self._errors_of(split, held, rows, losses, errors)
-        return losses[0].cpu().numpy(), np.full(n, np.nan)
+        found: Array = losses[0].cpu().numpy()
+        return found
 
 
-class CudaQuadratic(CudaOperations):
+class CudaQuadratic(QuadraticEvaluation, CudaOperations):
     """Gradients of many works in a launch; noise and values are the host's."""
 
     threads = 1
@@ -110,12 +106,3 @@ class CudaQuadratic(CudaOperations):
         )  # fmt: skip
         values = [squares.quadratic_value(params.cpu().numpy()) for params in tensors]
         return DeviceArray(out), np.array(values, np.float64).astype(np.float32).reshape(-1, 1)
-
-    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the value, and NaN."""
-        return of_quadratic(np.asarray(params), getattr(self._dataset, part))[0], float("nan")
-
-    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return the value as the loss of each row, and a NaN for each."""
-        losses = of_quadratic(np.asarray(params), getattr(self._dataset, part))[1]
-        return losses, np.full(len(losses), np.nan)

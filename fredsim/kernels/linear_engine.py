@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import regression_means
+from fredsim.compute.squares_engine import RegressionEvaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import addresses
 from fredsim.kernels import linear
@@ -31,7 +31,7 @@ def _padded(split: Split) -> tuple[Array, Array]:
     return x, np.ascontiguousarray(split.y)
 
 
-class NumbaLeastSquares(NumbaOperations):
+class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
     """Gradients of many minibatches of µ at once, on a team of threads."""
 
     def __init__(self, dataset: Dataset, mu: int, threads: int | None) -> None:
@@ -52,15 +52,6 @@ class NumbaLeastSquares(NumbaOperations):
         arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
         self._team.run(linear.gradients, arguments, batches * self._mu * inputs)
         return self._grads[:batches, :inputs], self._losses[:batches]
-
-    def evaluate(self, params: Array, part: str) -> tuple[float, float]:
-        """Return the mean loss, and NaN."""
-        return regression_means(self.outcomes(params, part)[0])
-
-    def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.float64]]:
-        """Return the losses, and a NaN for each."""
-        losses = self._losses_of(params, getattr(self._dataset, part))
-        return losses, np.full(len(losses), np.nan)
 
     def _allocate(self, batches: int) -> None:
         """Allocate work space for so many minibatches."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import of_quadratic
+from fredsim.compute.squares_engine import QuadraticEvaluation
 from fredsim.data.problems import Quadratic
 from fredsim.jit.team import addresses
 from fredsim.kernels import quadratic
@@ -21,7 +21,7 @@ Array = NDArray[np.float32]
 WORK = 60  # multiply-adds that an element with its noise takes about
 
 
-class NumbaQuadratic(NumbaOperations):
+class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
     """Gradients of many works at once, on a team of threads."""
 
     def __init__(self, dataset: Quadratic, threads: int | None) -> None:
@@ -40,15 +40,6 @@ class NumbaQuadratic(NumbaOperations):
         arguments.set(batches=batches, held=addresses(held), works=np.ascontiguousarray(rows, np.int64))
         self._team.run(quadratic.gradients, arguments, batches * size * (WORK if self._dataset.noise else 1))
         return self._grads[:batches, :size], self._losses[:batches]
-
-    def evaluate(self, params: Array, part: str) -> tuple[float, float]:
-        """Return the value, and NaN."""
-        return of_quadratic(params, getattr(self._dataset, part))[0], float("nan")
-
-    def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.float64]]:
-        """Return the value as the loss of each row, and a NaN for each."""
-        losses = of_quadratic(params, getattr(self._dataset, part))[1]
-        return losses, np.full(len(losses), np.nan)
 
     def _allocate(self, batches: int) -> None:
         """Allocate work space for so many gradients."""

@@ -117,18 +117,7 @@ def combine_columns(columns: Floats, w: Floats) -> Floats:
 
 def transposed_product(columns: Floats, errors: Floats) -> Floats:
     """Return the tree sums over n of columns[k]·errors, (d,), of columns (d, n)."""
-    return np.array([_row_sum(column * errors) for column in columns])
-
-
-def _row_sum(leaves: Floats) -> float:
-    """Return `tree_sum` of (n,), without copies of what is odd."""
-    n = len(leaves)
-    while n > 1:
-        half = n // 2
-        pairs = leaves[0 : 2 * half : 2] + leaves[1 : 2 * half : 2]
-        leaves = np.append(pairs, leaves[n - 1]) if n % 2 else pairs
-        n = len(leaves)
-    return float(leaves[0] + 0.0) if n else 0.0
+    return np.array([tree_sum(column * errors) for column in columns])
 
 
 def optimum(columns: Floats, y: Floats) -> Floats:

@@ -159,6 +159,11 @@ class Result:
         self.check_written(path.name)
         return table
 
+    def first_row(self, column: str, value: float) -> pd.DataFrame:
+        """Return the first row of metrics.csv that has at most `value` in a column; no row where none has."""
+        metrics = self.metrics
+        return metrics[metrics[column] <= value].iloc[:1]
+
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""

@@ -119,7 +119,7 @@ def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
     if GAP in result.summary:
         found[GAP] = result.summary[GAP]
     if selection is not None and selection.error is not None:
-        reached = result.metrics[result.metrics["validation_error"] <= selection.error]
+        reached = result.first_row("validation_error", selection.error)
         found[SECONDS_TO] = float(reached["time"].iloc[0]) if len(reached) else None
     return found
 

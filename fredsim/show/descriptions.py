@@ -24,7 +24,7 @@ from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
 from fredsim.show.listing import LISTINGS, Entry, default_of
 
-__all__ = ["describe", "explain_nulls", "listed", "meanings", "models_of", "range_of"]
+__all__ = ["constant_of", "describe", "explain_nulls", "listed", "meanings", "models_of", "range_of"]
 
 
 def listed(what: str | None) -> str:
@@ -142,11 +142,16 @@ def range_of(annotation: Any, metadata: Any = ()) -> str:
 
 def _names(model: type[BaseModel]) -> list[str]:
     """Return the keys of a model as YAML has them; the name that chooses it first."""
-    fields = dict(model.model_fields)
-    chosen = get_args(fields["name"].annotation) if "name" in fields else ()
-    if len(chosen) == 1 and isinstance(chosen[0], str):
-        return [f"name: {chosen[0]}", *(field.alias or name for name, field in fields.items() if name != "name")]
-    return [field.alias or name for name, field in fields.items()]
+    constant, fields = constant_of(model), model.model_fields.items()
+    first = [f"name: {constant}"] if constant else []
+    return first + [field.alias or name for name, field in fields if name != "name" or not constant]
+
+
+def constant_of(model: type[BaseModel]) -> str | None:
+    """Return the name that chooses a model, None where it has none or any."""
+    field = model.model_fields.get("name")
+    found = get_args(field.annotation) if field is not None else ()
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
 
 
 TECHNICAL = 2**16  # larger bounds are limits of number formats, and not printed

@@ -23,7 +23,7 @@ from fredsim.show.tables import PUBLISHED, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "steps"]
+__all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
@@ -135,19 +135,18 @@ def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[
     if len(final) > 1:
         row |= {"smallest": min(final), "largest": max(final)}
     for value in reach:
-        when = [[reached(run, x, y, value) for x in ("iterations", "bytes", "seconds")] for run in line.runs]
-        for what, found in zip(("iterations", "bytes", "seconds"), zip(*when, strict=True), strict=True):
-            middle = median(found)
+        rows = [run.first_row(y, value) for run in line.runs]
+        for what in ("iterations", "bytes", "seconds"):
+            middle = median(first_x(found, what) for found in rows)
             if what != "seconds" or all(run.timed for run in line.runs):
                 shown = middle if what == "seconds" else int(middle) if math.isfinite(middle) else None
                 row[f"{what} to {value:g}"] = None if math.isinf(middle) else shown
-        row[f"reached {value:g}"] = sum(not math.isinf(iteration) for iteration, *_ in when)
+        row[f"reached {value:g}"] = sum(len(found) for found in rows)
     return row
 
 
-def reached(run: Result, x: str, y: str, value: float) -> float:
-    """Return x of a run's first row whose y is at most `value`, infinity where none is."""
-    rows = run.metrics[run.metrics[y] <= value]
+def first_x(rows: pd.DataFrame, x: str) -> float:
+    """Return x of the first of some rows, infinity where there are none."""
     return float(x_of(rows, x).iloc[0]) if len(rows) else math.inf
 
 

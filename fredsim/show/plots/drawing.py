@@ -58,9 +58,9 @@ class Kind:
 
     `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
     scales where they are `shared`; else there are that many, and one panel has all runs, unless panels are `columns`
-    of these axes. `panels` are keys, or the
-    beginnings of keys, whose values make a panel where that is not asked for. `runs`: there is a panel for each run,
-    one below the other; `beside`: the legend stands beside the panels, however short it is.
+    of these axes. `panels` are keys, or the beginnings of keys, whose values make a panel where that is not asked for.
+    `runs`: there is a panel for each run, one below the other; `beside`: the legend stands beside the panels, however
+    short it is.
     """
 
     idea: str

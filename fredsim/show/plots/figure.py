@@ -81,9 +81,9 @@ def plot(
     formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
-    options = _checked(results, kind, options or Options())
-    found = KINDS[kind]
-    panels = _panels(chosen(results) if options.best else results, found, options, names)
+    results = chosen(results) if options and options.best else results
+    options, found = _checked(results, kind, options or Options()), KINDS[kind]
+    panels = _panels(results, found, options, names)
     if path.suffix == TRACE:
         return trace(panels, path, options)
     count = found.axes or len(panels)
@@ -138,9 +138,12 @@ def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequ
 
 
 def chosen(results: Sequence[Result]) -> list[Result]:
-    """Return those runs of sweeps that have what `select` chose. Raises OutputError where there is no choice."""
+    """Return those runs of sweeps that have what `select` chose. Raises OutputError where there is none."""
     names = {folder: {*Results(folder).chosen} for folder in {run.folder.parent for run in results}}
-    return [run for run in results if run.folder.name in names[run.folder.parent]]
+    found = [run for run in results if run.folder.name in names[run.folder.parent]]
+    if not found:
+        raise OutputError(f"--best: `select` chose none of {', '.join(str(run.folder) for run in results[:3])}")
+    return found
 
 
 def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:

@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
-from fredsim.show.plots.curves import reached
-from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks, counted, label_of
+from fredsim.show.plots.curves import first_x
+from fredsim.show.plots.drawing import Drawing, Kind, Options, counted, label_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 
@@ -31,8 +31,6 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     (value,) = options.reach
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
-    if x == "seconds":
-        check_clocks(runs, "--x is 'seconds'", ", or choose iterations, updates or bytes")
     lines = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     rows: list[dict[str, Any]] = []
     shades = [[math.nan] * len(panels) for _ in lines]
@@ -75,7 +73,7 @@ MATRIX = Kind("when a value is reached: a heat map, a row a line, a column a pan
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
     """Return the median of when a line's runs reach a value, and how many do."""
-    when = [reached(run, x, y, value) for run in line.runs]
+    when = [first_x(run.first_row(y, value), x) for run in line.runs]
     return median(when), sum(map(math.isfinite, when))
 
 
