@@ -8,8 +8,9 @@ import numpy as np
 import platformdirs
 import pytest
 
+import fredsim
 from fredsim.data import datasets, idx
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized
 from fredsim.errors import ConfigError
 
 Refused = Callable[..., None]
@@ -136,6 +137,45 @@ def test_npz(x_type: type, divisor: int | None, y_type: type, tmp_path: Path) ->
     assert np.array_equal(data.train.x.reshape(-1), expected)
     assert data.validation.y.tolist() == [2, 3]
     assert sizes(load_dataset(f"npz:{tmp_path / 'data.npz'}", 5, 7, tmp_path)) == (5, 7, 2)
+
+
+def test_values_less_their_mean_over_their_standard_deviation(tmp_path: Path, small_yaml: Path) -> None:
+    path = tmp_path / "data.npz"
+    write_npz(path, x_train=(np.arange(144) % 7).reshape(12, 3, 2, 2), x_test=np.arange(24).reshape(2, 3, 2, 2))
+    plain = load_dataset(f"npz:{path}", None, None, tmp_path)
+    means, stds = [0.5, 1.25, -2.0], [0.3, 1.5, 2.0]
+    for mean, std in (([0.1307], [0.3081]), (means, stds), ([0.1], stds), (means, [0.3])):
+        found = normalized(plain, tuple(mean), tuple(std))
+        assert normalized(plain, tuple(mean), tuple(std)) is found  # the runs of a sweep share it
+        for part in ("train", "validation", "test"):
+            x, other = getattr(plain, part).x, getattr(found, part).x
+            for channel in range(3):
+                here = slice(4 * channel, 4 * channel + 4)
+                minus, by = (np.float32(numbers[channel % len(numbers)]) for numbers in (mean, std))
+                assert np.array_equal(other[:, here], (x[:, here] - minus) / by)
+            assert other.dtype == np.float32
+            assert getattr(found, part).y is getattr(plain, part).y
+    key = "data.normalize={mean: 0.3, std: 0.37}"
+    runs = [fredsim.run(small_yaml, [key, f"backend={backend}"], out=backend) for backend in ("numba", "numpy")]
+    plainly = fredsim.run(small_yaml, ["data.normalize=null"], out="plain")
+    assert len({run.summary["digest"] for run in runs}) == 1  # type: ignore[union-attr]
+    assert runs[0].summary["data"] != plainly.summary["data"]  # type: ignore[union-attr]
+    assert "normalize" not in plainly.config["data"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("{mean: 0.1, std: 0}", "data.normalize.std: is 0; it should be greater than 0"),
+        ("{mean: [0.1, 2], std: 1}", "data.normalize.mean has 2 numbers, and a sample 1 channel"),
+        ("{mean: 0.1, std: [1, 2, 3]}", "data.normalize.std has 3 numbers"),
+        ("{mean: 0.1, std: 1e-45}", "a value is not finite in float32 then"),
+        ("{mean: .nan, std: 1}", "data.normalize.mean: is nan; it should be a finite number"),
+        ("{mean: 1}", "data.normalize.std: is required"),
+    ],
+)
+def test_normalization_that_cannot_be(given: str, says: str, small_yaml: Path, refused: Refused) -> None:
+    refused("run", small_yaml, f"data.normalize={given}", "--quiet", says=(says,))
 
 
 def test_npz_that_has_changed_is_read_again(tmp_path: Path) -> None:

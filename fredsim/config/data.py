@@ -5,17 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+import numpy as np
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from fredsim.data.datasets import Dataset, load_dataset
+from fredsim.data.datasets import Dataset, load_dataset, normalized
 from fredsim.data.problems import least_squares, quadratic
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, Printable
+from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["Data", "DataChoice", "LeastSquares", "Quadratic"]
 
 WIDE = 28  # bytes that an entry of least squares takes: as it is drawn, for the optimum, and as kernels read it
+
+
+class Normalize(HyperParameters):
+    """What is taken away from the values of samples, and what they are divided by then: (x − mean) ÷ std."""
+
+    mean: Annotated[Finite | Annotated[list[Finite], Field(min_length=1)], Field(examples=[0.1307])]
+    """The mean: a number, or a list of one a channel."""
+    std: Annotated[Positive | Annotated[list[Positive], Field(min_length=1)], Field(examples=[0.3081])]
+    """The standard deviation: a number, or a list of one a channel."""
 
 
 class Data(HyperParameters):
@@ -28,11 +38,25 @@ class Data(HyperParameters):
     """The first so many rows of the training part; null is the usual number."""
     validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
     """The last so many rows of the training part; null is the usual number."""
+    normalize: Annotated[Normalize | None, Field(examples=[{"mean": 0.1307, "std": 0.3081}])] = None
+    """`{mean, std}`: values are (x − mean) ÷ std in float32; null takes them as they are."""
+
+    @model_serializer(mode="wrap")
+    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out `normalize`, a later key, where it is not used: configurations and digests stay the same."""
+        data: dict[str, Any] = handler(self)
+        if self.normalize is None:
+            data.pop("normalize", None)
+        return data
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
         del seed  # the run's
-        return load_dataset(self.name, self.train, self.validation, root, self.sha256)
+        data = load_dataset(self.name, self.train, self.validation, root, self.sha256)
+        if self.normalize is None:
+            return data
+        mean, std = (tuple(np.atleast_1d(numbers).tolist()) for numbers in (self.normalize.mean, self.normalize.std))
+        return normalized(data, mean, std)
 
 
 class LeastSquares(HyperParameters):

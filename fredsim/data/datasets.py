@@ -12,7 +12,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,17 @@ from fredsim.data.squares import mishchenko_rows
 from fredsim.errors import ConfigError, DataError, nearest
 from fredsim.system.files import content_digest
 
-__all__ = ["DATASETS", "USUAL", "Dataset", "Split", "check_dataset", "data_root", "file_digest", "load_dataset"]
+__all__ = [
+    "DATASETS",
+    "USUAL",
+    "Dataset",
+    "Split",
+    "check_dataset",
+    "data_root",
+    "file_digest",
+    "load_dataset",
+    "normalized",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +106,31 @@ def load_dataset(
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
     return _load(kind, path, digest, train, validation, root)
+
+
+@functools.lru_cache(maxsize=4)
+def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
+    """Return a data set whose values are (x − mean) ÷ std in float32, by one number or by one a channel.
+
+    Raises ConfigError where the numbers are not as many as the channels, or a value is not finite then.
+    """
+    for key, numbers in (("mean", mean), ("std", std)):
+        channels = data.shape[0] if data.shape else 1
+        if len(numbers) not in {1, channels}:
+            raise ConfigError(
+                f"data.normalize.{key} has {len(numbers)} numbers, and a sample {channels} "
+                f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one a channel"
+            )
+    minus, by = (np.array(numbers, np.float32)[:, None] for numbers in (mean, std))
+
+    def of(split: Split) -> Split:
+        with np.errstate(all="ignore"):
+            x = (split.x.reshape(len(split), max(len(mean), len(std)), -1) - minus) / by
+        if not np.isfinite(x).all():
+            raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
+        return Split(x.reshape(split.x.shape), split.y)
+
+    return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
 
 
 def check_dataset(name: str) -> None:
