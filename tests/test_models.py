@@ -43,6 +43,12 @@ def test_initial_parameters_by_the_contract() -> None:
         limit = np.float32(np.sqrt(6 / (inputs + outputs)))
         np.testing.assert_array_equal(found, limit * ((words >> 8) * 2.0**-23 - 1).astype(np.float32))
         assert np.abs(found).max() <= limit
+        torch = Mlp((30, 20, 7), "torch")
+        views = torch.layout.split(torch.initial(streams))
+        words = streams.words(Stream.PARAMETERS, np.arange((inputs + 1) * outputs), step)
+        drawn = np.float32(inputs**-0.5) * ((words >> 8) * 2.0**-23 - 1).astype(np.float32)
+        np.testing.assert_array_equal(views[name].reshape(-1), drawn[: inputs * outputs])
+        np.testing.assert_array_equal(views[f"b{step + 1}"], drawn[inputs * outputs :])
     assert not Mlp((30, 20, 7), "zeros").initial(streams).any()
 
 

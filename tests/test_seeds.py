@@ -32,7 +32,7 @@ def rows(kind: Any, seed: int) -> NDArray[np.int64]:
 
 
 def test_the_seed_changes_the_initial_parameters() -> None:
-    for init in ("he", "glorot", "normal"):
+    for init in ("he", "glorot", "torch", "normal"):
         one, same, other = (Mlp((20, 30, 5), init).initial(Streams(seed)) for seed in (0, 0, 1))
         np.testing.assert_array_equal(one, same)
         assert np.mean(one == other) < 0.1  # biases are 0 either way

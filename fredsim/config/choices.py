@@ -10,7 +10,7 @@ Backend = Literal["auto", "numpy", "numba", "cuda"]
 """What computes; `auto` is cuda where there is a device, else numba."""
 DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
 """What becomes of a push that the gate drops (fredsim.simulation.outbox, docs/experiment.md)."""
-Init = Literal["he", "glorot", "zeros", "normal"]
+Init = Literal["he", "glorot", "torch", "zeros", "normal"]
 """The distribution of the initial weights (fredsim.models.mlp)."""
 Sampling = Literal["sequential", "iid", "shuffled"]
 """How minibatches are drawn (fredsim.data.sampling)."""

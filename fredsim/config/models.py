@@ -27,7 +27,8 @@ class MlpChoice(HyperParameters):
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
     """The widths of the hidden layers; [] is softmax regression."""
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
-    """How weights begin: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`; biases begin at 0."""
+    """How weights begin: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`; biases begin at 0. `torch`:
+    both as PyTorch's Linear, between ±1/√inputs."""
 
     @field_validator("name", mode="before")
     @classmethod

@@ -36,8 +36,8 @@ class Model(Protocol):
 class Mlp:
     """A multilayer perceptron with ReLU and softmax cross-entropy; without hidden layers it is softmax regression.
 
-    `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, zeros or normal, with standard deviation
-    `std`.
+    `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, torch, zeros or normal, with standard
+    deviation `std`.
     """
 
     sizes: tuple[int, ...]
@@ -56,24 +56,27 @@ class Mlp:
         """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer, biases 0.
 
         he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010);
-        normal: N(0, std²).
+        normal: N(0, std²); torch: U(±1/√inputs), the biases, too, as PyTorch's Linear begins.
         """
         params = np.zeros(self.layout.size, np.float32)
-        views = self.layout.split(params)
+        views, at = self.layout.split(params), 0
         for step, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             if self.init == "zeros":
                 continue
-            weights = views[f"W{step + 1}"].reshape(-1)
-            for begin in range(0, len(weights), DRAWN_AT_ONCE):
-                part = weights[begin : begin + DRAWN_AT_ONCE]
+            drawn = views[f"W{step + 1}"].reshape(-1)
+            if self.init == "torch":
+                drawn = params[at : at + (inputs + 1) * outputs]  # W in C order, and b behind it
+            at += (inputs + 1) * outputs
+            for begin in range(0, len(drawn), DRAWN_AT_ONCE):
+                part = drawn[begin : begin + DRAWN_AT_ONCE]
                 words = streams.run_of_words(Stream.PARAMETERS, len(part), step=step, begin=begin)
                 part[...] = self._drawn(words, inputs, outputs)
         return params
 
     def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:
         """Return a layer's weights, one for each random word."""
-        if self.init == "glorot":
-            limit = np.float32(math.sqrt(6 / (inputs + outputs)))
+        if self.init in {"glorot", "torch"}:
+            limit = np.float32(math.sqrt(6 / (inputs + outputs) if self.init == "glorot" else 1 / inputs))
             uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
             return limit * (np.float32(2) * uniform - np.float32(1))
         std = math.sqrt(2 / inputs) if self.init == "he" else self.std

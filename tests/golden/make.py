@@ -105,6 +105,7 @@ NETWORK: dict[str, Any] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
+    "torch": {"model": {"hidden": [12], "init": "torch"}},
     "normal": {"model": {"hidden": [12], "init": {"name": "normal", "std": 0.5}}},
     "zeros": {"model": {"hidden": [], "init": "zeros"}},
     "iid": {"clients": {"count": 5, "batch_size": 3, "sampling": "iid"}},
