@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fredsim
@@ -184,3 +185,19 @@ def test_a_live_table(sweep_yaml: Path, command: Command, monkeypatch: pytest.Mo
     assert "all runs" in messages
     assert messages.count(": finished after 50 iterations") == 4
     assert "2 diverged" in messages
+
+
+def test_folders_have_names_that_every_system_takes(small_yaml: Path, command: Command) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((40, 6)), np.arange(40) % 4
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    sweep = (
+        "sweep={data: [{name: 'npz:./own.npz', train: 30}, {name: digits}], "
+        "server: [{name: 'fredsim.servers.asgd:ASGD', lr: 0.1}]}"
+    )
+    words = (sweep, "iterations=5", "model.hidden=[]", "--quiet", "--out", "out")
+    assert command("run", small_yaml, *words) == (0, "", "")
+    names = sorted(path.parent.name.rpartition("-")[0] for path in Path("out").rglob("summary.json"))
+    server = "server=fredsim.servers.asgd_ASGD-lr0.1"
+    assert names == [f"data=digits,{server}", f"data=npz_._own.npz-train30,{server}"]
+    assert {path.parent.parent for path in Path("out").rglob("summary.json")} == {Path("out")}

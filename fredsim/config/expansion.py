@@ -118,15 +118,18 @@ class Expansion:
         return list(dict.fromkeys(key for case in self.source.get("cases", []) for key in flatten(case)))
 
 
+NO_NAMES = '/\\:*?"<>|'  # some system does not take these in a file's name
+
+
 def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         rest = "".join(f"-{key}{_short(item)}" for key, item in value.items() if key != "name")
-        return f"{value['name']}{rest}" if "name" in value else rest.removeprefix("-")
+        return f"{_short(value['name'])}{rest}" if "name" in value else rest.removeprefix("-")
     if isinstance(value, list):
         return "x".join(map(_short, value)) or "none"
     if value is None:
         return "null"
-    return "".join(character if character.isprintable() and character != "/" else "_" for character in str(value))
+    return "".join("_" if letter in NO_NAMES or not letter.isprintable() else letter for letter in str(value))
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:

@@ -7,8 +7,6 @@ and a work queue a hundred. Which rank does what never changes a bit.
 
 from __future__ import annotations
 
-import platform
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -16,16 +14,15 @@ from ctypes import Structure, addressof, c_char
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
-from fredsim.jit.pointers import INT64, call, element_pointer, int64s, item, lowered, put, shift
+from fredsim.jit.pointers import call, element_pointer, int64s, item, lowered, put, shift
+from fredsim.jit.processor import give_way, pause
 
-__all__ = ["Team", "address", "addresses", "barrier_wait", "cycles", "fetch_add", "share"]
+__all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
 ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
@@ -71,33 +68,6 @@ def _atomic_store(typingctx, pointer, index, value):
     return lowered(signature, lambda b, p, i, x: b.store_atomic(x, element_pointer(b, p, i), "seq_cst", 8))
 
 
-def _calling(name, result, there=True):
-    """Return what emits a call of a C or LLVM function without arguments, or nothing unless it is `there`."""
-
-    def emit(builder):
-        function = ir.FunctionType(result, [])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), []) if there else None
-
-    return emit
-
-
-@intrinsic
-def _give_way(typingctx):
-    return lowered(types.none(), _calling("sched_yield", ir.IntType(32), sys.platform != "win32"))
-
-
-@intrinsic
-def cycles(typingctx):
-    """Return the processor's cycle counter."""
-    return lowered(types.int64(), _calling("llvm.readcyclecounter", INT64))
-
-
-@intrinsic
-def _pause(typingctx):
-    there = platform.machine() in {"x86_64", "AMD64"}
-    return lowered(types.none(), _calling("llvm.x86.sse2.pause", ir.VoidType(), there))
-
-
 @njit
 def barrier_wait(size, barrier):
     """Wait for all `size` threads. `barrier` is the address of int64 (16,): threads that wait at 0, rounds at 8."""
@@ -112,7 +82,7 @@ def barrier_wait(size, barrier):
             while _atomic_load(counts, 8) == rounds:
                 spins += 1
                 if spins > SPINS:
-                    _give_way()
+                    give_way()
 
 
 # The board that the threads share, int64: the number of calls so far, the kernel's address and its arguments'; then for
@@ -136,7 +106,7 @@ def _serve(rank, size, barrier, board):
             idle = 0
             continue
         idle += 1
-        _pause()
+        pause()
         if idle > IDLE:
             _atomic_store(own, ASLEEP, 1)
             if _atomic_load(shared, CALLS) == calls:

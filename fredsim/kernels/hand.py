@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int32s, int64s, item, octets, put
-from fredsim.jit.team import barrier_wait, cycles, fetch_add
+from fredsim.jit.processor import ticks
+from fredsim.jit.team import barrier_wait, fetch_add
 from fredsim.kernels.data import DATA
 from fredsim.kernels.dense import ZERO
 from fredsim.kernels.trees import blocks_of
@@ -50,7 +51,7 @@ EVENTS = Fields(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
     arrays=int, addresses=int64s, bounds=int64s, held_rows=int32s, held_losses=floats, held_errors=floats,
     held_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
-    scratch_stride=int, tickets=int64s, cycles=int64s,
+    scratch_stride=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
     """Process all events, as far as all parameters stay finite.
@@ -62,22 +63,22 @@ def advance(rank, size, barrier, a):
     are the works in hand, a row a slot.
     """
     local, n, version, s, e = local_of(rank, a), a.events.count, a.events.version, ZERO, window_end(a, ZERO)
-    clock = cycles()
+    clock = ticks()
     while s < n:
         lay_out_window(a, local, s, e)
-        clock = count_cycles(local, INPUTS, clock)
+        clock = count_ticks(local, INPUTS, clock)
         clock = sweep_first_layer(a, local, s, e, clock)
         sweep_upper_layers(a, local, s, e, version)
-        clock = count_cycles(local, UPDATE, clock)
+        clock = count_ticks(local, UPDATE, clock)
         barrier_wait(size, barrier)
-        clock = count_cycles(local, WAITING, clock)
+        clock = count_ticks(local, WAITING, clock)
         if any_bad(a, size):
             break
         version = run_passes(a, local, size, s, e, version)
-        clock = count_cycles(local, PASSES, clock)
+        clock = count_ticks(local, PASSES, clock)
         s, e = e, window_end(a, e)
         barrier_wait(size, barrier)
-        clock = count_cycles(local, WAITING, clock)
+        clock = count_ticks(local, WAITING, clock)
 
 
 @inlined
@@ -90,10 +91,10 @@ def sweep_first_layer(a, local, s, e, clock):
             if item(a.events.arriving, i) >= 0:
                 if not update_columns(a, local, s, i, begin, end):
                     put(a.events.bad, local.rank, min(item(a.events.bad, local.rank), i))
-                clock = count_cycles(local, UPDATE, clock)
+                clock = count_ticks(local, UPDATE, clock)
             if item(a.events.target, i) >= 0:
                 add_columns(a, local, s, i, c, end > inputs)
-                clock = count_cycles(local, PASSES, clock)
+                clock = count_ticks(local, PASSES, clock)
     return clock
 
 
@@ -144,10 +145,10 @@ def any_bad(a, size):
 
 
 @inlined
-def count_cycles(local, what, since):
-    """Count the cycles since `since` as spent on SPENT[what]; return the clock."""
-    now = cycles()
-    put(local.cycles, what, item(local.cycles, what) + now - since)
+def count_ticks(local, what, since):
+    """Count the ticks since `since` as spent on SPENT[what]; return the clock."""
+    now = ticks()
+    put(local.ticks, what, item(local.ticks, what) + now - since)
     return now
 
 

@@ -70,7 +70,7 @@ class NumbaHandMachine:
         #: As HandMachine.work.
         self.work = self._allocate_work(slots, limits)
         #: Cycles of each thread on what SPENT names.
-        self.cycles = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
+        self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
         scratch = aligned(team.size, floats)
         work = self.work
@@ -84,7 +84,7 @@ class NumbaHandMachine:
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
             transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=floats, tickets=np.zeros(1, np.int64), cycles=self.cycles,
+            scratch_stride=floats, tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
 
     def _allocate_work(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
@@ -138,7 +138,7 @@ class NumbaHandMachine:
 
     def shares(self) -> dict[str, float]:
         """Return the shares of all threads' time, by the names of SPENT."""
-        total = self.cycles.sum(axis=0) / max(1, self.cycles.sum())
+        total = self.ticks.sum(axis=0) / max(1, self.ticks.sum())
         return dict(zip(self._kernels.SPENT, total.tolist(), strict=True))
 
     def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once; whole blocks of 16
-#: On what a thread spends its cycles.
+#: On what a thread spends its time.
 SPENT = ("gradient and update", "forward and error", "inputs", "waiting")
 
 inlined = njit(error_model="numpy", forceinline=True)  # part of the kernel's one function
@@ -61,7 +61,7 @@ class ThreadLocal(NamedTuple):
     tree: Tree
     hidden: Any  # activations of one block of samples
     gradient: Any  # some rows of one
-    cycles: Any  # as SPENT
+    ticks: Any  # as SPENT
 
 
 @inlined
@@ -73,7 +73,7 @@ def local_of(rank, a):
     active = shift(a.active, rank * a.capacity * groups * (inputs + 1))
     stack = shift(a.scratch, rank * a.scratch_stride)
     hidden = shift(stack, 64 * 65)
-    gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.cycles, len(SPENT) * rank)
+    gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(SPENT) * rank)
     tree = Tree(a.mu, a.tables, stack)
     return ThreadLocal(rank, low, item(a.bounds, rank + 1) - low, factors, active, tree, hidden, gradient, spent)
 
