@@ -53,3 +53,20 @@ def test_kernels_for_a_processor_that_llvm_cannot_compile_for(found: str, given:
     environment = os.environ | ({"NUMBA_CPU_NAME": given} if given else {})
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert ran.stdout.strip() == expected
+
+
+def test_the_clock_of_kernels_elsewhere() -> None:
+    program = (
+        "import platform, time; platform.machine = lambda: 'riscv64'\n"
+        "from numba import njit\n"
+        "from fredsim.jit.processor import give_way, pause, ticks\n"
+        "@njit\n"
+        "def now():\n"
+        "    pause()\n"
+        "    give_way()\n"
+        "    return ticks()\n"
+        "now()\n"
+        "print(time.monotonic_ns() <= now() <= time.monotonic_ns())"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "True"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+import time
 
 from llvmlite import binding, ir
 from numba import types
@@ -17,35 +18,37 @@ __all__ = ["give_way", "pause", "ticks"]
 
 X86 = platform.machine() in {"x86_64", "AMD64"}
 ARM = platform.machine() in {"aarch64", "arm64", "ARM64"}
+CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)  # its number on this system
+WHOLE_SYSTEM = 15  # the only kind of `isb` that there is
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 if sys.platform == "win32":  # of a library that compiled code does not look into by itself
     binding.add_symbol(YIELD, ctypes.cast(ctypes.windll.kernel32.SwitchToThread, ctypes.c_void_p).value)
 
 
-def _call(builder, name, result):
-    """Emit a call of a C or LLVM function without arguments."""
-    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, []), name), [])
-
-
-def _assembly(builder, text, result, place=""):
-    """Emit an instruction."""
-    return builder.asm(ir.FunctionType(result, []), text, place, [], side_effect=True)
+def _call(builder, name, result, *arguments):
+    """Emit a call of a C or LLVM function."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def _emit_pause(builder):
     if X86:
         _call(builder, "llvm.x86.sse2.pause", ir.VoidType())
-    elif ARM:  # `yield` is over at once; a barrier for instructions takes some tens of nanoseconds, as x86's pause does
-        _assembly(builder, "isb", ir.VoidType())
+    elif ARM:  # `yield` is over at once; a barrier of instructions takes some tens of nanoseconds, as x86's pause does
+        _call(builder, "llvm.aarch64.isb", ir.VoidType(), ir.IntType(32)(WHOLE_SYSTEM))
 
 
 def _emit_ticks(builder):
     if X86:
         return _call(builder, "llvm.readcyclecounter", INT64)
-    if ARM:  # LLVM's cycle counter may be one that programs must not read
-        return _assembly(builder, "mrs $0, cntvct_el0", INT64, "=r")
-    return INT64(0)
+    if sys.platform == "win32":
+        return INT64(0)
+    # Elsewhere programs may have no right to read the cycles. The clock writes seconds, and nanoseconds behind them.
+    now = cgutils.alloca_once(builder, INT64, size=2)
+    _call(builder, "clock_gettime", ir.IntType(32), ir.IntType(32)(CLOCK_MONOTONIC), now)
+    seconds, nanoseconds = (builder.load(builder.gep(now, [ir.IntType(32)(place)])) for place in range(2))
+    return builder.add(builder.mul(seconds, INT64(10**9)), nanoseconds)
 
 
 @intrinsic
@@ -62,5 +65,5 @@ def pause(typingctx):
 
 @intrinsic
 def ticks(typingctx):
-    """Return a counter that rises at a steady pace: cycles on x86, ticks of the system's timer on arm64, else 0."""
+    """Return what rises at a steady pace: cycles on x86, nanoseconds elsewhere; 0 where there is no such clock."""
     return lowered(types.int64(), _emit_ticks)

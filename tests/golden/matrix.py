@@ -1,0 +1,133 @@
+"""The matrix of digests: the golden experiments on every kind of code, number of threads, backend and Python at hand.
+
+    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated] [--interpreter N] [--output FILE]
+
+Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
+exit code is 1 where one differs. Without a program it takes the Python that runs it.
+"""
+
+import argparse
+import datetime
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+#: What code is made of, by numba's names: NUMBA_CPU_NAME; nothing is the very processor.
+CODES = {"x86_64": {"SSE2": "generic", "AVX2": "haswell", "AVX-512": "skylake-avx512"}, "aarch64": {"NEON": "generic"}}
+FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # what /proc/cpuinfo must have for it
+VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
+HEAD = ("machine", "code", "Python", "backend", "threads", "experiments", "same digest", "versions")
+
+
+def run_cell(backend: str, threads: int, every: int) -> None:
+    """Run the experiments in this process, and print what came out as JSON."""
+    sys.path[:0] = [str(ROOT), str(HERE)]
+    make = importlib.import_module("make")
+    recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
+    chosen = list(make.experiments().items())[::every]
+    with tempfile.TemporaryDirectory() as folder:
+        differ = [
+            name
+            for number, (name, experiment) in enumerate(chosen)
+            if make.digest(experiment | {"threads": threads}, backend, Path(folder) / str(number)) != recorded[name]
+        ]
+    versions = {}
+    for name in VERSIONS if backend == "cuda" else VERSIONS[:1] if backend == "numpy" else VERSIONS[:3]:
+        versions[name] = importlib.metadata.version(name)
+    print(json.dumps({
+        "machine": platform.machine(), "python": platform.python_version(), "count": len(chosen), "differ": differ,
+        "versions": versions,
+    }))  # fmt: skip
+
+
+def cells(every: int, interpreter: int) -> list[tuple[str, str, int, int]]:
+    """Return (code, backend, threads, every) of each cell of this machine."""
+    machine = platform.machine()
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if os.path.exists("/proc/cpuinfo") else []
+    codes = [code for code in CODES.get(machine, {}) if code not in FLAGS or FLAGS[code] in flags]
+    found = [(code, "numba", threads, every) for code in [*codes, "the very processor"] for threads in (1, 2, 3)]
+    found.append(("NumPy's own", "numpy", 1, every))
+    return found + ([("Triton's interpreter", "cuda", 1, interpreter)] if interpreter else [])
+
+
+def outcome(command: list[str], code: str, backend: str, threads: int, every: int) -> dict[str, Any]:
+    """Return what a cell says, run by this command."""
+    name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
+    chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
+    environment = os.environ | chosen | ({"TRITON_INTERPRET": "1"} if backend == "cuda" else {})
+    words = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads), "--every", str(every)]
+    ran = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return said | {"code": code, "backend": "interpreter" if backend == "cuda" else backend, "threads": threads}
+
+
+def row(said: dict[str, Any]) -> str:
+    """Return a cell as a row of the table."""
+    same = said["count"] - len(said["differ"])
+    versions = ", ".join(f"{name} {version}" for name, version in said["versions"].items())
+    differ = f"; not {', '.join(said['differ'])}" if said["differ"] else ""
+    shown = (said["machine"], said["code"], said["python"], said["backend"], said["threads"], said["count"])
+    return "| " + " | ".join(map(str, (*shown, f"{same}{differ}", versions))) + " |"
+
+
+def main() -> None:
+    """Read the command line, run the cells, and print or write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th experiment")
+    parser.add_argument("--python", action="append", default=[], metavar="PROGRAM", help="one with fredsim's needs")
+    parser.add_argument("--emulated", action="store_true", help="arm64, too, by scripts/arm64.sh")
+    parser.add_argument("--interpreter", type=int, default=0, metavar="N", help="Triton's interpreter, every N-th")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
+    parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
+    given = parser.parse_args()
+    if given.cell:
+        run_cell(given.cell[0], int(given.cell[1]), given.every)
+        return
+    planned = [
+        ([python], cell)
+        for number, python in enumerate(given.python or [sys.executable])
+        for cell in cells(given.every, given.interpreter)
+        if number == 0 or cell[0] not in {*CODES["x86_64"], "Triton's interpreter"}  # of the others the very processor
+    ]
+    if given.emulated:
+        arm = ["bash", "scripts/arm64.sh", "."]
+        planned += [(arm, ("NEON", "numba", threads, given.every)) for threads in (1, 2, 3)]
+        planned += [(arm, ("NumPy's own", "numpy", 1, given.every))]
+    rows, wrong = [], 0
+    for number, (command, cell) in enumerate(planned, start=1):
+        said = outcome(command, *cell)
+        wrong += len(said["differ"])
+        rows.append(row(said))
+        print(f"{number}/{len(planned)} {rows[-1]}", flush=True)
+    if given.output:
+        today = datetime.datetime.now(datetime.UTC).date()
+        table = "\n".join(["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *rows])
+        given.output.write_text(TEXT.format(today=today, version=importlib.metadata.version("fredsim"), table=table))
+    sys.exit(bool(wrong))
+
+
+TEXT = """# The matrix of digests
+
+Golden experiments (tests/golden) whose digest is the recorded one, on each kind of code that the kernels were compiled
+to, {today}, fredsim {version}. aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a
+real processor. Not run: a CUDA device, Windows, macOS.
+
+```console
+$ python tests/golden/matrix.py --emulated --interpreter 10 --output results/reference/digests.md
+```
+
+{table}
+"""
+
+
+if __name__ == "__main__":
+    main()
