@@ -1,5 +1,6 @@
 """`fredsim plan` says what a run will take, as the run then finds it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,47 @@ def test_the_table(small_yaml: Path, command: Command) -> None:
     assert "at most" not in out
     assert "at most, before gates" in command("plan", small_yaml, "server={name: bfasgd, lr: 0.1}")[1]
     assert not Path("results").exists()
+
+
+OWN = """
+class Plain:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= self.lr * grad
+
+
+class Holding(Plain):
+    holds = True
+
+
+class WithV(Plain):
+    def init(self, params, clients):
+        super().init(params, clients)
+        self.v = abs(params)
+"""
+
+
+def test_what_a_rule_would_bring(small_yaml: Path, command: Command) -> None:
+    Path("own_plain.py").write_text(OWN, encoding="utf-8")
+    words = ("plan", small_yaml, "model.hidden=[200]", "iterations=20000")
+    code, out, _ = command(*words, "server.name=own_plain:Plain")
+    assert code == 0
+    assert re.search(r"^a server of your own: .* s, and .* s with asgd in its place; as a rule", out, re.MULTILINE)
+    (found,) = of(small_yaml, "server.name=own_plain:Plain")
+    (asgd,) = of(small_yaml)
+    assert (found.path, asgd.path) == ("snapshots", "hand")
+    assert found.as_rule is not None
+    assert asgd.as_rule is None
+    for other in ("server.name=own_plain:Holding", "server.name=asgd"):
+        assert "a server of your own" not in command("plan", small_yaml, other)[1]
+    gate = "dispatcher.fetch={bandwidth_aware: {c: 0.1}}"  # asgd has no v
+    code, out, _ = command("plan", small_yaml, "server.name=own_plain:WithV", gate)
+    assert (code, "a server of your own" in out) == (0, False)
 
 
 def test_bad_input(small_yaml: Path, refused: Callable[..., None]) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.expansion import ResolvedRun
-from fredsim.config.experiment import Affects, irrelevant_to
+from fredsim.config.experiment import Affects, Experiment, MlpChoice, irrelevant_to
+from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.models.linear import Linear
 from fredsim.models.mlp import Mlp
@@ -23,7 +25,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.forecast import Mark, clock_of, course
-from fredsim.runs.opening import make_server
+from fredsim.runs.opening import altered, make_server
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
@@ -47,7 +49,8 @@ class Estimate:
     `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
     `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some). `rows`: of
     metrics.csv; `simulated`: seconds of its clock, None without one; `exact`: whether iterations and simulated seconds
-    are known, and not about so; `goal`: whether the run may end before, when it is there.
+    are known, and not about so; `goal`: whether the run may end before, when it is there; `as_rule`: the seconds with
+    asgd in the place of a user's server that could be a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -64,6 +67,7 @@ class Estimate:
     simulated: float | None = None
     exact: bool = True
     goal: bool = False
+    as_rule: float | None = None
 
 
 def estimate(
@@ -82,11 +86,36 @@ def estimate(
     measured = {} if measured is None else measured
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # nobody knows when it will be there
-        prepared = prepare(whole, root)
-        kind = _measurement_key(prepared, threads)
-        if kind not in measured:
-            measured[kind] = _measure(prepared, root, threads)
-        yield replace(_estimate(run.label, prepared, measured[kind]), goal=run.experiment.until is not None)
+        found = _estimate_of(run.label, whole, root, threads, measured)
+        if _could_be_a_rule(whole):
+            with suppress(ConfigError):  # a gate may ask for what asgd does not have
+                as_asgd = altered(whole, {"server": {"name": "asgd", "lr": 0.1}})
+                found = replace(found, as_rule=_estimate_of(run.label, as_asgd, root, threads, measured).seconds)
+        yield replace(found, goal=run.experiment.until is not None)
+
+
+def _could_be_a_rule(experiment: Experiment) -> bool:
+    """Return whether the server is a user's that is no rule, and has nothing that a rule could not do."""
+    guarded, _ = make_server(experiment)
+    contract = guarded.contract
+    more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
+    own = not contract.ours and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
+    plain = contract.pushes == "gradient" and not any(getattr(contract, name) for name in more)
+    return own and plain and isinstance(experiment.model, MlpChoice)
+
+
+def _estimate_of(
+    label: str,
+    experiment: Experiment,
+    root: str | os.PathLike[str] | None,
+    threads: int | None,
+    measured: dict[str, dict[str, Any]],
+) -> Estimate:
+    prepared = prepare(experiment, root)
+    kind = _measurement_key(prepared, threads)
+    if kind not in measured:
+        measured[kind] = _measure(prepared, root, threads)
+    return _estimate(label, prepared, measured[kind])
 
 
 def _measurement_key(prepared: Prepared, threads: int | None) -> str:

@@ -85,6 +85,10 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         typer.echo("pushed, fetched: at most, before gates")
     if any(run.goal for run in found):
         typer.echo("until: all of it at most; a run ends when it is there")
+    if own := [(run.seconds, run.as_rule) for run in found if run.as_rule is not None]:
+        now, then = map(sum, zip(*own, strict=True))
+        what = f"{duration(now)}, and {duration(then)} with asgd in its place"
+        typer.echo(f"a server of your own: {what}; as a rule (docs/rules.md) it could be near that")
     typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
 
 
