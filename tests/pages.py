@@ -1,6 +1,7 @@
 """The manual's pages as what somebody does who follows them: files that are saved, commands that are typed."""
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -97,6 +98,7 @@ class Reader:
     printed: str = ""  # by its last Python
     code: int = 0  # the exit code of the last command, which is 0, or `echo $?` says it
     failed: str = ""  # what that command said, where it is not
+    experiments: list[str] = field(default_factory=list)  # whole ones, by the names under which they are saved
     used: str = ""  # all that ran
 
     def do(self, item: Item) -> None:
@@ -109,6 +111,8 @@ class Reader:
         elif item.file is not None:
             with Path(item.file).open("a", encoding="utf-8") as file:  # what a page saves twice is added
                 file.write(item.text)
+            sys.modules.pop(Path(item.file).stem, None)  # each command is a process of its own elsewhere
+            importlib.invalidate_caches()
         elif item.language == "python":
             self.used += item.text
             with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -117,6 +121,9 @@ class Reader:
         else:
             assert item.language == "console", f"{where}: a block of the language '{item.language}'"
             self._type(item, where)
+
+    def _shorter(self, typed: str) -> list[str]:
+        return [word for part, words in self.changes.items() if part in typed for word in words.split()]
 
     def end(self) -> None:
         """Raise AssertionError where the last command failed, and the page does not say so."""
@@ -128,6 +135,7 @@ class Reader:
         whole = {"clients", "server"} <= found.keys()
         path = Path(item.file or "shown.yaml")
         path.write_text(item.text if whole else dump_yaml(BASE | found), encoding="utf-8")
+        self.experiments += [str(path)] if whole else []
         words = ["show", path] if whole else ["run", path, "--quiet"]
         code, _, messages = self.command(*words)
         assert code == 0, (item.page, item.line, messages)
@@ -145,7 +153,7 @@ class Reader:
         typed, _, file = item.text.partition(" > ")
         words = shlex.split(typed, comments=True)
         if words[0] == "fredsim":
-            self.code, output, messages = self.command(*words[1:], *self.changes.get(item.text, "").split())
+            self.code, output, messages = self.command(*words[1:], *self._shorter(item.text))
         else:
             self.code, output, messages = _shell(typed)
         if file:

@@ -72,6 +72,4 @@ def test_what_a_page_shows_works(page: str, folder: Path, command: Command) -> N
         elif item.language == "python":
             compile(item.text, page, "exec")
     reader.end()
-    saved = [item.file or "shown.yaml" for item in items(page) if item.language == "yaml" and reason(item) is None]
-    unused = [name for name in saved if name not in reader.used]
-    assert unused == []
+    assert [name for name in reader.experiments if name not in reader.used] == [*SHOWN.get(page, {})]
