@@ -47,7 +47,11 @@ class Item:
 
 def pages() -> list[str]:
     """Return the pages that are written by hand: those of the reference are made from the code, but for Python's."""
-    return ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "docs/reference/python.md"]
+    return [
+        "README.md",
+        *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+        "docs/reference/python.md",
+    ]
 
 
 @cache

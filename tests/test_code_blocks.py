@@ -1,4 +1,4 @@
-"""Every code block and command of the manual works as it stands there, or one of these lists says why it is not tried."""
+"""Every code block and command of the manual works as it stands there, or a list says why it is not tried."""
 
 import importlib.util
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.generate.notebook import FOLDER, executed, read, texts
 from fredsim.cli import app
 from tests.pages import Command, Item, Reader, items, pages, spans
 
@@ -21,12 +22,22 @@ DEVICE = "needs a device, or Triton's interpreter; tests/test_cuda.py runs there
 #: What is not tried, by a part of it, and why.
 NOT_TRIED: dict[str, dict[str, str]] = {
     "README.md": {"-m pip install": INSTALLS},
-    "docs/cluster.md": {"dask ": CLUSTER, "--dask": CLUSTER, "Cluster(": CLUSTER, "helm ": CLUSTER, "kubectl ": CLUSTER},
+    "docs/cluster.md": {
+        "dask ": CLUSTER,
+        "--dask": CLUSTER,
+        "Cluster(": CLUSTER,
+        "helm ": CLUSTER,
+        "kubectl ": CLUSTER,
+    },
     "docs/devices.md": {"pip install": INSTALLS, "backend=cuda": DEVICE},
     "docs/editors.md": {"--install-completion": "writes into the home folder"},
     "docs/live.md": {"pip install": INSTALLS, "dask ": CLUSTER, "--dask": CLUSTER},
     "docs/own_data.md": {"torchvision:": "takes the network"},
-    "docs/verify.md": {"git clone": "takes the network", "-m venv": INSTALLS, "verify ../elsewhere": "needs what was installed before it"},
+    "docs/verify.md": {
+        "git clone": "takes the network",
+        "-m venv": INSTALLS,
+        "verify ../elsewhere": "needs what was installed before it",
+    },
     "docs/tutorial.md": {"pip install": INSTALLS, "-m venv": INSTALLS},
 }
 
@@ -42,6 +53,10 @@ SHOWN: dict[str, dict[str, str]] = {
 
 #: Packages that not everybody has, and the pages that take them.
 NEEDS = {"docs/models.md": "torch", "docs/live.md": "distributed"}
+
+
+#: Words that stand for something in a synopsis: FILE, KEY=VALUE, DIR…
+PLACEHOLDER = re.compile(r"[A-Z][A-Z.,-]*…?(=VALUE)?|or|…")
 
 
 def reason(item: Item) -> str | None:
@@ -60,7 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if items(page)])
+@pytest.mark.parametrize("page", [page for page in pages() if items(page) or spans(page)])
 def test_what_a_page_shows_works(page: str, folder: Path, command: Command) -> None:
     del folder
     if page in NEEDS and importlib.util.find_spec(NEEDS[page]) is None:
@@ -72,4 +87,44 @@ def test_what_a_page_shows_works(page: str, folder: Path, command: Command) -> N
         elif item.language == "python":
             compile(item.text, page, "exec")
     reader.end()
+    untried = {item.text for item in items(page) if reason(item) is not None and item.text.startswith("fredsim ")}
+    for typed in sorted(spans(page) | untried):
+        check_span(typed, command)
     assert [name for name in reader.experiments if name not in reader.used] == [*SHOWN.get(page, {})]
+
+
+def check_span(typed: str, command: Command) -> None:
+    """Check that there is such a command with such options; run it where it only prints, and says what."""
+    words = shlex.split(typed.replace("[", "").replace("]", ""), comments=True)[1:]
+    name, rest = words[0], [word for word in words[1:] if not PLACEHOLDER.fullmatch(word)]
+    group: Any = get_command(app)
+    with group.make_context("fredsim", [], resilient_parsing=True) as context:
+        if name.startswith("-"):
+            assert name == "--help" or any(name in one.opts for one in group.params), typed
+            return
+        assert name in group.commands, typed
+        if name != "list":  # which is two commands
+            group.commands[name].make_context(name, words[1:], parent=context, resilient_parsing=True)
+    if name == "list" or (name == "show" and rest):
+        assert command(name, *rest)[0] == 0, typed
+    if name == "run" and rest and len(rest) == len(words) - 1 and not rest[0].endswith(".yaml"):
+        assert command("show", rest[0])[0] == 0, typed
+
+
+def test_the_lists_are_of_what_is_there() -> None:
+    """No entry is stale, and what is made shorter prints nothing, since it would print something else."""
+    for listed in (NOT_TRIED, SHORTER):
+        for page, parts in listed.items():
+            for part in parts:
+                found = [item for item in items(page) if part in item.text]
+                assert found, (page, part)
+                assert listed is NOT_TRIED or not any(item.prints for item in found), (page, part)
+    assert {*NOT_TRIED, *SHORTER, *SHOWN, *NEEDS} <= {*pages()}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_prints_what_it_says(path: Path, folder: Path) -> None:
+    """`python -m docs.generate.notebook` keeps what comes out, where that is another on purpose."""
+    del folder
+    kept = read(path)
+    assert texts(executed(kept)) == texts(kept)
