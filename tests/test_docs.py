@@ -72,6 +72,13 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
     results = fredsim.run(small_yaml, [*changes, *grid], out="out")
     assert isinstance(results, Results)
     one = next(iter(results))
+    clocked = [
+        "dispatcher={name: clock}",
+        "evaluation={every: 10}",
+        "select={best: seconds_to, error: 0.8, over: seed}",
+    ]
+    timely = fredsim.run(small_yaml, [*clocked, "sweep={seed: [0, 1]}", "figures=[]"], out="timely")
+    assert isinstance(timely, Results)
     found = {
         "metrics.csv": [*one.metrics],
         "staleness.csv": [*one.staleness],
@@ -82,8 +89,8 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
             *fredsim.run(small_yaml, limited, out="limited").events,  # type: ignore[union-attr]
         ],
         "summary.json": [*one.summary],
-        "runs.csv": [column for column in results.runs if column not in {"server.lr", "seed"}],
-        "best.csv": [column for column in results.best if column != "server.lr"],
+        "runs.csv": [name for name in [*results.runs, *timely.runs] if name not in {"server.lr", "seed"}],
+        "best.csv": [name for name in [*results.best, *timely.best] if name not in {"server.lr", "seed"}],
     }
     missing = [(file, name) for file, names in found.items() for name in names if f"`{name}`" not in sections[file]]
     files = {

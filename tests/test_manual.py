@@ -17,10 +17,16 @@ from docs.generate.pages import ROOT, made
 from docs.generate.paths import PLAIN as EVERYDAY
 from docs.generate.paths import served
 from fredsim.cli import app
+from fredsim.config.figures import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
+from fredsim.runs.live_record import COLUMNS as LIVE
 from fredsim.runs.results import Result
 from fredsim.servers import SERVERS
+from fredsim.show.listing import LISTINGS
+from fredsim.show.plots import KINDS
 from tests.test_schema import PLAIN, SCHEMA, problems
+
+DRAWN = ("least_squares", "mishchenko", "quadratic")  # data sets that no file holds
 
 
 def page(name: str) -> str:
@@ -73,6 +79,24 @@ def test_every_command_and_option_has_its_place() -> None:
             names = [one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
             assert [word for word in names if f"`{word}`" not in sections[name]] == []
             assert one.help, f"{name} {one.name} says nothing"
+
+
+def test_every_other_name_has_its_place() -> None:
+    """Data sets, models, figures, what a live run writes, what Python has, and the environment's variables."""
+    named = {
+        "own_data.md": [name.partition(":")[0] for name in LISTINGS["datasets"]() if name not in DRAWN],
+        "models.md": [*(name.partition(":P")[0] for name in LISTINGS["models"]()), *DRAWN],
+        "plots.md": [*KINDS, *(name.rstrip("_") for name in FigureChoice.model_fields)],
+        "live.md": [*LIVE],
+        "reference/python.md": [name for name in fredsim.__all__ if not name.startswith("_")],
+        "reference/command_line.md": {
+            name
+            for path in (ROOT / "fredsim").rglob("*.py")
+            for name in re.findall(r"FREDSIM_[A-Z]+", path.read_text(encoding="utf-8"))
+        },
+    }
+    for name, words in named.items():
+        assert [word for word in words if not re.search(rf"[`. {{]{word}\b", page(name))] == [], name
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
