@@ -1,17 +1,14 @@
-"""What the documents show works as it stands there."""
+"""What the documents say of the numbers that come out, and of the files, is so."""
 
 import math
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 import fredsim
-from fredsim.config.document import dump_yaml
 from fredsim.config.partition import PARTITIONS
 from fredsim.runs.results import Result, Results
 
@@ -23,30 +20,9 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def run(folder: Path, *words: str) -> str:
-    environment = os.environ | {"PYTHONPATH": ""}
-    ran = subprocess.run(
-        [sys.executable, "-m", "fredsim", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def test_a_server_in_twenty_lines(tmp_path: Path) -> None:
-    plain, elementwise = blocks("docs/own_server.md", "python")
+def test_a_server_in_twenty_lines() -> None:
+    plain = blocks("docs/own_server.md", "python")[0]
     assert len([line for line in plain.splitlines() if line.strip()]) <= 20
-    (tmp_path / "my_servers.py").write_text(f"{plain}\n\n{elementwise}", encoding="utf-8")
-    (tmp_path / "root.yaml").write_text(blocks("docs/own_server.md", "yaml")[0], encoding="utf-8")
-    assert "my_servers:RootStaleness" in run(tmp_path, "run", "root.yaml", "iterations=300")
-    smoothed = ["sweep=null", "server={name: 'my_servers:Smoothed', lr: 0.05}", "iterations=300", "--quiet"]
-    run(tmp_path, "run", "root.yaml", *smoothed, "--out", "one")
-    run(tmp_path, "run", "root.yaml", *smoothed, "backend=numpy", "--out", "other")
-    assert "same bits" in run(tmp_path, "compare", "one", "other")
 
 
 @pytest.mark.parametrize("what", ["dispatcher", "clock", "gate", "compressor", "schedule"])
@@ -96,6 +72,13 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
     results = fredsim.run(small_yaml, [*changes, *grid], out="out")
     assert isinstance(results, Results)
     one = next(iter(results))
+    clocked = [
+        "dispatcher={name: clock}",
+        "evaluation={every: 10}",
+        "select={best: seconds_to, error: 0.8, over: seed}",
+    ]
+    timely = fredsim.run(small_yaml, [*clocked, "sweep={seed: [0, 1]}", "figures=[]"], out="timely")
+    assert isinstance(timely, Results)
     found = {
         "metrics.csv": [*one.metrics],
         "staleness.csv": [*one.staleness],
@@ -106,8 +89,8 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
             *fredsim.run(small_yaml, limited, out="limited").events,  # type: ignore[union-attr]
         ],
         "summary.json": [*one.summary],
-        "runs.csv": [column for column in results.runs if column not in {"server.lr", "seed"}],
-        "best.csv": [column for column in results.best if column != "server.lr"],
+        "runs.csv": [name for name in [*results.runs, *timely.runs] if name not in {"server.lr", "seed"}],
+        "best.csv": [name for name in [*results.best, *timely.best] if name not in {"server.lr", "seed"}],
     }
     missing = [(file, name) for file, names in found.items() for name in names if f"`{name}`" not in sections[file]]
     files = {
@@ -145,33 +128,7 @@ def test_shards(small_yaml: Path) -> None:
         assert [key for key in partition.model_fields if key != "name" and f"`{key}`" not in text] in ([], ["shards"])
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = tmp_path / "example.yaml"
-    example.write_text(blocks("README.md", "yaml")[0], encoding="utf-8")
-    assert run(tmp_path, "show", str(example)).count("name: example") == 3
-    program, own = blocks("README.md", "python")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(program.replace('"seed=1"', '"seed=1", "iterations=50"'), "README.md", "exec"), {})
-    assert len(fredsim.load("results/mine")) == 3  # type: ignore[arg-type]
-    (tmp_path / "mymodule.py").write_text(own, encoding="utf-8")
-    run(tmp_path, "run", "quickstart", "sweep=null", "server={name: 'mymodule:Plain', lr: 0.1}", "iterations=50")
-
-
-def test_sweeps_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = {"iterations": 20, "data": {"name": "digits"}, "model": {"hidden": []}}
-    base |= {"clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.1}}
-    file = tmp_path / "sweep.yaml"
-    file.write_text(dump_yaml(base) + blocks("docs/sweeps.md", "yaml")[0], encoding="utf-8")
-    assert run(tmp_path, "show", str(file)).count("# count=") == 48
-    file.write_text(dump_yaml(base) + "".join(blocks("docs/plots.md", "yaml")), encoding="utf-8")
-    run(tmp_path, "run", "sweep.yaml", "--quiet")
-    monkeypatch.chdir(tmp_path)
-    (program,) = blocks("docs/sweeps.md", "python")
-    exec(compile(program.replace("overrides = [", 'overrides = ["iterations=50", '), "sweeps.md", "exec"), {})
-    assert len(fredsim.load("results/chosen")) == 4  # type: ignore[arg-type]
-
-
-def test_commands_in_the_readme_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in set(re.findall(r"`fredsim (\w+)", text)):
-        run(ROOT, name, "--help")
+def test_a_sweep_has_as_many_runs(small_yaml: Path, command: Callable[..., tuple[int, str, str]]) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write(blocks("docs/sweeps.md", "yaml")[0])
+    assert command("show", small_yaml)[1].count("# count=") == 48

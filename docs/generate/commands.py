@@ -13,6 +13,11 @@ from fredsim.cli import app
 
 __all__ = ["commands_page"]
 
+ENVIRONMENT = [
+    ("`FREDSIM_DATA`", "Where data files are kept, unless `--data-root` does [the user's cache]."),
+    ("`FREDSIM_CACHE`", "The folder of compiled kernels [the user's cache]."),
+]
+
 
 def commands_page() -> str:
     """Return the page of every command with its arguments and options."""
@@ -23,6 +28,7 @@ def commands_page() -> str:
         "`fredsim COMMAND --help` says the same. A mistake is one message and exit code 2, an interrupt exit code 130. "
         "[editors.md](../editors.md) says how a shell completes the names of commands and options.",
         _parameters(group),
+        table(("environment variable", "what it says"), ENVIRONMENT),
     ]
     callbacks = {one.name or one.callback.__name__: one.callback for one in app.registered_commands if one.callback}
     for name, command in group.commands.items():

@@ -127,7 +127,8 @@ class Experiment(HyperParameters):
     """The run ends before, at its first row with `{validation_error: 0.05}` or less, or `{validation_loss: …}`, or of a
     linear model `{gap: …}`; it is looked at when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
-    """What is read, or drawn: least squares and quadratics, which want `model: {name: linear}` (docs/models.md)."""
+    """What is read (docs/own_data.md), or drawn: least squares and quadratics, which want `model: {name: linear}`
+    (docs/models.md)."""
     model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
     """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; or a PyTorch module
     `{name: "torch:package.module:factory", …}` (docs/models.md)."""
@@ -155,7 +156,7 @@ class Experiment(HyperParameters):
     """The data, what clients hold and what the server keeps for each of them take no more bytes than that; the rest
     lies in a file; null: no limit (docs/performance.md)."""
     probe: Annotated[ProbeChoice | None, Affects.TIME, Field(examples=[{"every": 100}])] = None
-    """`{every: n}`: the true B-staleness of every n-th arrival goes to `probe.csv` (docs/plots.md); changes no
+    """`{every: n}`: the true B-staleness of every n-th arrival goes to `probe.csv` (docs/staleness.md); changes no
     digest."""
     events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     """Every event goes to `events.parquet` (docs/results.md); changes no digest."""

@@ -52,7 +52,7 @@ class DispatcherChoice(PluginChoice):
     """Who finishes next, and how copies are exchanged."""
 
     name: Annotated[Printable, Field(examples=["round_robin"])] = "uniform"
-    """Who finishes next; `clock`: by simulated time; `trace`: as it was recorded (docs/time.md)."""
+    """Who finishes next; `clock`: by simulated time; `trace`: as it was recorded (docs/traces.md)."""
     wait: bool = True
     """True: a client waits for the reply to its push; false: it begins its next work from what it holds when it
     pushes."""
