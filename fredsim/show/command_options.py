@@ -11,15 +11,16 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "By", "CheckpointSeconds", "Count", "Dask", "FigureFile", "FigureKind", "File", "InPanel", "KeepCheckpoints",
-    "Number", "Out", "Overrides", "Reach", "Resume", "Root", "SomeClients", "XAxis", "YAxis", "as_typed",
-    "given_options",
+    "Begin", "By", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind", "File", "Folders",
+    "InPanel", "KeepCheckpoints", "Number", "Out", "Overrides", "Reach", "Resume", "Root", "SomeClients", "XAxis",
+    "YAxis", "as_typed", "given_options",
 ]  # fmt: skip
 
 
 File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
 ]
+Folders = Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
 
 
@@ -82,6 +83,8 @@ Reach = Annotated[list[float] | None, Number("--reach", help="When was this y re
 SomeClients = Annotated[
     str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
 ]
+Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
+End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
