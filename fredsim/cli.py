@@ -109,12 +109,8 @@ def live(
 @app.command()
 def calibrate(
     folder: Annotated[Path, typer.Argument(help="The folder of a live run.")],
-    predict: Annotated[
-        list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the predicted runs go, and figures of both [they are not kept].")
-    ] = None,
+    predict: option.Predict = None,
+    out: option.PredictOut = None,
     data_root: option.Root = None,
 ) -> None:
     """Fit a clock to a live run, print its `dispatcher:` block, and what it predicts beside what was measured."""
@@ -186,13 +182,13 @@ def plot(
     x: option.XAxis = None,
     y: option.YAxis = "validation_error",
     reach: option.Reach = None,
-    best: Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
+    best: option.Best = False,
+    log: option.Logarithmic = False,
     clients: option.SomeClients = None,
     begin: option.Begin = None,
     end: option.End = None,
-    title: Annotated[str, typer.Option(help="The figure's title.")] = "",
-    caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
+    title: option.Title = "",
+    caption: option.Caption = True,
     data_root: option.Root = None,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
@@ -237,6 +233,14 @@ def export_(
 
     for name, became in export(folders, to, output):
         typer.echo(f"{became}: {name}")
+
+
+@app.command()
+def cite(file: option.File, overrides: option.Overrides = None) -> None:
+    """Print BibTeX of what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
+    from fredsim.show.citing import cited
+
+    typer.echo(cited(file, overrides or []), nl=False)
 
 
 @app.command("reproduce")

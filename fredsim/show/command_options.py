@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Begin", "By", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind", "File", "Folders",
-    "InPanel", "KeepCheckpoints", "Number", "Out", "Overrides", "Reach", "Resume", "Root", "SomeClients", "XAxis",
-    "YAxis", "as_typed", "given_options",
+    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind", "File",
+    "Folders", "InPanel", "KeepCheckpoints", "Logarithmic", "Number", "Out", "Overrides", "Predict", "PredictOut",
+    "Reach", "Resume", "Root", "SomeClients", "Title", "XAxis", "YAxis", "as_typed", "given_options",
 ]  # fmt: skip
 
 
@@ -85,6 +85,16 @@ SomeClients = Annotated[
 ]
 Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
 End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
+Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
+Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
+Title = Annotated[str, typer.Option(help="The figure's title.")]
+Caption = Annotated[bool, typer.Option(help="Write the caption into the picture.")]
+Predict = Annotated[
+    list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
+]
+PredictOut = Annotated[
+    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both [they are not kept].")
+]
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
