@@ -188,7 +188,9 @@ def plot(
     begin: option.Begin = None,
     end: option.End = None,
     title: option.Title = "",
-    caption: option.Caption = True,
+    style: option.FigureStyle = None,
+    caption: option.Caption = None,
+    latex: option.Latex = False,
     data_root: option.Root = None,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
@@ -200,9 +202,10 @@ def plot(
 
     options = Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
-        clients=clients, begin=begin, end=end, title=title, caption=caption, data_root=data_root,
+        clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
+        caption=style is None if caption is None else caption,
     )  # fmt: skip
-    raise typer.Exit(print_plot(context, folders, output, kind, options))
+    raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))
 
 
 @app.command()

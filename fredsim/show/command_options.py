@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind", "File",
-    "Folders", "InPanel", "KeepCheckpoints", "Logarithmic", "Number", "Out", "Overrides", "Predict", "PredictOut",
-    "Reach", "Resume", "Root", "SomeClients", "Title", "XAxis", "YAxis", "as_typed", "given_options",
+    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
+    "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
+    "Overrides", "Predict", "PredictOut", "Reach", "Resume", "Root", "SomeClients", "Title", "XAxis", "YAxis",
+    "as_typed", "given_options",
 ]  # fmt: skip
 
 
@@ -88,7 +89,14 @@ End = Annotated[float | None, Number("--to", help="Of timeline and waits: to thi
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
 Title = Annotated[str, typer.Option(help="The figure's title.")]
-Caption = Annotated[bool, typer.Option(help="Write the caption into the picture.")]
+FigureStyle = Annotated[
+    str | None, typer.Option("--style", help="For a paper: as wide as its `column`, or as both on a `page`.")
+]
+Caption = Annotated[
+    bool | None,
+    typer.Option("--caption/--no-caption", help="Write the caption into the picture [yes, without --style]."),
+]
+Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
 Predict = Annotated[
     list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
 ]

@@ -133,10 +133,10 @@ def draw_figures(
     tables: list[Table] = []
     left_out: list[tuple[Path, FredsimError]] = []
     for figure in figures or [FigureChoice(name="error")]:
-        path = folder / f"{figure.name}.png"
+        path = folder / figure.file
         try:
             drawing = plots.plot(results, path, figure.kind, figure.options(title, command))
-            write_files(path, drawing.tables, drawing.caption, command)
+            write_files(path, drawing.tables, drawing.caption, command, latex=figure.latex)
         except FredsimError as error:
             left_out.append((path, error))
         except Exception as error:
@@ -181,7 +181,7 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
 
 
 def print_plot(
-    context: typer.Context, folders: Sequence[Path], output: Path | None, kind: str, options: Options
+    context: typer.Context, folders: Sequence[Path], output: Path | None, kind: str, options: Options, *, latex: bool
 ) -> int:
     """Draw what `fredsim plot` was asked for, or an experiment's own figures again; return the exit code."""
     from fredsim.show import plots
@@ -196,7 +196,8 @@ def print_plot(
     drawing = plots.plot(results, output, kind, replace(options, command=command))
     for table in drawing.tables:
         print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, as_typed(context, given))):
+    written = write_files(output, drawing.tables, drawing.caption, as_typed(context, given), latex=latex)
+    for path in (output, *written):
         typer.echo(path)
     return 0
 
