@@ -95,18 +95,21 @@ def plot(
         else:
             figure.suptitle(options.title, fontsize=style.title)
         if options.caption:
-            text = "\n".join(
-                line
-                for part in (drawing.caption, f"$ {options.command}" if options.command else "")
-                for line in textwrap.wrap(part, int(LETTERS * figure.get_figwidth()))
-            )
-            figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
+            _add_caption(figure, drawing.caption, options.command)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
         except OSError as error:
             raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return drawing
+
+
+def _add_caption(figure: Figure, caption: str, command: str) -> None:
+    """Write the caption, and the command that makes the figure, below it."""
+    parts = [caption, f"$ {command}" if command else ""]
+    width = int(LETTERS * figure.get_figwidth())
+    text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
 
 
 def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:
