@@ -1,6 +1,7 @@
 """`fredsim cite`: an entry of everything that is cited, which agrees with what docstrings and citations say."""
 
 import re
+import shutil
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ def test_an_experiment(command: Command, small_yaml: Path) -> None:
         "compress={name: ef21, inner: {name: top_k, k: 0.1}}",
         "average={name: window}",
         "clients.partition={name: dirichlet, alpha: 0.3}",
-        "published={source: 'Odena 2016, Figure 1', series: [{where: {seed: 0}, points: [[1, 0.5]]}]}",
+        "published={source: 'Odena 2016, Figure 1; by hand', series: [{where: {seed: 0}, points: [[1, 0.5]]}]}",
     ]
     code, output, messages = command("cite", small_yaml, *changes)
     assert (code, messages) == (0, "")
@@ -152,6 +153,8 @@ def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
     assert keys == ["fredsim", "bengio2003", "alpaydin1998", "pedregosa2011", "barkai2020"]
     name = next(path.name for path in Path("out").glob("server=gap_aware*"))
     assert "bengio2003" not in command("cite", f"out/{name}")[1]
+    shutil.rmtree(f"out/{name}")
+    assert command("cite", "out") == (0, output, "")  # the table and the experiment are enough
 
 
 def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Callable[..., str]) -> None:
@@ -159,7 +162,8 @@ def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Cal
     Path("cited_own.py").write_text(module + own_server(name="Silent"), encoding="utf-8")
     code, output, _ = command("cite", small_yaml, "server={name: 'cited_own:Plain', lr: 0.1}")
     assert code == 0
-    assert r"  title = {{Müller \& Co 2030, 50 \% of \{it\}, arXiv:2999.12345}}," in output
+    title = r"  title = {{Müller \& Co 2030, 50 \% of \{it\}, arXiv:2999.12345}},"
+    assert f"{title}\n  eprint = {{2999.12345}},\n  archivePrefix = {{arXiv}},\n}}\n" in output
     assert "% server cited_own:Plain\n@article{odena2016," in output
     output = command("cite", small_yaml, "server={name: 'cited_own:Silent', lr: 0.1}")[1]
     assert output.endswith("% No source is known of: server cited_own:Silent.\n")

@@ -54,7 +54,10 @@ def entries_of(citation: str) -> dict[str, tuple[str, str]]:
         if not keys_of(part):
             words = re.findall(r"[a-z0-9]+", _plain(part))
             key = "".join(words[:4])[:40] or "source"
-            found[key] = f"@misc{{{key},\n  title = {{{{{escaped(part.strip())}}}}},\n}}", ""
+            numbers = [
+                f"  eprint = {{{number}}},\n  archivePrefix = {{arXiv}},\n" for number in NUMBER.findall(part)[:1]
+            ]
+            found[key] = f"@misc{{{key},\n  title = {{{{{escaped(part.strip())}}}}},\n{''.join(numbers)}}}", ""
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -11,6 +12,7 @@ from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
 from fredsim.dispatchers.gates import spelled_out
+from fredsim.errors import OutputError
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
@@ -26,7 +28,7 @@ DECAY = "Loshchilov and Hutter 2019, arXiv:1711.05101"
 def cited(source: Source, overrides: Sequence[str] = ()) -> str:
     """Return the BibTeX of what an experiment, or the runs in a folder of results, use.
 
-    Raises ConfigError where the experiment is not valid, OutputError where results cannot be read.
+    Raises ConfigError where the experiment is not valid.
     """
     expansion = open_expansion(source, overrides)
     versions = _versions(expansion)
@@ -52,10 +54,12 @@ def _comment(text: str) -> str:
 
 
 def _versions(expansion: Expansion) -> list[str]:
-    """Return the versions of fredsim that recorded runs were computed by; of an experiment the one that is here."""
-    ended = expansion.folder and any((expansion.folder / name).is_file() for name in ("summary.json", "runs.csv"))
-    results = results_of(expansion.folder) if expansion.folder and ended else []
-    recorded = {run.summary.get("versions", {}).get("fredsim", version("fredsim")): None for run in results}
+    """Return the versions of fredsim that recorded runs were computed by; where none is there, the one that is here."""
+    recorded: dict[str, None] = {}
+    if expansion.folder is not None:
+        with suppress(OutputError):  # a table alone may be left of a sweep
+            for run in results_of(expansion.folder):
+                recorded[str(run.summary.get("versions", {}).get("fredsim", version("fredsim")))] = None
     return [escaped(one) for one in recorded] or [version("fredsim")]
 
 
@@ -69,7 +73,7 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
     for run in expansion.runs:
         experiment = run.experiment
         if experiment.published is not None:
-            yield "published points", experiment.published.source.partition(",")[0]
+            yield "published points", experiment.published.source.partition(";")[0]
         yield from _of_class("server", experiment.server.name, experiment.server.hyper)
         yield from _of_class("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
         for gate in (experiment.dispatcher.push, experiment.dispatcher.fetch):
