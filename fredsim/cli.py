@@ -109,12 +109,8 @@ def live(
 @app.command()
 def calibrate(
     folder: Annotated[Path, typer.Argument(help="The folder of a live run.")],
-    predict: Annotated[
-        list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the predicted runs go, and figures of both [they are not kept].")
-    ] = None,
+    predict: option.Predict = None,
+    out: option.PredictOut = None,
     data_root: option.Root = None,
 ) -> None:
     """Fit a clock to a live run, print its `dispatcher:` block, and what it predicts beside what was measured."""
@@ -178,7 +174,7 @@ def compare(
 @app.command()
 def plot(
     context: typer.Context,
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
+    folders: option.Folders,
     output: option.FigureFile = None,
     kind: option.FigureKind = "curves",
     by: option.By = None,
@@ -186,47 +182,35 @@ def plot(
     x: option.XAxis = None,
     y: option.YAxis = "validation_error",
     reach: option.Reach = None,
-    best: Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")] = False,
+    best: option.Best = False,
+    log: option.Logarithmic = False,
     clients: option.SomeClients = None,
-    begin: Annotated[
-        float | None, option.Number("--from", help="Of timeline and waits: from this simulated second.")
-    ] = None,
-    end: Annotated[float | None, option.Number("--to", help="Of timeline and waits: to this simulated second.")] = None,
-    title: Annotated[str, typer.Option(help="The figure's title.")] = "",
-    caption: Annotated[bool, typer.Option(help="Write the caption into the picture.")] = True,
+    begin: option.Begin = None,
+    end: option.End = None,
+    title: option.Title = "",
+    style: option.FigureStyle = None,
+    caption: option.Caption = None,
+    latex: option.Latex = False,
     data_root: option.Root = None,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
 
     A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
     """
-    from fredsim.runs.verify import results_of
-    from fredsim.show import plots
-    from fredsim.show.printing import draw_again, print_table
-    from fredsim.show.tables import write_files
+    from fredsim.config.figures import Options
+    from fredsim.show.printing import print_plot
 
-    results = [result for folder in folders for result in results_of(folder)]
-    given = option.given_options(context) | {"folders": folders}
-    if given == {"folders": folders[:1]}:
-        raise typer.Exit(draw_again(results, folders[0]))
-    output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
-    # The same runs give the same figure in any file, wherever their data are.
-    command = option.as_typed(context, {**given, "output": None, "data_root": None})
-    options = plots.Options(
+    options = Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
-        clients=clients, begin=begin, end=end, title=title, caption=caption, command=command, data_root=data_root,
+        clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
+        caption=style is None if caption is None else caption,
     )  # fmt: skip
-    drawing = plots.plot(results, output, kind, options)
-    for table in drawing.tables:
-        print_table(table.printed())
-    for path in (output, *write_files(output, drawing.tables, drawing.caption, option.as_typed(context, given))):
-        typer.echo(path)
+    raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))
 
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")],
+    folders: option.Folders,
     output: Annotated[Path, typer.Option("-o", "--output", help="An HTML file.")] = Path("report.html"),
     by: option.By = None,
     panel: option.InPanel = None,
@@ -237,6 +221,29 @@ def report(
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
     typer.echo(output)
+
+
+@app.command("export")
+def export_(
+    folders: option.Folders,
+    to: Annotated[str, typer.Option("--to", help="tensorboard or mlflow.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder [tensorboard], or a SQLite file [mlflow.db].")
+    ] = None,
+) -> None:
+    """Write recorded runs for TensorBoard or MLflow; a run that is there already is not written twice."""
+    from fredsim.show.export import export
+
+    for name, became in export(folders, to, output):
+        typer.echo(f"{became}: {name}")
+
+
+@app.command()
+def cite(file: option.File, overrides: option.Overrides = None) -> None:
+    """Print BibTeX of what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
+    from fredsim.show.citing import cited
+
+    typer.echo(cited(file, overrides or []), nl=False)
 
 
 @app.command("reproduce")

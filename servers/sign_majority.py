@@ -31,7 +31,10 @@ class SignMajority(CollectingServer):
     """One vote a client and parameter."""
 
     idea = "step by the sign of the sum of all clients' signs"
-    citation = "Bernstein et al. 2018, signSGD: compressed optimisation for non-convex problems, arXiv:1802.04434"
+    citation = (
+        "Bernstein et al. 2018, signSGD: compressed optimisation for non-convex problems, arXiv:1802.04434; "
+        "Bernstein et al. 2019, arXiv:1810.05291 (majority vote)"
+    )
 
     Hyper = Rated
     rule = Rule(descend_by_sign)

@@ -37,7 +37,7 @@ class TernarySync(ElementwiseServer):
     """Quantised synchronous SGD; the gradient applied is decoded from the packed bytes."""
 
     idea = "synchronous SGD on gradients of three values, two bits each, through a keyed parameter server"
-    citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878; PaddlePaddle issue 6599"
+    citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878; PaddlePaddle 2017, issue 6599"
 
     class Hyper(Rated):
         """Hyper-parameters of TernarySync; `clip_sigma` null does not clip."""

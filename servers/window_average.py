@@ -35,7 +35,7 @@ class WindowAverage(Configurable):
     """Wraps a server; everything but the average is the server's own."""
 
     idea = "evaluate a windowed average of any server's iterates"
-    citation = "PaddlePaddle, ParameterAverageOptimizer (shipped as ModelAverage)"
+    citation = "Srinet 2017, Averaging parameter in PaddlePaddle (ParameterAverageOptimizer, shipped as ModelAverage)"
     state_names = ("_sums", "_updates", "_accumulated", "_old", "_seen")
 
     class Hyper(HyperParameters):

@@ -52,7 +52,11 @@ SHOWN: dict[str, dict[str, str]] = {
 }
 
 #: Packages that not everybody has, and the pages that take them.
-NEEDS = {"docs/models.md": "torch", "docs/live.md": "distributed"}
+NEEDS = {
+    "docs/models.md": ("torch",),
+    "docs/live.md": ("distributed",),
+    "docs/export.md": ("tensorboard", "mlflow"),
+}
 
 
 #: Words that stand for something in a synopsis: FILE, KEY=VALUE, DIR…
@@ -76,10 +80,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if items(page) or spans(page)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
 def test_what_a_page_shows_works(page: str, folder: Path, command: Command) -> None:
     del folder
-    if page in NEEDS and importlib.util.find_spec(NEEDS[page]) is None:
-        pytest.skip(f"{NEEDS[page]} is not installed")
+    if missing := [name for name in NEEDS.get(page, ()) if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"{' and '.join(missing)}: not installed")
     reader = Reader(command, SHORTER.get(page, {}))
     for item in items(page):
         if reason(item) is None:

@@ -22,6 +22,7 @@ class BandwidthAware(Gate):
     """Draws with a chance that grows with the deviation of the gradients."""
 
     idea = "pass with probability 1/(1 + c/(v + eps)), v the mean deviation of the gradients"
+    citation = "Odena 2016, Faster asynchronous SGD, arXiv:1601.04033, eq 9"
     needs_statistics = True
 
     class Hyper(HyperParameters):

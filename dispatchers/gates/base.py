@@ -35,6 +35,7 @@ class Gate(Configurable):
     """Base of the gates that come with fredsim."""
 
     idea: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
     #: Whether the gate asks for v̄, which only some servers have.
     needs_statistics: ClassVar[bool] = False
     #: The hyper-parameter that may stand alone: `push: {every: 4}`.

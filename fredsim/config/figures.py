@@ -18,6 +18,7 @@ __all__ = [
     "KINDS",
     "OF_EVENTS",
     "SHARES",
+    "STYLES",
     "FigureChoice",
     "Options",
     "X",
@@ -32,6 +33,7 @@ __all__ = [
 KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
 OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
+STYLES = ("column", "page")
 MOST_CLIENTS = 10_000_000  # that a range names
 X = {
     "iterations": "iteration (gradients arrived)",
@@ -59,7 +61,8 @@ class Options:
     in place of an error, the error means that. `best`: only the runs that `select` chose are drawn; `log`: a
     logarithmic y axis; `clients`, such as `0-3,8`, `begin` and `end`, in simulated seconds: what of a timeline, or of
     waits, is shown; `caption`: whether the picture carries caption and `command`. `data_root`: where data files are
-    kept, which only a figure of shards reads.
+    kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper, or for both; None:
+    as large as what is in it asks for.
     """
 
     by: Sequence[str] | None = None
@@ -76,6 +79,7 @@ class Options:
     clients: str | None = None
     begin: float | None = None
     end: float | None = None
+    style: str | None = None
 
     @property
     def axis(self) -> str | None:
@@ -96,6 +100,8 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
     if kind in {"curves", "matrix"} and options.x is not None:
         known["x"] = options.x, tuple(X)
+    if options.style is not None:
+        known["style"] = options.style, STYLES
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
@@ -166,7 +172,7 @@ def _wrong_formula(title: str) -> str:
 
 
 class FigureChoice(HyperParameters):
-    """A figure of an experiment's runs: `name`.png, with the options of `fredsim plot`; `panel: none` is one panel."""
+    """A figure of an experiment's runs: its file, with the options of `fredsim plot`; `panel: none` is one panel."""
 
     name: Annotated[FileName, Field(examples=["rates"])]
     """The file: `rates.png`, `rates-table.csv`, `rates-table.md`."""
@@ -195,6 +201,11 @@ class FigureChoice(HyperParameters):
     """Of a timeline, and of waits: from this simulated second."""
     to: Annotated[NonNegative | None, Field(examples=[20.0])] = None
     """Of a timeline, and of waits: to this simulated second."""
+    style: Annotated[Printable | None, Field(examples=["column"], json_schema_extra={"enum": [*STYLES, None]})] = None
+    """For a paper: as wide as its `column`, or as both on a `page`, without the caption, as `rates.pdf`; null: as large
+    as what is in it asks for."""
+    latex: bool = False
+    """The table as LaTeX, too: `rates-table.tex`."""
 
     @field_validator("clients", mode="before", json_schema_input_type=str | int | None)
     @classmethod
@@ -207,9 +218,9 @@ class FigureChoice(HyperParameters):
         """Return the keys as they are written; those of a window only where they are given."""
         data: dict[str, Any] = serialize(self)
         data["from"] = data.pop("from_")
-        if not self.best:
-            del data["best"]
-        return {key: data[key] for key in data if key not in {"clients", "from", "to"} or data[key] is not None}
+        given = {"clients", "from", "to", "style"}
+        data = {key: value for key, value in data.items() if key not in given or value is not None}
+        return {key: value for key, value in data.items() if key not in {"best", "latex"} or value}
 
     @field_validator("by", "panel", mode="before", json_schema_input_type=str | list[str] | None)
     @classmethod
@@ -218,7 +229,7 @@ class FigureChoice(HyperParameters):
         return [keys] if isinstance(keys, str) else keys
 
     def options(self, title: str = "", command: str = "") -> Options:
-        """Return the options of `plot`; `title` is used where the figure has none of its own."""
+        """Return the options of `plot`; `title` is used where the figure has none of its own, and no style."""
         panel = [] if self.panel == ["none"] else self.panel
         return Options(
             self.by,
@@ -228,12 +239,19 @@ class FigureChoice(HyperParameters):
             self.reach,
             self.best,
             self.log,
-            title=self.title or title,
+            title=self.title or ("" if self.style else title),
+            caption=self.style is None,
             command=command,
             clients=self.clients,
             begin=self.from_,
             end=self.to,
+            style=self.style,
         )
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.name}.{'pdf' if self.style else 'png'}"
 
     def named_keys(self) -> Iterator[tuple[str, str]]:
         """Yield (option, key) for each key of experiments that its options name."""

@@ -193,7 +193,7 @@ def pareto(at: Counter, scale: float, alpha: float) -> Floats:
 def bernoulli(at: Counter, p: float, factor: float) -> Floats:
     """`factor`, which may be infinite, where U < p, else 1; mean 1 − p + p·factor; words 0 and 1.
 
-    Maranjyan et al. 2024, "MindFlayer", arXiv:2410.04285.
+    Maranjyan et al. 2025, "MindFlayer", arXiv:2410.04285.
     """
     return np.where(at.fine() < p, factor, 1.0)
 

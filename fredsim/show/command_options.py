@@ -11,15 +11,17 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "By", "CheckpointSeconds", "Count", "Dask", "FigureFile", "FigureKind", "File", "InPanel", "KeepCheckpoints",
-    "Number", "Out", "Overrides", "Reach", "Resume", "Root", "SomeClients", "XAxis", "YAxis", "as_typed",
-    "given_options",
+    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
+    "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
+    "Overrides", "Predict", "PredictOut", "Reach", "Resume", "Root", "SomeClients", "Title", "XAxis", "YAxis",
+    "as_typed", "given_options",
 ]  # fmt: skip
 
 
 File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
 ]
+Folders = Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
 
 
@@ -81,6 +83,25 @@ YAxis = Annotated[str, typer.Option("--y", help="validation_error, validation_lo
 Reach = Annotated[list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")]
 SomeClients = Annotated[
     str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
+]
+Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
+End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
+Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
+Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
+Title = Annotated[str, typer.Option(help="The figure's title.")]
+FigureStyle = Annotated[
+    str | None, typer.Option("--style", help="For a paper: as wide as its `column`, or as both on a `page`.")
+]
+Caption = Annotated[
+    bool | None,
+    typer.Option("--caption/--no-caption", help="Write the caption into the picture [yes, without --style]."),
+]
+Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
+Predict = Annotated[
+    list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
+]
+PredictOut = Annotated[
+    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both [they are not kept].")
 ]
 
 

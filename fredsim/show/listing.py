@@ -20,7 +20,7 @@ from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["LISTINGS", "Entry", "default_of"]
+__all__ = ["LISTINGS", "MODELS", "PUBLISHED_DATA", "Entry", "default_of"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,18 @@ DATASETS = {
     "npz:PATH": "your arrays x_train, y_train, x_test, y_test",
     "torchvision:CLASS": "images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10",
 }
+#: Where those were published that were; those of torchvision by the names of their classes.
+PUBLISHED_DATA = {
+    "digits": "Alpaydin and Kaynak 1998; Pedregosa et al. 2011 (the copy that is embedded)",
+    "mnist": "LeCun et al. 1998",
+    "torchvision:MNIST": "LeCun et al. 1998",
+    "torchvision:FashionMNIST": "Xiao et al. 2017, arXiv:1708.07747",
+    "torchvision:KMNIST": "Clanuwat et al. 2018, arXiv:1812.01718",
+    "torchvision:EMNIST": "Cohen et al. 2017, arXiv:1702.05373",
+    "torchvision:CIFAR10": "Krizhevsky 2009",
+    "torchvision:CIFAR100": "Krizhevsky 2009",
+    "torchvision:SVHN": "Netzer et al. 2011",
+}
 SQUARES = {
     "least_squares": Entry("rows and targets that are drawn: U[0, 1)/√columns, a·x and noise", LeastSquares),
     "mishchenko": Entry(
@@ -122,6 +134,8 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
         for name, found in PARTITIONS.items()
     },
     "models": lambda: MODELS,
-    "datasets": lambda: {name: Entry(idea, Data, takes="") for name, idea in DATASETS.items()} | SQUARES,
+    "datasets": lambda: (
+        {name: Entry(idea, Data, PUBLISHED_DATA.get(name, ""), takes="") for name, idea in DATASETS.items()} | SQUARES
+    ),
     "experiments": experiments,
 }

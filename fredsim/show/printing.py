@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from fredsim.config.expansion import Expansion
-from fredsim.config.figures import FigureChoice, recorded_figures
+from fredsim.config.figures import FigureChoice, Options, recorded_figures
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results
+from fredsim.runs.verify import results_of
+from fredsim.show.command_options import as_typed, given_options
 from fredsim.show.tables import Table, write_files
 from fredsim.system.memory import in_bytes
 
@@ -31,6 +34,7 @@ __all__ = [
     "print_ending",
     "print_error",
     "print_estimates",
+    "print_plot",
     "print_results",
     "print_table",
 ]  # fmt: skip
@@ -129,10 +133,10 @@ def draw_figures(
     tables: list[Table] = []
     left_out: list[tuple[Path, FredsimError]] = []
     for figure in figures or [FigureChoice(name="error")]:
-        path = folder / f"{figure.name}.png"
+        path = folder / figure.file
         try:
             drawing = plots.plot(results, path, figure.kind, figure.options(title, command))
-            write_files(path, drawing.tables, drawing.caption, command)
+            write_files(path, drawing.tables, drawing.caption, command, latex=figure.latex)
         except FredsimError as error:
             left_out.append((path, error))
         except Exception as error:
@@ -174,6 +178,28 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
+
+
+def print_plot(
+    context: typer.Context, folders: Sequence[Path], output: Path | None, kind: str, options: Options, *, latex: bool
+) -> int:
+    """Draw what `fredsim plot` was asked for, or an experiment's own figures again; return the exit code."""
+    from fredsim.show import plots
+
+    results = [result for folder in folders for result in results_of(folder)]
+    given = given_options(context) | {"folders": folders}
+    if given == {"folders": folders[:1]}:
+        return draw_again(results, folders[0])
+    output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
+    # The same runs give the same figure in any file, wherever their data are.
+    command = as_typed(context, {**given, "output": None, "data_root": None})
+    drawing = plots.plot(results, output, kind, replace(options, command=command))
+    for table in drawing.tables:
+        print_table(table.printed())
+    written = write_files(output, drawing.tables, drawing.caption, as_typed(context, given), latex=latex)
+    for path in (output, *written):
+        typer.echo(path)
+    return 0
 
 
 def draw_again(results: Sequence[Result], folder: Path) -> int:

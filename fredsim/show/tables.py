@@ -1,4 +1,4 @@
-"""Tables: printed, or written beside a figure, as CSV with every digit and as Markdown with few."""
+"""Tables: printed, or written beside a figure, as CSV with every digit, as Markdown and LaTeX with few."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from fredsim.errors import OutputError
+from fredsim.show.latex import escaped
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
@@ -46,13 +47,24 @@ class Table:
         lines += [[short(row.get(name)).replace("|", "\\|") for name in self.columns] for row in self.rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
+    def latex(self) -> str:
+        """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
+        words = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
+        lines = [[_set(row.get(name)) for name in self.columns] for row in self.rows]
+        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in words)}}}", "\\toprule"]
+        parts += [" & ".join(map(escaped, self.columns)) + " \\\\", "\\midrule"]
+        parts += [" & ".join(line) + " \\\\" for line in lines]
+        return "\n".join([*parts, "\\bottomrule", "\\end{tabular}", ""])
 
-def write_files(figure: Path, tables: Sequence[Table], caption: str, command: str) -> list[Path]:
+
+def write_files(
+    figure: Path, tables: Sequence[Table], caption: str, command: str, *, latex: bool = False
+) -> list[Path]:
     """Write the first table to FIGURE-table.csv, and all to FIGURE-table.md; return these paths.
 
-    Raises OutputError where they cannot be written.
+    `latex`: all go to FIGURE-table.tex, too. Raises OutputError where they cannot be written.
     """
-    table, page = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md"))
+    table, page, paper = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md", "tex"))
     parts = [f"```console\n$ {command}\n```\n", f"{caption}\n"]
     for one in tables:
         parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
@@ -62,9 +74,30 @@ def write_files(figure: Path, tables: Sequence[Table], caption: str, command: st
             writer.writeheader()
             writer.writerows(tables[0].rows)
         page.write_text("\n".join(parts), encoding="utf-8")
+        if latex:
+            paper.write_text(_paper(tables, caption, command), encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{table}: cannot be written ({error.strerror or error})") from None
-    return [table, page]
+    return [table, page, *([paper] if latex else [])]
+
+
+def _paper(tables: Sequence[Table], caption: str, command: str) -> str:
+    """Return tables as LaTeX; what they show stands above, in comments."""
+    head = "".join(f"{_comment(line)}\n" for line in (f"$ {command}", caption, "It needs \\usepackage{booktabs}."))
+    return "\n".join([head, *(f"{_comment(one.title)}\n{one.latex()}" if one.title else one.latex() for one in tables)])
+
+
+def _comment(text: str) -> str:
+    return f"% {' '.join(text.split())}"
+
+
+def _set(value: Any) -> str:
+    """Return a value as LaTeX sets it: a negative number with its sign, and a small or large one with its power."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        return escaped(short(value))
+    number, _, power = short(value).replace("inf", "\\infty").replace(",", "{,}").partition("e")
+    times = f" \\times 10^{{{int(power)}}}" if power else ""
+    return f"${number}{times}$" if times or not number[:1].isdigit() else number.replace("{,}", ",")
 
 
 def short(value: Any) -> str:

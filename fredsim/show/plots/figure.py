@@ -1,4 +1,4 @@
-"""A figure's panels, legend, caption and file. The modules beside this one draw what is in the panels."""
+"""A figure's panels, caption and file. The modules beside this one draw what is in the panels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from fredsim.config.figures import Y, option_problems
 from fredsim.errors import ConfigError, OutputError
@@ -22,10 +18,12 @@ from fredsim.show.plots.curves import CURVES
 from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks, offered_y, usual_y
 from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import Panel, by_run, group, together
+from fredsim.show.plots.legends import add_legend
 from fredsim.show.plots.matrix import MATRIX
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
 from fredsim.show.plots.staleness import STALENESS
+from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
 
@@ -44,25 +42,7 @@ KINDS: dict[str, Kind] = {
 }
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
 TRACE = ".json"  # of a timeline
-STYLE: Any = {
-    "svg.hashsalt": "fredsim",
-    "pdf.fonttype": 42,  # TrueType: what publishers take
-    "font.size": 9,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "axes.titlesize": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "lines.linewidth": 1.2,
-}
-INSIDE = 6  # most lines whose legend has room inside the axes
-LOOKS = 32  # most lines that colour and dash tell apart
 LETTERS = 20  # of the caption, per inch
-NAMES = 12  # letters of the legend, per inch
-BESIDE = 0.45  # share of the width that a legend beside the panels may take
 
 
 def plot(
@@ -75,23 +55,25 @@ def plot(
     """Write a figure of recorded runs to a PDF, SVG or PNG file, a timeline also to a JSON file of traces.
 
     `names`: of the runs, each a line in one panel; None: they are grouped, and named by what differs. Returns its
-    caption and tables. Panels stand two in a row. Raises OutputError for another suffix or a file that cannot be
-    written, ConfigError for a kind, column or key that does not exist.
+    caption and tables. Panels stand two in a row; where the figure is for one column of a paper, one. Raises
+    OutputError for another suffix or a file that cannot be written, ConfigError for a kind, column or key that does
+    not exist.
     """
     formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
     results = chosen(results) if options and options.best else results
     options, found = _checked(results, kind, options or Options()), KINDS[kind]
+    style = style_of(options)
     panels = _panels(results, found, options, names)
     if path.suffix == TRACE:
         return trace(panels, path, options)
     count = found.axes or len(panels)
-    columns = 1 if found.runs else min(count, 2)
+    columns = 1 if found.runs else min(count, style.columns)
     rows = -(-count // columns)
-    with mpl.rc_context(STYLE):
-        size = 5.5 if columns == 1 and not found.runs else 7.2, 3.6 if rows == 1 else 2.5 * rows
-        figure = Figure(figsize=size, layout="constrained")
+    with mpl.rc_context(style.rc):
+        width = style.width or (5.5 if columns == 1 and not found.runs else 7.2)
+        figure = Figure(figsize=(width, style.alone if rows == 1 else style.row * rows), layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
         drawing = found.draw(list(grid.flat[:count]), panels, options)
         for empty in grid.flat[count:]:
@@ -105,26 +87,29 @@ def plot(
             if found.shared and number % columns:
                 axes.set_ylabel("")
         place = "above" if found.axes else "beside" if found.beside else "inside"
-        if not _legend(figure, list(grid.flat[:count]), drawing.published, place):
+        if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if found.axes:  # the legend stands above
-            grid[0, 0].set_title(options.title, loc="left", fontsize=10)
+            grid[0, 0].set_title(options.title, loc="left", fontsize=style.title)
         else:
-            figure.suptitle(options.title, fontsize=10)
+            figure.suptitle(options.title, fontsize=style.title)
         if options.caption:
-            text = "\n".join(
-                line
-                for part in (drawing.caption, f"$ {options.command}" if options.command else "")
-                for line in textwrap.wrap(part, int(LETTERS * figure.get_figwidth()))
-            )
-            figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
+            _add_caption(figure, drawing.caption, options.command)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=200, metadata=FORMATS[path.suffix])
+            figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
         except OSError as error:
             raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return drawing
+
+
+def _add_caption(figure: Figure, caption: str, command: str) -> None:
+    """Write the caption, and the command that makes the figure, below it."""
+    parts = [caption, f"$ {command}" if command else ""]
+    width = int(LETTERS * figure.get_figwidth())
+    text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
 
 
 def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:
@@ -170,35 +155,3 @@ def _number_columns(results: Sequence[Result]) -> list[str]:
     """Return the columns of numbers in the metrics.csv of all runs, but for iteration and timestamp."""
     columns = [list(run.metrics.select_dtypes("number").columns) for run in results]
     return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
-
-
-def _legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str) -> bool:
-    """Draw one legend: above or beside all panels, or inside the first where it has room, else beside.
-
-    Return whether lines are few enough for one.
-    """
-    above = place == "above"
-    handles: dict[str, Artist] = {}
-    for axes in grid:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if len(handles) > LOOKS:
-        return False
-    if published:
-        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
-    width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
-    columns = min(2, len(grid))
-    inside = place == "inside" and len(handles) <= INSIDE and longest <= NAMES * width / columns
-    if above:
-        count = max(1, min(3, int(NAMES * width / longest)))
-        legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)
-    elif inside:
-        legend = grid[0].legend(list(handles.values()), list(handles))
-    else:
-        legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a name may look like a formula
-    taken = legend.get_window_extent().width / figure.dpi
-    if not (above or inside) and taken > BESIDE * width:
-        figure.set_figwidth(width + taken)  # long names would leave the panels no room
-    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -14,6 +13,7 @@ from matplotlib.colors import LogNorm
 from fredsim.show.plots.curves import first_x
 from fredsim.show.plots.drawing import Drawing, Kind, Options, counted, label_of
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 
 __all__ = ["MATRIX"]
@@ -29,6 +29,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     """Draw all panels, a column each, into one pair of axes."""
     (axes,) = grid
     (value,) = options.reach
+    style = style_of(options)
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
     lines = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
@@ -48,17 +49,18 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             shades[row][column] = ratio
             text = "never" if math.isinf(middle) else f"{middle:.3g}" if middle < 1000 else f"{middle:,.0f}"
             colour = "white" if ratio >= DARK else "0.1" if math.isfinite(ratio) else "0.45"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+            axes.text(column, row, text, ha="center", va="center", fontsize=style.dense, color=colour)
     axes.imshow(shades, cmap=COLOURS, norm=LogNorm(1.0, WORST), aspect="auto")
-    axes.set_yticks(range(len(lines)), [_brief(line) for line in lines], parse_math=False, fontsize=8)
-    names = ["\n".join(textwrap.wrap(_brief(panel.title), NAMES)) for panel in panels]
+    beside = [_brief(line) if style.width is None else style.wrapped(_brief(line), NAMES) for line in lines]
+    axes.set_yticks(range(len(lines)), beside, parse_math=False, fontsize=style.dense + 1)
+    names = [style.wrapped(_brief(panel.title), NAMES) for panel in panels]
     turned: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(range(len(panels)), names, fontsize=7, parse_math=False, **turned)
+    axes.set_xticks(range(len(panels)), names, fontsize=style.dense, parse_math=False, **turned)
     axes.grid(visible=False)
     axes.tick_params(length=0)
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.set_size_inches(2.6 + CELL[0] * len(panels), 2.2 + CELL[1] * len(lines))
+    figure.set_size_inches(style.width or 2.6 + CELL[0] * len(panels), 2.2 + CELL[1] * len(lines))
     what = label_of(options.y).partition(" (")[0]
     real = any(run.live for run in runs)
     caption = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
+from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 
 __all__ = ["WAITS", "caption_of", "look_of", "name_states", "row_of", "set_height"]
@@ -23,11 +23,11 @@ NAMES = 28  # letters of a name in a line
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel in each pair of axes: a bar a line, or one for each of the clients asked for."""
-    rows, most = [], 1
+    table, most, tall = [], 1, 1  # a bar has room for two lines
     seen: set[str] = set()
     for axes, panel in zip(grid, panels, strict=True):
         bars = [bar for line in panel.lines for bar in _bars(line, options)]
-        rows += [panel.row(bar) for bar in bars]
+        table += [panel.row(bar) for bar in bars]
         most = max(most, len(bars))
         left = np.zeros(len(bars))
         for state in STATES:
@@ -36,17 +36,19 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 seen.add(state)
                 axes.barh(range(len(bars)), widths, 0.7, left, **look_of(state))
             left += widths
-        names = ["\n".join(textwrap.wrap(_name(bar), NAMES)) for bar in bars]
+        names = [style_of(options).wrapped(_name(bar), NAMES) for bar in bars]
         axes.set_yticks(range(len(bars)), names, parse_math=False)
+        tall = max(tall, *(name.count("\n") for name in names)) if style_of(options).width else tall
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
         axes.set_xlim(0, 1)
         axes.set_xlabel("share of the clients' time")
     name_states(grid[0], seen)
-    set_height(grid[0], max(2.0, -(-len(grid) // 2) * (AROUND + BAR * most)))
+    rows = -(-len(grid) // style_of(options).columns)
+    set_height(grid[0], max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
     who = "the clients" if options.clients is None else f"clients {options.clients}"
-    return Drawing(caption_of(options, f"Shares of the time of {who}"), [Table(rows)])
+    return Drawing(caption_of(options, f"Shares of the time of {who}"), [Table(table)])
 
 
 WAITS = Kind("who waits for what: shares of the clients' time, of runs with `events: true`", draw, beside=True)

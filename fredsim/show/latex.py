@@ -1,0 +1,28 @@
+"""Text as LaTeX takes it."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["escaped"]
+
+SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
+}  # fmt: skip
+#: Characters that are set as mathematics: those that fredsim's own labels, captions and tables have.
+SYMBOLS = {
+    "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta",
+    "κ": r"\kappa", "λ": r"\lambda", "µ": r"\mu", "μ": r"\mu", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau",
+    "Δ": r"\Delta", "Λ": r"\Lambda", "Σ": r"\Sigma", "×": r"\times", "÷": r"\div", "±": r"\pm", "−": "-", "·": r"\cdot",
+    "≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\rightarrow", "←": r"\leftarrow", "√": r"\surd",
+    "∞": r"\infty", "‖": r"\Vert", "∇": r"\nabla", "∈": r"\in", "°": r"^\circ", "₀": "_0", "₁": "_1", "₂": "_2",
+    "²": "^2", "³": "^3", "⁰": "^0", "⁻": "^-", "½": r"\frac{1}{2}",
+}  # fmt: skip
+CHARACTERS = {**SPECIAL, **{character: rf"\ensuremath{{{symbol}}}" for character, symbol in SYMBOLS.items()}}
+
+
+def escaped(text: str) -> str:
+    """Return a text as LaTeX sets it as it is; letters with accents stay, as every LaTeX since 2018 reads UTF-8."""
+    return re.sub(r"\s+", " ", "".join(CHARACTERS.get(character, character) for character in text))

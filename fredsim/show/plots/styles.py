@@ -1,0 +1,82 @@
+"""How large a figure is, and its letters: as it suits a page of results, or one or both columns of a paper."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+from fredsim.config.figures import Options
+
+__all__ = ["PLAIN", "Style", "style_of"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a figure is drawn; lengths are in inches, sizes of letters in points.
+
+    `width`: of the whole figure, whatever is in it; None: as wide as that asks for. `columns`: how many panels stand
+    side by side at most; `alone`, `row`: the height of a single row of panels, and of each of several. `rc`:
+    matplotlib's settings; `title`: the size of the title; `dense`: of what stands in and beside many small cells.
+    """
+
+    width: float | None = None
+    columns: int = 2
+    alone: float = 3.6
+    row: float = 2.5
+    title: float = 10.0
+    dense: float = 7.0
+    dpi: int = 200
+    rc: Any = field(default_factory=dict)
+
+    def wrapped(self, name: str, letters: int, share: float = 0.4) -> str:
+        """Return a name in lines of so many letters; where the width is given, of as many as a share of it holds."""
+        if self.width is not None:
+            letters = min(letters, int(share * self.width * LETTERS))
+        return "\n".join(textwrap.wrap(name, letters))
+
+
+LETTERS = 17  # per inch, of seven points
+BASE: dict[str, Any] = {
+    "svg.hashsalt": "fredsim",
+    "pdf.fonttype": 42,  # TrueType: what publishers take
+    "font.size": 9,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.titlesize": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.2,
+}
+PAPER: dict[str, Any] = {
+    **BASE,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.handlelength": 1.8,
+    "legend.columnspacing": 1.2,
+    "legend.labelspacing": 0.3,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 4,
+    "axes.labelpad": 2,
+}
+PLAIN = Style(rc=BASE)
+STYLES = {
+    None: PLAIN,
+    "column": Style(width=3.35, columns=1, alone=2.3, row=2.1, title=8.0, dense=6.0, dpi=300, rc=PAPER),
+    "page": Style(width=6.9, columns=2, alone=2.6, row=2.1, title=8.0, dense=6.5, dpi=300, rc=PAPER),
+}
+
+
+def style_of(options: Options) -> Style:
+    """Return the style that a figure's options name."""
+    return STYLES[options.style]

@@ -1,0 +1,182 @@
+"""`fredsim cite`: an entry of everything that is cited, which agrees with what docstrings and citations say."""
+
+import re
+import shutil
+import tomllib
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from docs.generate.algorithms import known
+from fredsim.config.expansion import shipped
+from fredsim.show.bibliography import bibliography, entries_of, keys_of
+from fredsim.show.listing import LISTINGS, PUBLISHED_DATA
+
+ROOT = Path(__file__).parents[1]
+Command = Callable[..., tuple[int, str, str]]
+
+REQUIRED = {
+    "article": {"author", "title", "journal", "year"},
+    "inproceedings": {"author", "title", "booktitle", "year"},
+    "techreport": {"author", "title", "institution", "year"},
+    "misc": {"author", "title", "year"},
+}
+ACCENTS = {r"{\'a}": "á", r"{\'e}": "é", r"{\"u}": "ü", r"{\"e}": "ë", r"{\'E}": "É"}
+
+
+def fields(entry: str) -> tuple[str, str, dict[str, str]]:
+    """Return an entry's type, key and fields, written out from its text."""
+    head, *lines = entry.replace("\n            ", " ").splitlines()
+    found = re.fullmatch(r"@(\w+)\{(\w+),", head)
+    assert found is not None
+    assert lines.pop() == "}"
+    read = [re.fullmatch(r"  (\w+) = \{(.*)\},", line) for line in lines]
+    assert None not in read, entry
+    return found[1], found[2], {one[1]: one[2] for one in read if one}
+
+
+def families(entry: str) -> list[str]:
+    """Return the family names of an entry's authors."""
+    authors = fields(entry)[2]["author"]
+    for written, letter in ACCENTS.items():
+        authors = authors.replace(written, letter)
+    return [name.partition(",")[0].strip("{}") for name in authors.split(" and ")]
+
+
+def plain(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+
+
+@pytest.mark.parametrize("key", bibliography())
+def test_an_entry_is_whole(key: str) -> None:
+    entry = bibliography()[key]
+    kind, written, found = fields(entry)
+    assert written == key
+    assert found.keys() >= REQUIRED[kind]
+    assert entry.isascii()
+    depth = 0
+    for character in entry:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert not re.search(r"(?<!\\)[&%#$_~^]", entry)
+    if "eprint" in found:
+        assert re.fullmatch(r"\d{4}\.\d{4,5}", found["eprint"])
+        assert found["archivePrefix"] == "arXiv"
+    if kind == "article" and "arXiv" in found["journal"]:
+        assert found["journal"] == f"arXiv preprint arXiv:{found['eprint']}"
+    if key != "fredsim":
+        assert key.startswith(f"{plain(families(entry)[0]).lower()}{found['year']}")
+
+
+def test_every_entry_is_found() -> None:
+    """No entry of the file is lost by how it is read, and none has another's number."""
+    text = (ROOT / "fredsim/show/references.bib").read_text(encoding="utf-8")
+    assert re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE) == list(bibliography())
+    numbers = re.findall(r"eprint = \{(.*)\}", text)
+    assert len(numbers) == len(set(numbers))
+
+
+def citations() -> Iterator[tuple[str, str]]:
+    for kind, classes in known().items():
+        for name, found in classes.items():
+            yield f"{kind} {name}", getattr(found, "citation", "")
+            if kind == "schedule":
+                yield f"{kind} {name}", "".join(re.findall(r"\(([A-Z][^()]*\d{4}[^()]*)\)", found.__doc__ or ""))
+    for kind in ("models", "datasets"):
+        yield from ((f"{kind} {name}", entry.citation) for name, entry in LISTINGS[kind]().items())
+    yield from PUBLISHED_DATA.items()
+
+
+def test_everything_that_is_cited_has_an_entry() -> None:
+    parts = [(name, part.strip()) for name, citation in citations() for part in citation.split(";") if part.strip()]
+    assert len(parts) > 60
+    assert [one for one in parts if len(keys_of(one[1])) != 1] == []
+    for name, part in parts:  # and the entry is of that author and year
+        author, year = re.match(r"([^\W\d]+).*?(\d{4})", part).groups()  # type: ignore[union-attr]
+        (key,) = keys_of(part)
+        assert (plain(families(bibliography()[key])[0]), fields(bibliography()[key])[2]["year"]) == (author, year), name
+
+
+NAMED = re.compile(
+    r"((?:[A-Z][\w-]+)(?:, [A-Z][\w-]+)*(?: et al\.| and [A-Z][\w-]+)?) ((?:19|20)\d\d)"
+    r"(?:(?!(?:19|20)\d\d\b(?!\.))[^;])*?arXiv:(\d{4}\.\d{4,5})"
+)
+
+
+def test_what_is_written_about_papers_agrees_with_the_entries() -> None:
+    """In every docstring, comment and citation: the number is known; author or authors and year are the entry's."""
+    files = [path for folder in ("servers", "dispatchers", "fredsim") for path in (ROOT / folder).rglob("*.py")]
+    named = 0
+    for path in [*files, *shipped().values()]:
+        text = re.sub(r'\s*"\n\s*"|\s*\n[ #]*', " ", path.read_text(encoding="utf-8"))
+        numbers = re.findall(r"arXiv:(\d{4}\.\d{4,5})", text)
+        assert [number for number in numbers if not keys_of(f"arXiv:{number}")] == [], path
+        for who, year, number in NAMED.findall(text):
+            (key,) = keys_of(f"arXiv:{number}")
+            entry = bibliography()[key]
+            authors = [plain(name) for name in re.split(r", | and ", who.removesuffix(" et al."))]
+            wanted = [plain(name) for name in families(entry)]
+            assert (authors, year) == (wanted[:1] if who.endswith("et al.") else wanted, fields(entry)[2]["year"]), path
+            named += 1
+    assert named > 60
+
+
+def test_an_experiment(command: Command, small_yaml: Path) -> None:
+    changes = [
+        "server={name: sync, inner: {name: adam, lr: {name: cosine, base: 0.1, steps: 9}, weight_decay: 0.1}}",
+        "compress={name: ef21, inner: {name: top_k, k: 0.1}}",
+        "average={name: window}",
+        "clients.partition={name: dirichlet, alpha: 0.3}",
+        "published={source: 'Odena 2016, Figure 1; by hand', series: [{where: {seed: 0}, points: [[1, 0.5]]}]}",
+    ]
+    code, output, messages = command("cite", small_yaml, *changes)
+    assert (code, messages) == (0, "")
+    keys = re.findall(r"^@\w+\{(\w+),", output, re.MULTILINE)
+    wanted = "fredsim odena2016 chen2016 begunov2026 kingma2015 loshchilov2017 loshchilov2019 richtarik2021 stich2018"
+    assert sorted(keys) == sorted([*wanted.split(), "srinet2017", "alpaydin1998", "pedregosa2011", "yurochkin2019"])
+    assert "% published points, server sync (hard-sync)\n@article{odena2016," in output
+    assert "\n% server adam\n@inproceedings{kingma2015," in output
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"  note = {{Version {version}}},\n" in output
+
+
+def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
+    grid = "sweep={server: [{name: asgd, lr: 0.1}, {name: gap_aware, lr: 0.1}]}"
+    assert command("run", small_yaml, grid, "iterations=2", "--quiet", "--out", "out")[0] == 0
+    output = command("cite", "out")[1]
+    keys = re.findall(r"^@\w+\{(\w+),", output, re.MULTILINE)
+    assert keys == ["fredsim", "bengio2003", "alpaydin1998", "pedregosa2011", "barkai2020"]
+    name = next(path.name for path in Path("out").glob("server=gap_aware*"))
+    assert "bengio2003" not in command("cite", f"out/{name}")[1]
+    shutil.rmtree(f"out/{name}")
+    assert command("cite", "out") == (0, output, "")  # the table and the experiment are enough
+
+
+def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Callable[..., str]) -> None:
+    module = own_server() + "    citation = 'Müller & Co 2030, 50 % of {it}, arXiv:2999.12345; Odena 2016'\n"
+    Path("cited_own.py").write_text(module + own_server(name="Silent"), encoding="utf-8")
+    code, output, _ = command("cite", small_yaml, "server={name: 'cited_own:Plain', lr: 0.1}")
+    assert code == 0
+    title = r"  title = {{Müller \& Co 2030, 50 \% of \{it\}, arXiv:2999.12345}},"
+    assert f"{title}\n  eprint = {{2999.12345}},\n  archivePrefix = {{arXiv}},\n}}\n" in output
+    assert "% server cited_own:Plain\n@article{odena2016," in output
+    output = command("cite", small_yaml, "server={name: 'cited_own:Silent', lr: 0.1}")[1]
+    assert output.endswith("% No source is known of: server cited_own:Silent.\n")
+    assert list(entries_of("nobody knows this")) == ["nobodyknowsthis"]
+
+
+def test_the_citation_file() -> None:
+    found: Any = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    entry = fields(bibliography()["fredsim"])[2]
+    assert found["cff-version"] == "1.2.0"
+    assert (found["version"], found["license"]) == (project["version"], project["license"])
+    assert found["title"] == re.sub("[{}]", "", entry["title"]) == f"fredsim: {project['description']}"
+    assert found["authors"] == [{"name": entry["author"].strip("{}")}]
+    assert {"message", "type", "date-released"} <= found.keys()
+    assert str(found["date-released"].year) == entry["year"]

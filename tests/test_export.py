@@ -1,0 +1,163 @@
+"""`fredsim export`: what the libraries of TensorBoard and MLflow read back is what the runs' files say."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fredsim
+from fredsim.config.document import dump_yaml, flatten
+from fredsim.runs.results import Result
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+TENSORBOARD = "TensorBoard is not installed: pip install fredsim[tensorboard]"
+
+
+def needs_mlflow() -> None:
+    for library in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install fredsim[mlflow]")
+
+
+@pytest.fixture
+def runs(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> dict[str, Result]:
+    """A sweep with a clock, and a run without one, by the names that they are exported under."""
+    changes = {
+        "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}},
+        "evaluation": {"every": 10},
+    }
+    sweep = {"name": "tries", "sweep": {"server.lr": [0.1, 1.0e30]}}
+    small_yaml.write_text(dump_yaml(digits_experiment | changes | sweep), encoding="utf-8")
+    assert command("run", small_yaml, "--quiet", "--out", "sweep") == (0, "", "")
+    alone = ["sweep=null", "dispatcher={name: uniform}", "server={name: sasgd, lr: 0.05}"]
+    assert command("run", small_yaml, *alone, "--quiet", "--out", "alone") == (0, "", "")
+    found = {f"sweep/{run.folder.name}": run for run in fredsim.load("sweep")}  # type: ignore[union-attr]
+    return found | {"alone": Result(Path("alone"))}
+
+
+def expected(run: Result, name: str) -> list[tuple[int, float, float]]:
+    """Return iteration, simulated second and value of a column's cells that are not empty."""
+    table = pd.read_csv(run.folder / "metrics.csv").dropna(subset=[name])
+    seconds = table["time"] if "clock" in str(run.config["dispatcher"]) else 0 * table["time"]
+    return list(zip(table["iteration"], seconds, table[name], strict=True))
+
+
+def columns(run: Result) -> list[str]:
+    table = pd.read_csv(run.folder / "metrics.csv").drop(columns=["iteration", "digest"]).dropna(axis=1, how="all")
+    return [str(name) for name in table if name != "time" or "clock" in str(run.config["dispatcher"])]
+
+
+def numbers(run: Result) -> list[str]:
+    """Return the numbers of summary.json that metrics.csv has no column for."""
+    known = pd.read_csv(run.folder / "metrics.csv").columns
+    return [key for key, value in run.summary.items() if isinstance(value, int | float) and key not in known]
+
+
+def test_tensorboard_reads_the_numbers(runs: dict[str, Result], command: Command) -> None:
+    pytest.importorskip("tensorboard", reason=TENSORBOARD)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    code, output, messages = command("export", "sweep", "alone", "--to", "tensorboard", "--output", "out/tb")
+    assert (code, messages) == (0, "")
+    assert output.splitlines() == [f"new: {name}" for name in runs]
+    for name, run in runs.items():
+        found = EventAccumulator(f"out/tb/{name}", size_guidance={"scalars": 0, "tensors": 0}).Reload()
+        assert set(found.Tags()["scalars"]) == {*columns(run), *(f"summary/{key}" for key in numbers(run))}
+        for column in columns(run):
+            wanted = [(step, second, float(np.float32(value))) for step, second, value in expected(run, column)]
+            assert [(one.step, one.wall_time, one.value) for one in found.Scalars(column)] == wanted
+        for key in numbers(run):
+            (one,) = found.Scalars(f"summary/{key}")
+            assert (one.step, one.value) == (run.summary["iterations"], np.float32(run.summary[key]))
+        text = found.Tensors("summary")[0].tensor_proto.string_val[0].decode()
+        assert f"| digest | {run.summary['digest']} |" in text
+        assert f"| status | {run.summary['status']} |" in text
+        plugin = found.PluginTagToContent("hparams")
+        start = metadata.parse_session_start_info_plugin_data(plugin[metadata.SESSION_START_INFO_TAG])
+        assert start.hparams["server.lr"].number_value == run.config["server"]["lr"]
+        assert start.hparams["server.name"].string_value == run.config["server"]["name"]
+        assert start.hparams["dispatcher.wait"].bool_value is True
+        assert set(start.hparams) == set(flatten(run.config))
+        end = metadata.parse_session_end_info_plugin_data(plugin[metadata.SESSION_END_INFO_TAG])
+        assert end.status == {"finished": 1, "diverged": 2}[run.summary["status"]]
+
+
+def test_exporting_again_to_tensorboard(runs: dict[str, Result], command: Command, refused: Refused) -> None:
+    pytest.importorskip("tensorboard", reason=TENSORBOARD)
+    words = ["export", "sweep", "alone", "--to", "tensorboard"]
+    command(*words)
+    before = {path: path.read_bytes() for path in Path("tensorboard").rglob("*") if path.is_file()}
+    assert command(*words)[1].splitlines() == [f"unchanged: {name}" for name in runs]
+    assert {path: path.read_bytes() for path in Path("tensorboard").rglob("*") if path.is_file()} == before
+    command("run", "small.yaml", "sweep=null", "seed=1", "--quiet", "--out", "other/alone")
+    assert command("export", "other/alone", "--to", "tensorboard")[1] == "replaced: alone\n"
+    refused("export", "alone", "other/alone", "--to", "tensorboard", says=["two runs would be named alone"])
+    Path("tensorboard/alone/events.out.tfevents.1.theirs").touch()
+    refused("export", "alone", "--to", "tensorboard", says=["events.out.tfevents.1.theirs", "name another folder"])
+    Path("file").touch()
+    refused("export", "alone", "--to", "tensorboard", "-o", "file", says=["file/alone", "cannot be written"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+def test_mlflow_reads_the_numbers(runs: dict[str, Result], command: Command) -> None:
+    needs_mlflow()
+    from mlflow.tracking import MlflowClient
+
+    assert command("export", "sweep", "alone", "--to", "mlflow", "--output", "out/runs.db")[::2] == (0, "")
+    client = MlflowClient(tracking_uri=f"sqlite:///{Path('out/runs.db').resolve()}")
+
+    def recorded() -> dict[str, Any]:
+        (experiment,) = client.search_experiments(filter_string="name = 'tries'")
+        found = client.search_runs([experiment.experiment_id])
+        assert len(found) == len(runs)
+        return {one.info.run_name: one for one in found}
+
+    for name, run in runs.items():
+        found = recorded()[name]
+        assert set(found.data.metrics) == {*columns(run), *(f"summary/{key}" for key in numbers(run))}
+        for column in columns(run):
+            rows = sorted(client.get_metric_history(found.info.run_id, column), key=lambda one: one.step)
+            wanted = [(step, round(1000 * second), value) for step, second, value in expected(run, column)]
+            assert [(one.step, one.timestamp, one.value) for one in rows] == wanted
+        assert found.data.metrics["summary/seconds"] == run.summary["seconds"]
+        assert found.data.tags["fredsim.digest"] == run.summary["digest"]
+        assert found.data.tags["fredsim.status"] == run.summary["status"]
+        assert found.info.status == {"finished": "FINISHED", "diverged": "FAILED"}[run.summary["status"]]
+        assert found.data.params["server.lr"] == repr(run.config["server"]["lr"])
+        assert found.data.params["dispatcher.wait"] == "true"
+        assert set(found.data.params) == set(flatten(run.config))
+    identities = {one.info.run_id for one in recorded().values()}
+    again = command("export", "alone", "sweep", "--to", "mlflow", "--output", "out/runs.db")
+    assert sorted(again[1].splitlines()) == sorted(f"unchanged: {name}" for name in runs)
+    assert {one.info.run_id for one in recorded().values()} == identities
+
+    client.delete_tag(recorded()["alone"].info.run_id, "fredsim.sha256")  # as after a kill
+    for folder, became in (("alone", "replaced: alone\n"), ("alone", "unchanged: alone\n")):
+        assert command("export", folder, "--to", "mlflow", "-o", "out/runs.db")[1] == became
+    assert len(identities & {one.info.run_id for one in recorded().values()}) == len(runs) - 1
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused("export", "alone", "--to", "tensorbord", says=["--to: is 'tensorbord'; did you mean 'tensorboard'?"])
+    refused("export", "nothing", "--to", "tensorboard", says=["nothing: is no folder"])
+    for target, module in (("tensorboard", "tensorboard.compat.proto"), ("mlflow", "mlflow.entities")):
+        monkeypatch.delitem(sys.modules, f"fredsim.show.export.to_{target}", raising=False)
+        monkeypatch.setitem(sys.modules, module, None)
+        refused("export", "alone", "--to", target, says=[f"needs {target}", f"pip install 'fredsim[{target}]'"])
+    assert not Path("tensorboard").exists()
+    assert not Path("mlflow.db").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+@pytest.mark.usefixtures("runs")
+def test_a_damaged_store_is_told(refused: Refused) -> None:
+    needs_mlflow()
+    Path("runs.db").write_text("no database " * 1000, encoding="utf-8")
+    refused("export", "alone", "--to", "mlflow", "-o", "runs.db", says=["runs.db: MLflow cannot write it"])
+    assert Path("runs.db").read_text(encoding="utf-8").startswith("no database")
