@@ -264,6 +264,7 @@ def test_a_sweep_is_made_of_the_runs_it_lists(sweep_yaml: Path, command: Command
         (["server={name: asgd, lr: 3.0}"], [("0", "asgd", "3.0"), ("1", "asgd", "3.0")]),
         (["seed=7", "server.lr=0.5"], [("7", "asgd", "0.5"), ("7", "sasgd", "0.5")]),
         (["seed=7", "server.name=fasgd"], [("7", "fasgd", "0.1"), ("7", "fasgd", "0.2")]),
+        (["server={name: asgd, lr: 3.0}", "sweep={seed: [5, 6]}"], [("5", "asgd", "3.0"), ("6", "asgd", "3.0")]),
     ],
 )
 def test_overrides_of_a_sweep(
@@ -277,6 +278,10 @@ def test_overrides_of_a_sweep(
 def test_an_override_can_take_the_sweep_away(sweep_yaml: Path, command: Command) -> None:
     assert command("run", sweep_yaml, "sweep=null", "--quiet", "--out", "one") == (0, "", "")
     assert {path.name for path in Path("one").iterdir()} == FILES
+    words = ["server={name: fasgd, lr: 0.5}", "sweep=null"]  # of what the sweep varies, in either order
+    shown = [command("show", sweep_yaml, *ordered)[1] for ordered in (words, words[::-1])]
+    assert shown[0] == shown[1]
+    assert "server: {name: fasgd, lr: 0.5" in shown[0]
 
 
 def test_resume_skips_what_has_finished(sweep_yaml: Path, command: Command) -> None:

@@ -194,6 +194,7 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
     if (sweep or cases) and "overrides" in data:
         per_run = _recorded_overrides(document)
     overridden: set[Key] = {tuple(key.split(".")) for key, _ in per_run}
+    of_axes: dict[str, Any] = {}
     for text in overrides:
         key, value = parse_override(text)
         at = tuple(key.split("."))
@@ -204,12 +205,20 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
         if at[0] in {"sweep", "cases"} and len(at) > 1:
             raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
         if key in sweep:
+            of_axes[key] = value
             sweep[key] = value if isinstance(value, list) else [value]
         elif key in {"sweep", "cases"} or at[0] in {"select", "figures"} or not (sweep or cases):
             assign(data, key, value, places[at])
         else:
             per_run.append((key, value))
         sweep, cases = grid(document)
+    for key, value in of_axes.items():
+        if key in sweep:
+            continue
+        if sweep or cases:  # another override took the axis away
+            per_run.append((key, value))
+        else:
+            assign(data, key, value, places[tuple(key.split("."))])
     return per_run, overridden
 
 
