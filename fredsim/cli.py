@@ -21,20 +21,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"fredsim {version('fredsim')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _fredsim(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
-    ] = False,
-) -> None:
+def _fredsim(version: option.Version = False) -> None:
     """Take the options before the command."""
     del version
 
@@ -184,6 +172,7 @@ def plot(
     reach: option.Reach = None,
     best: option.Best = False,
     log: option.Logarithmic = False,
+    quartiles: option.Quartiles = False,
     clients: option.SomeClients = None,
     begin: option.Begin = None,
     end: option.End = None,
@@ -202,7 +191,7 @@ def plot(
 
     options = Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
-        clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
+        quartiles=quartiles, clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
         caption=style is None if caption is None else caption,
     )  # fmt: skip
     raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))

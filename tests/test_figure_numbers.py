@@ -68,6 +68,23 @@ def test_units_of_bytes(largest: int, unit: int, name: str, seeds: list[Result],
         assert list(line.get_xdata()) == [total / unit for total in totals]  # type: ignore[arg-type]
 
 
+def test_bands_of_all_runs_and_of_the_middle_half(small_yaml: Path, drawn: list[Figure]) -> None:
+    runs = runs_of(small_yaml, "sweep={seed: [0, 1, 2, 3, 4]}")
+    for run, last in zip(runs, [0.5, 0.1, 0.9, 0.3, 0.2], strict=True):
+        ends(run, validation_error=last)
+    for quartiles, low, high, names in (
+        (False, 0.1, 0.9, ("smallest", "largest")),
+        (True, 0.2, 0.5, ("lower quartile", "upper quartile")),  # of five, the second and the fourth
+    ):
+        drawing = plot(runs, Path("x.png"), options=Options(quartiles=quartiles))
+        (band,) = drawn[-1].axes[0].collections
+        edges = band.get_paths()[0].vertices
+        assert sorted({y for x, y in np.asarray(edges) if x == 50}) == [low, high]
+        (row,) = drawing.tables[0].rows
+        assert [row[name] for name in (f"final {Options().y}", *names)] == [0.3, low, high]
+        assert ("their quartiles" in drawing.caption) == quartiles
+
+
 def test_how_a_run_is_computed_makes_no_line(small_yaml: Path) -> None:
     results = runs_of(small_yaml, "sweep={threads: [1, 2], window: [1, 8]}")
     (row,) = plot(results, Path("x.png")).tables[0].rows

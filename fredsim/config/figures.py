@@ -58,11 +58,12 @@ class Options:
     `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None:
     of curves seconds where all rows are on the clock, else iterations; of ends bytes. `reach`: values of `y` whose
     first iteration, bytes and seconds stand in the table of curves, and which a matrix shows; of runs that have a gap
-    in place of an error, the error means that. `best`: only the runs that `select` chose are drawn; `log`: a
-    logarithmic y axis; `clients`, such as `0-3,8`, `begin` and `end`, in simulated seconds: what of a timeline, or of
-    waits, is shown; `caption`: whether the picture carries caption and `command`. `data_root`: where data files are
-    kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper, or for both; None:
-    as large as what is in it asks for.
+        in place of an error, the error means that. `best`: only the runs that `select` chose are drawn; `log`: a
+    logarithmic y axis; `quartiles`: bands of curves hold the middle half of the runs, not all of them; `clients`, such
+    as `0-3,8`, `begin` and `end`, in simulated seconds: what of a timeline, or of     waits, is shown; `caption`:
+    whether the picture carries caption and `command`. `data_root`: where data files are     kept, which only a figure
+    of shards reads. `style`: one of STYLES, for one column of a paper, or for both; None:     as large as what is in it
+    asks for.
     """
 
     by: Sequence[str] | None = None
@@ -72,6 +73,7 @@ class Options:
     reach: Sequence[float] = ()
     best: bool = False
     log: bool = False
+    quartiles: bool = False
     title: str = ""
     caption: bool = True
     command: str = ""
@@ -121,6 +123,8 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
             yield name, "is given; a timeline has a panel for each run"
     if kind in {"copies", "shards", "matrix", *OF_EVENTS} and options.log:
         yield "log", "is given; it goes with figures of the other kinds"
+    if kind != "curves" and options.quartiles:
+        yield "quartiles", "is given; it goes with figures of the kind curves"
     yield from _window_problems(kind, options)
     if wrong := _wrong_formula(options.title):
         yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
@@ -193,6 +197,8 @@ class FigureChoice(HyperParameters):
     """Only the runs that the experiment's `select` chose."""
     log: bool = False
     """A logarithmic y axis."""
+    quartiles: bool = False
+    """Of curves: bands from the lower to the upper quartile of the runs, not from the smallest to the largest value."""
     title: Annotated[str, Field(examples=["Rates, $\\lambda = 128$"])] = ""
     """The title, which may hold formulas between `$`; without it the experiment's name."""
     clients: Annotated[Printable | None, Field(examples=["0-7"])] = None
@@ -220,7 +226,7 @@ class FigureChoice(HyperParameters):
         data["from"] = data.pop("from_")
         given = {"clients", "from", "to", "style"}
         data = {key: value for key, value in data.items() if key not in given or value is not None}
-        return {key: value for key, value in data.items() if key not in {"best", "latex"} or value}
+        return {key: value for key, value in data.items() if key not in {"best", "latex", "quartiles"} or value}
 
     @field_validator("by", "panel", mode="before", json_schema_input_type=str | list[str] | None)
     @classmethod
@@ -239,6 +245,7 @@ class FigureChoice(HyperParameters):
             self.reach,
             self.best,
             self.log,
+            self.quartiles,
             title=self.title or ("" if self.style else title),
             caption=self.style is None,
             command=command,

@@ -13,11 +13,22 @@ import typer
 __all__ = [
     "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
     "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
-    "Overrides", "Predict", "PredictOut", "Reach", "Resume", "Root", "SomeClients", "Title", "XAxis", "YAxis",
-    "as_typed", "given_options",
+    "Overrides", "Predict", "PredictOut", "Quartiles", "Reach", "Resume", "Root", "SomeClients", "Title", "Version",
+    "XAxis", "YAxis", "as_typed", "given_options",
 ]  # fmt: skip
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"fredsim {version('fredsim')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+]
 File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
 ]
@@ -88,6 +99,9 @@ Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: fr
 End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
+Quartiles = Annotated[
+    bool, typer.Option("--quartiles", help="Of curves: bands from the lower to the upper quartile of the runs.")
+]
 Title = Annotated[str, typer.Option(help="The figure's title.")]
 FigureStyle = Annotated[
     str | None, typer.Option("--style", help="For a paper: as wide as its `column`, or as both on a `page`.")

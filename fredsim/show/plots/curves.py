@@ -12,6 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
+ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the shares of runs that are below a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
 
@@ -36,7 +38,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
-            _draw(axes, line, x, y, unit)
+            _draw(axes, line, x, y, unit, quartiles=options.quartiles)
             for found in published.series(line.runs, x, y):
                 sources[found.source] = None
                 axes.plot(*zip(*found.points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
@@ -50,10 +52,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     parts = [f"{what[0].upper()}{what[1:]} against {counted(x, real=real)}."]
     if max(counts) > 1:
         several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
-        parts.append(f"Lines: median of {several} runs; bands: their smallest and largest.")
+        of = "quartiles" if options.quartiles else "smallest and largest"
+        parts.append(f"Lines: median of {several} runs; bands: their {of}.")
         parts += [STEPS] if by_steps(runs, x) else []
     parts += [*marks(runs, sources), *([scale] if scale else [])]
-    tables = [Table([final_row(panel, line, y, options.reach) for panel in panels for line in panel.lines])]
+    rows = [final_row(panel, line, y, options) for panel in panels for line in panel.lines]
+    tables = [Table(rows)]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
@@ -68,13 +72,13 @@ def default_x(runs: Sequence[Result]) -> str:
     return "seconds" if all(run.timed and run.by_the_clock for run in runs) else "iterations"
 
 
-def _draw(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
+def _draw(axes: Axes, line: Line, x: str, y: str, unit: float, *, quartiles: bool) -> None:
     at, values = _rows(line, x, y)
     at = at / unit
     axes.plot(at, values.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
     if len(line.runs) > 1:
-        band = values.min(axis=1), values.max(axis=1)
-        axes.fill_between(at, *band, color=line.colour, alpha=0.18, linewidth=0)
+        low, high = (values.quantile(share, axis=1) for share in (QUARTILES if quartiles else ALL))
+        axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
     for run in line.runs:
         if run.summary["status"] == "diverged":
             last = run.metrics.iloc[-1:]
@@ -126,15 +130,16 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     return pd.Series(grid, index=grid), pd.concat(found, axis=1).reindex(grid)
 
 
-def final_row(panel: Panel, line: Line, y: str, reach: Sequence[float]) -> dict[str, Any]:
+def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, Any]:
     """Return a line's row: how its runs ended, and when they reached the values of `reach`; medians of several runs."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
     row = panel.row({"line": line.label, "runs": len(final)})
     row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
     row[f"final {y}"] = median(final)
     if len(final) > 1:
-        row |= {"smallest": min(final), "largest": max(final)}
-    for value in reach:
+        ends = ("lower quartile", "upper quartile") if options.quartiles else ("smallest", "largest")
+        row |= zip(ends, np.quantile(final, QUARTILES if options.quartiles else ALL).tolist(), strict=True)
+    for value in options.reach:
         rows = [run.first_row(y, value) for run in line.runs]
         for what in ("iterations", "bytes", "seconds"):
             middle = median(first_x(found, what) for found in rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredsim.show.plots import copies, curves, probe, staleness
-from fredsim.show.plots.drawing import marks, offered_y, usual_y
+from fredsim.show.plots.drawing import Options, marks, offered_y, usual_y
 from fredsim.show.plots.groups import Panel
 from fredsim.show.report import figures
 from fredsim.show.tables import Table
@@ -58,7 +58,7 @@ def _curves(panels: Sequence[Panel]) -> Section:
             caption.append(f"Against seconds: {curves.STEPS[0].lower()}{curves.STEPS[1:]}")
     published = (run.config.get("published") for run in runs)
     caption += marks(runs, dict.fromkeys(one["source"] for one in published if one))
-    rows = [curves.final_row(panel, line, usual_y(runs), ()) for panel, line in lines]
+    rows = [curves.final_row(panel, line, usual_y(runs), Options()) for panel, line in lines]
     first = curves.default_x(runs)
     x = [first, *(one for one in figures.axes_of(runs) if one != first)]
     y = sorted(offered_y(runs), key=lambda one: one != usual_y(runs))
