@@ -170,6 +170,7 @@ def plot(
     x: option.XAxis = None,
     y: option.YAxis = "validation_error",
     reach: option.Reach = None,
+    where: option.Where = None,
     best: option.Best = False,
     log: option.Logarithmic = False,
     quartiles: option.Quartiles = False,
@@ -186,13 +187,14 @@ def plot(
 
     A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
     """
-    from fredsim.config.figures import Options
+    from fredsim.config.figure_options import Options
     from fredsim.show.printing import print_plot
 
     options = Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
         quartiles=quartiles, clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
         caption=style is None if caption is None else caption,
+        where=option.collected(where or ()),
     )  # fmt: skip
     raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config import figures
+from fredsim.config import figure_options
 from fredsim.runs.results import Result
 from fredsim.show import plots
 from fredsim.show.plots import Options, plot
@@ -123,7 +123,7 @@ def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) 
 
 
 def test_the_kinds_that_are_known_are_those_there_are() -> None:
-    assert tuple(plots.KINDS) == figures.KINDS
+    assert tuple(plots.KINDS) == figure_options.KINDS
 
 
 @pytest.mark.usefixtures("swept")

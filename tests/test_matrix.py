@@ -73,6 +73,23 @@ def test_only_what_was_chosen(swept: Results, command: Command) -> None:
     assert [line.split()[-5] for line in output.splitlines() if "ASGD" in line][:1] == ["3"]  # runs of a line
 
 
+def test_only_runs_that_have_what_is_asked_for(swept: Results, command: Command) -> None:
+    every = list(swept)
+    hidden = every[0].config["model"]["hidden"]
+    for where, runs in (
+        ({"server.name": "asgd"}, {"asgd": 12}),
+        ({"server.name": ["asgd", "sasgd"], "seed": 1}, {"asgd": 4, "sasgd": 4}),
+        ({"model.hidden": hidden, "server.lr": 0.2, "seed": [0, 2]}, {"asgd": 4, "sync": 4, "sasgd": 4}),
+    ):
+        options = plots.Options(by=["server.name"], where=where)
+        (table,) = plots.plot(every, Path("w.png"), options=options).tables
+        assert {row["line"].lower(): row["runs"] for row in table.rows} == runs
+    words = ("plot", swept.folder, "--where", "server.name=asgd", "--where", "seed=0", "--where", "seed=2")
+    code, output, _ = command(*words, "--by", "server.name", "-o", "w.png")
+    assert code == 0
+    assert output.splitlines()[1].split()[:2] == ["ASGD", "8"]
+
+
 def test_what_is_refused(swept: Results, refused: Refused) -> None:
     refused(
         "plot", swept.folder, "--kind", "matrix", says=("--reach: is given 0 times; a matrix shows when one value",)
@@ -83,5 +100,13 @@ def test_what_is_refused(swept: Results, refused: Refused) -> None:
     refused(*words, "--log", says=("--log: is given; it goes with figures of the other kinds",))
     other = next(run.folder for run in swept if run.folder.name not in swept.chosen)
     refused("plot", other, "--best", says=(f"--best: `select` chose none of {other}",))
+    for where, says in (
+        ("server.lr=0.3", "--where: server.lr is 0.3 in no run (known: 0.001, 0.2)"),
+        ("server.lrr=0.2", "--where: no run has a key 'server.lrr'; did you mean 'server.lr'?"),
+        ("server", "override 'server': must have the form KEY=VALUE"),
+    ):
+        refused("plot", swept.folder, "--where", where, says=(says,))
+    figures = "figures=[{name: a, where: {server.nam: asgd}}]"
+    refused("run", "small.yaml", figures, says=("figures.0.where: no run has a key 'server.nam'; did you mean",))
     (swept.folder / "best.csv").unlink()
     refused(*words, "--best", says=("best.csv: is not there; give the experiment `select`",))

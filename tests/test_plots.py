@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config.figures import OF_EVENTS
+from fredsim.config.figure_options import OF_EVENTS
 from fredsim.runs.results import Result
 from fredsim.show.plots import KINDS, Options, labels, plot
 from fredsim.show.plots.groups import group

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.config.experiment import Experiment, LinearChoice, Published
-from fredsim.config.figures import OF_EVENTS, FigureChoice, read_figures
+from fredsim.config.figure_options import OF_EVENTS
+from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
 from fredsim.config.resolution import PlaceOf, located, problems_at, resolve

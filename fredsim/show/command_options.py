@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +14,18 @@ __all__ = [
     "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
     "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
     "Overrides", "Predict", "PredictOut", "Quartiles", "Reach", "Resume", "Root", "SomeClients", "Title", "Version",
-    "XAxis", "YAxis", "as_typed", "given_options",
+    "Where", "XAxis", "YAxis", "as_typed", "collected", "given_options",
 ]  # fmt: skip
+
+
+def collected(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return what each key of some KEY=VALUE may be. Raises ConfigError."""
+    from fredsim.config.document import parse_override
+
+    found: dict[str, list[Any]] = {}
+    for key, value in map(parse_override, texts):
+        found.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    return found
 
 
 def _print_version(asked: bool) -> None:
@@ -97,6 +107,9 @@ SomeClients = Annotated[
 ]
 Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
 End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs that have it; of one key any of its values.")
+]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
 Quartiles = Annotated[

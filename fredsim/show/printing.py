@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from fredsim.config.expansion import Expansion
-from fredsim.config.figures import FigureChoice, Options, recorded_figures
+from fredsim.config.figure_options import Options
+from fredsim.config.figures import FigureChoice, recorded_figures
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results

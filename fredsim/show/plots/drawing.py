@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from fredsim.config.figures import Options, X, Y, label_of
+from fredsim.config.figure_options import Options, X, Y, label_of
 from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel

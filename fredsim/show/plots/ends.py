@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from fredsim.config.figures import SHARES
+from fredsim.config.figure_options import SHARES
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, in_units, label_of, marks, share_of, style_y, x_of

@@ -10,8 +10,9 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fredsim.config.figures import Y, option_problems
-from fredsim.errors import ConfigError, OutputError
+from fredsim.config.document import flatten
+from fredsim.config.figure_options import Y, option_problems
+from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.runs.results import Result, Results
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES
@@ -62,8 +63,8 @@ def plot(
     formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
-    results = chosen(results) if options and options.best else results
-    options, found = _checked(results, kind, options or Options()), KINDS[kind]
+    results, options = drawn(results, options or Options()), options or Options()
+    options, found = _checked(results, kind, options), KINDS[kind]
     style = style_of(options)
     panels = _panels(results, found, options, names)
     if path.suffix == TRACE:
@@ -120,6 +121,22 @@ def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequ
         return by_run(results)
     one = kind.axes and not kind.columns
     return group(results, options.by, [] if one else options.panel, options.axis, kind.panels)
+
+
+def drawn(results: Sequence[Result], options: Options) -> Sequence[Result]:
+    """Return the runs that `where` and `best` leave. Raises ConfigError, OutputError where there are none."""
+    for key, wanted in options.where.items():
+        there = [flatten(run.config) for run in results]
+        if not any(key in one for one in there):
+            known = dict.fromkeys(name for one in there for name in one)
+            raise ConfigError(f"--where: no run has a key '{key}'{nearest(key, known)}")
+        values = [one.get(key) for one in there]
+        some = wanted if isinstance(wanted, list) else [wanted]
+        results = [run for run, value in zip(results, values, strict=True) if value in some or value == wanted]
+        if not results:
+            shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
+            raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
+    return chosen(results) if options.best else results
 
 
 def chosen(results: Sequence[Result]) -> list[Result]:

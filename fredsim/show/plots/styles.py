@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from fredsim.config.figures import Options
+from fredsim.config.figure_options import Options
 
 __all__ = ["PLAIN", "Style", "style_of"]
 

@@ -13,7 +13,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from fredsim.config.figures import X, Y
+from fredsim.config.figure_options import X, Y
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import asked_files
 from fredsim.show.plots import published

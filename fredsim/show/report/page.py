@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import read_document
-from fredsim.config.figures import X, Y
+from fredsim.config.figure_options import X, Y
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result, load
 from fredsim.show.plots.groups import Panel, differences, group, labels

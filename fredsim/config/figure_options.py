@@ -1,0 +1,169 @@
+"""The options of a figure, and what may be wrong with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fredsim.errors import nearest, shown
+
+__all__ = [
+    "KINDS",
+    "OF_EVENTS",
+    "SHARES",
+    "STYLES",
+    "Options",
+    "X",
+    "Y",
+    "client_ids",
+    "label_of",
+    "option_problems",
+]
+
+KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
+OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
+SHARES = ("pushes", "fetches")
+STYLES = ("column", "page")
+MOST_CLIENTS = 10_000_000  # that a range names
+X = {
+    "iterations": "iteration (gradients arrived)",
+    "updates": "update (server timestamp)",
+    "bytes": "pushed and fetched",
+    "seconds": "simulated time",
+}
+Y = {
+    "validation_error": "validation error (fraction)",
+    "validation_loss": "validation loss (nats)",
+    "train_loss": "training loss (nats)",
+    "gap": "gap to the optimum, f − f*",
+    "gradient_norm": "norm of the gradient, ‖∇f‖",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a figure.
+
+    `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
+    `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None: of
+    curves seconds where all rows are on the clock, else iterations; of ends bytes. `reach`: values of `y` whose first
+    iteration, bytes and seconds stand in the table of curves, and which a matrix shows; of runs that have a gap in
+    place of an error, the error means that. `where`: only runs whose keys have these values, or one of a list, are
+    drawn; `best`: of these, those that `select` chose; `log`: a logarithmic y axis; `quartiles`: bands of curves hold
+    the middle half of the runs, not all of them; `clients`, such as `0-3,8`, `begin` and `end`, in simulated seconds:
+    what of a timeline, or of waits, is shown; `caption`: whether the picture carries caption and `command`.
+    `data_root`: where data files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column
+    of a paper, or for both; None: as large as what is in it asks for.
+    """
+
+    by: Sequence[str] | None = None
+    panel: Sequence[str] | None = None
+    x: str | None = None
+    y: str = "validation_error"
+    reach: Sequence[float] = ()
+    best: bool = False
+    log: bool = False
+    quartiles: bool = False
+    title: str = ""
+    caption: bool = True
+    command: str = ""
+    data_root: Path | None = None
+    clients: str | None = None
+    begin: float | None = None
+    end: float | None = None
+    style: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def axis(self) -> str | None:
+        """The dotted key that `x` is; None where it is measured."""
+        return None if self.x is None or self.x in {*X, *SHARES} else self.x
+
+
+def label_of(y: str) -> str:
+    """Return the label of the y axis; that of a server's own number is its name."""
+    return Y.get(y, y)
+
+
+def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each option that is not valid for this kind of figure, and what is wrong with it.
+
+    `recorded`: columns of metrics.csv that y may name beside the usual ones.
+    """
+    known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
+    if kind in {"curves", "matrix"} and options.x is not None:
+        known["x"] = options.x, tuple(X)
+    if options.style is not None:
+        known["style"] = options.style, STYLES
+    for name, (value, choices) in known.items():
+        if value not in choices:
+            yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
+    given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
+    with_y = ("curves", "ends", "matrix")
+    for name, kinds in {"x": with_y, "y": with_y, "reach": ("curves", "matrix")}.items():
+        if kind in KINDS and kind not in kinds and given[name]:
+            yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
+    if kind == "matrix" and len(options.reach) != 1:
+        yield "reach", f"is given {len(options.reach)} times; a matrix shows when one value is reached, such as 0.05"
+    if kind in {"copies", "probe"} and options.panel:
+        yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
+    if kind == "shards" and options.by:
+        yield "by", "is given; a figure of the kind shards has a panel a partition, use panel"
+    for name in ("by", "panel"):
+        if kind == "timeline" and getattr(options, name):
+            yield name, "is given; a timeline has a panel for each run"
+    if kind in {"copies", "shards", "matrix", *OF_EVENTS} and options.log:
+        yield "log", "is given; it goes with figures of the other kinds"
+    if kind != "curves" and options.quartiles:
+        yield "quartiles", "is given; it goes with figures of the kind curves"
+    yield from _window_problems(kind, options)
+    if wrong := _wrong_formula(options.title):
+        yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
+
+
+def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the clients and the time that a timeline, or waits, should show."""
+    given = {"clients": options.clients, "from": options.begin, "to": options.end}
+    for name, value in given.items():
+        if value is not None and kind in KINDS and kind not in OF_EVENTS:
+            yield name, f"is given; it goes with figures of the kind {' or '.join(OF_EVENTS)}"
+        elif isinstance(value, float) and not 0 <= value < math.inf:
+            yield name, f"is {value:g}; it must be a number of simulated seconds, 0 or more"
+    if options.begin is not None and options.end is not None and options.end <= options.begin:
+        yield "to", f"is {options.end:g}; it must be above `from`, which is {options.begin:g}"
+    try:
+        client_ids("0" if options.clients is None else options.clients)
+    except ValueError:
+        yield "clients", f"is {shown(options.clients)}; it must be ids and ranges, such as 0-7 or 0,4,10-12"
+
+
+def client_ids(text: str) -> list[int]:
+    """Return the ids that a text such as `0-3,8` names, ascending, each once. Raises ValueError."""
+    ids: set[int] = set()
+    for part in text.split(","):
+        ends = part.strip().split("-")
+        if not 1 <= len(ends) <= 2 or not all(end.isascii() and end.isdigit() for end in ends):
+            raise ValueError(part)
+        first, last = int(ends[0]), int(ends[-1])
+        if not first <= last < 2**32 or last - first >= MOST_CLIENTS:
+            raise ValueError(part)
+        ids |= set(range(first, last + 1))
+    return sorted(ids)
+
+
+def _wrong_formula(title: str) -> str:
+    """Return what matplotlib finds wrong with a formula between dollar signs, or an empty text."""
+    if title.count("$") < 2:
+        return ""
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    for line in filter(is_math_text, title.split("\n")):
+        try:
+            MathTextParser("path").parse(line)
+        except ValueError as error:
+            return str(error).splitlines()[-1]
+    return ""
