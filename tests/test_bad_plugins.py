@@ -365,7 +365,7 @@ def test_what_diverges_diverges(faulty: Path) -> None:
 def test_a_sweep_goes_on(faulty: Path, refused: Refused) -> None:
     names = ["Exits", "Generates", "ExitsInInit", "Nonsense", "Plain"]
     axis = f"sweep={{server.name: [{', '.join(f'faulty:{name}' for name in names)}], seed: [0]}}"
-    says = [f"server.name=faulty:{name}"[7:] for name in names[:4]]
+    says = [f"name=faulty_{name}" for name in names[:4]]
     refused("run", faulty, axis, "--quiet", "--out", "results", says=("failed: Exits, client ", *says))
     results = fredsim.load("results")
     assert results.runs["status"].tolist() == ["failed"] * 4 + ["finished"]  # type: ignore[union-attr]
