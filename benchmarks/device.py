@@ -20,6 +20,7 @@ from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, markdown, say, show
 from fredsim.simulation.engines import found_backend
 from fredsim.system.machine import processor_name
+from fredsim.system.processors import default_threads
 
 CELLS = (*FIGURE_1, (1000, 128))
 
@@ -37,7 +38,7 @@ def run(
     from fredsim.cuda.device import name
 
     rows = []
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = default_threads()
     for cell in [Cell(server, *pair) for pair in CELLS for server in servers.split(",")]:
         digests = {backend: simulate(cell, iterations, threads, backend=backend)[0]["digest"] for backend in BACKENDS}
         if len(set(digests.values())) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from benchmarks.rounds import STEADY
 from fredsim.system.machine import processor_name
+from fredsim.system.processors import default_threads
 
 __all__ = ["Table", "heading", "markdown", "say", "show"]
 
@@ -66,8 +66,8 @@ def heading(threads: int, peer_threads: int, quick: bool) -> Iterator[str]:
         "784-200-10 on MNIST; all sides have the same initial parameters and order of clients and minibatches. "
         f"*: disturbed, to be run again: a side's slowest round took over {STEADY} times its fastest."
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     peers = f"; of its peers: {peer_threads}" if peer_threads != threads else ", and of its peers"
-    yield f"{processor_name()}, {cores} cores used, {platform.system()}; threads of fredsim: {threads}{peers}."
+    cores = f"{default_threads()} cores used, {platform.system()}"
+    yield f"{processor_name()}, {cores}; threads of fredsim: {threads}{peers}."
     versions = (f"{package} {version(package)}" for package in PACKAGES if find_spec(package))
     yield f"Python {platform.python_version()}, {', '.join(versions)}; {datetime.now(UTC):%Y-%m-%d}."

@@ -282,6 +282,7 @@ def test_an_override_can_take_the_sweep_away(sweep_yaml: Path, command: Command)
     shown = [command("show", sweep_yaml, *ordered)[1] for ordered in (words, words[::-1])]
     assert shown[0] == shown[1]
     assert "server: {name: fasgd, lr: 0.5" in shown[0]
+    assert "server: {name: fasgd, lr: 0.7" in command("show", sweep_yaml, *words, "server.lr=0.7")[1]
 
 
 def test_resume_skips_what_has_finished(sweep_yaml: Path, command: Command) -> None:

@@ -155,6 +155,8 @@ def test_values_less_their_mean_over_their_standard_deviation(tmp_path: Path, sm
                 assert np.array_equal(other[:, here], (x[:, here] - minus) / by)
             assert other.dtype == np.float32
             assert getattr(found, part).y is getattr(plain, part).y
+    none = normalized(load_dataset(f"npz:{path}", 12, 0, tmp_path), tuple(means), tuple(stds))
+    assert (none.validation.x.shape, none.validation.x.dtype.name) == ((0, 12), "float32")
     key = "data.normalize={mean: 0.3, std: 0.37}"
     runs = [fredsim.run(small_yaml, [key, f"backend={backend}"], out=backend) for backend in ("numba", "numpy")]
     plainly = fredsim.run(small_yaml, ["data.normalize=null"], out="plain")

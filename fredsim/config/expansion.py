@@ -213,13 +213,11 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
         else:
             per_run.append((key, value))
         sweep, cases = grid(document)
-    for key, value in of_axes.items():
-        if key in sweep:
-            continue
-        if sweep or cases:  # another override took the axis away
-            per_run.append((key, value))
-        else:
-            assign(data, key, value, places[tuple(key.split("."))])
+        for lost in [axis for axis in of_axes if axis not in sweep]:  # this override took the axis away
+            if sweep or cases:
+                per_run.append((lost, of_axes.pop(lost)))
+            else:
+                assign(data, lost, of_axes.pop(lost), places[tuple(lost.split("."))])
     return per_run, overridden
 
 

@@ -122,10 +122,11 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
                 f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one a channel"
             )
     minus, by = (np.array(numbers, np.float32)[:, None] for numbers in (mean, std))
+    groups = max(len(mean), len(std))
 
     def of(split: Split) -> Split:
         with np.errstate(all="ignore"):
-            x = (split.x.reshape(len(split), max(len(mean), len(std)), -1) - minus) / by
+            x = (split.x.reshape(len(split), groups, data.inputs // groups) - minus) / by
         if not np.isfinite(x).all():
             raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
         return Split(x.reshape(split.x.shape), split.y)

@@ -69,7 +69,7 @@ class NumbaHandMachine:
 
         #: As HandMachine.work.
         self.work = self._allocate_work(slots, limits)
-        #: Cycles of each thread on what SPENT names.
+        #: Ticks of each thread on what SPENT names.
         self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
         scratch = aligned(team.size, floats)

@@ -111,18 +111,24 @@ def main() -> None:
     if given.output:
         today = datetime.datetime.now(datetime.UTC).date()
         table = "\n".join(["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *rows])
-        given.output.write_text(TEXT.format(today=today, version=importlib.metadata.version("fredsim"), table=table))
+        options = [f"--every {given.every}"] + ["--emulated"] * given.emulated
+        options += [f"--interpreter {given.interpreter}"] if given.interpreter else []
+        text = TEXT + EMULATED * given.emulated + COMMAND
+        version = importlib.metadata.version("fredsim")
+        given.output.write_text(text.format(today=today, version=version, options=" ".join(options), table=table))
     sys.exit(bool(wrong))
 
 
 TEXT = """# The matrix of digests
 
 Golden experiments (tests/golden) whose digest is the recorded one, on each kind of code that the kernels were compiled
-to, {today}, fredsim {version}. aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a
-real processor. Not run: a CUDA device, Windows, macOS.
-
+to, {today}, fredsim {version}. Not run: a CUDA device, Windows, macOS.
+"""
+EMULATED = """aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a real processor.
+"""
+COMMAND = """
 ```console
-$ python tests/golden/matrix.py --emulated --interpreter 10 --output results/reference/digests.md
+$ python tests/golden/matrix.py {options}
 ```
 
 {table}
