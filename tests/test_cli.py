@@ -238,16 +238,6 @@ def test_sweep(sweep_yaml: Path, command: Command) -> None:
     assert (code, output.count("same bits")) == (0, 4)
 
 
-def test_an_axis_adds_to_the_mappings_of_one_before(small_yaml: Path, command: Command) -> None:
-    sweep = "sweep={server: [{name: asgd}, {name: sasgd, divisor: plus1}], server.lr: [0.1, 0.2]}"
-    code, out, _ = command("show", small_yaml, sweep)
-    assert code == 0
-    assert [line for line in out.splitlines() if line.startswith("# ")] == [
-        f"# server={name},lr={lr}" for name in ("asgd", "sasgd-divisorplus1") for lr in (0.1, 0.2)
-    ]
-    assert out.count("divisor: plus1") == 2
-
-
 def test_a_sweep_is_made_of_the_runs_it_lists(sweep_yaml: Path, command: Command) -> None:
     assert command("run", sweep_yaml, "--quiet", "--out", "swept")[0] == 0
     alone = ("small.yaml", "seed=1", "server={name: sasgd, lr: 0.2}", "--quiet", "--out", "alone")

@@ -41,6 +41,16 @@ def sweep_yaml(small_yaml: Path) -> Path:
     return path
 
 
+def test_an_axis_adds_to_the_mappings_of_one_before(small_yaml: Path, command: Command) -> None:
+    sweep = "sweep={server: [{name: asgd}, {name: sasgd, divisor: plus1}], server.lr: [0.1, 0.2]}"
+    code, out, _ = command("show", small_yaml, sweep)
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("# ")] == [
+        f"# server={name},lr={lr}" for name in ("asgd", "sasgd-divisorplus1") for lr in (0.1, 0.2)
+    ]
+    assert out.count("divisor: plus1") == 2
+
+
 def test_jobs_change_no_bit(sweep_yaml: Path, command: Command) -> None:
     assert command("run", sweep_yaml, "--quiet", "--out", "one") == (0, "", "")
     code, output, messages = command("run", sweep_yaml, "--jobs", 2, "--out", "two")
