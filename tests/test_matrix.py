@@ -36,7 +36,7 @@ def test_seconds_and_times_the_best(swept: Results, drawn: list[Figure]) -> None
     for run in swept:
         rows = run.metrics[run.metrics["validation_error"] <= 0.4]["time"]
         seconds, server = run.config["dispatcher"]["compute"]["seconds"], run.config["server"]
-        column = "compute seconds 1.0" if seconds == 1.0 else "power"
+        column = "seconds 1.0" if seconds == 1.0 else "seconds power"
         when.setdefault((column, server["name"], server["lr"]), []).append(rows.iloc[0] if len(rows) else math.inf)
     options = plots.Options(by=["server.name"], panel=["dispatcher.compute.seconds"], reach=[0.4], best=True)
     drawing = plots.plot(list(swept), Path("m.png"), "matrix", options)
@@ -45,11 +45,11 @@ def test_seconds_and_times_the_best(swept: Results, drawn: list[Figure]) -> None
     columns, servers = (
         [label.get_text() for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())
     )
-    assert (columns, servers) == (["compute seconds 1.0", "power"], ["ASGD", "Sync", "SASGD"])
+    assert (columns, servers) == (["seconds 1.0", "seconds power"], ["ASGD", "Sync", "SASGD"])
     middles = {key: median(values) for key, values in when.items()}
     kept = {}
     for row in swept.best.to_dict("records"):
-        column = "compute seconds 1.0" if row["dispatcher.compute.seconds"] == 1.0 else "power"
+        column = "seconds 1.0" if row["dispatcher.compute.seconds"] == 1.0 else "seconds power"
         kept[column, row["server.name"]] = middles[column, row["server.name"], row["server.lr"]]
     assert sum(map(math.isfinite, kept.values())) >= 4
     for (x, y), text in texts.items():

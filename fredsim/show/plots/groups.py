@@ -187,17 +187,23 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
             [key for key in order if key in config and key in (of_own if key.startswith("server.") else of_all)]
             for of_own, of_all in zip(own[config["server.name"]], (everywhere, among), strict=True)
         )
-        name = [_text("server.name", config["server.name"])] if named else []
-        texts = [[*name, *(_text(key, config[key]) for key in some)] for some in (keys, varied or keys[:1])]
-        long.append(", ".join(texts[0]))
-        short.append(", ".join(texts[1]))
+        name = {"server.name": config["server.name"]} if named else {}
+        texts = [_texts(name | {key: config[key] for key in some}) for some in (keys, varied or keys[:1])]
+        long.append(texts[0])
+        short.append(texts[1])
     found = short if len(set(short)) == len(set(long)) else long
     return [text or ("others" if any(found) else "all runs") for text in found]
 
 
 def _joined(keys: Sequence[str], config: Flat) -> str:
     """Return the values of some keys as one text; of a key that a run does not have, the nearest one's."""
-    return ", ".join(dict.fromkeys(_text(*_nearest_key(key, config)) for key in keys))
+    return _texts(dict(_nearest_key(key, config) for key in keys))
+
+
+def _texts(values: Flat) -> str:
+    """Return the values of some keys as one text, without those that are null where others are not."""
+    given = {key: value for key, value in values.items() if value is not None} or values
+    return ", ".join(dict.fromkeys(_text(key, value) for key, value in given.items()))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
@@ -222,11 +228,14 @@ def value_name(key: str, value: Any) -> str:
 
 
 def _text(key: str, value: Any) -> str:
-    """Return a value with the key's symbol or last word; of a key `….name` the value alone."""
-    if key.endswith(".name"):
-        return value_name(key, value)
+    """Return a value with the key's symbol or last word; of a key `….name` the value alone.
+
+    Two parts of a clock can have the same distribution: which it is stands before its name.
+    """
+    *above, last = key.removeprefix("dispatcher.compute.").split(".")
+    if last == "name":
+        return f"{above[0]} {value}" if key.startswith("dispatcher.compute.") else value_name(key, value)
     if key in SYMBOLS:
         return f"{SYMBOLS[key]} = {value}"
-    *above, last = key.split(".")
     gate = f"{above[1]} " if above[:1] == ["dispatcher"] and len(above) > 1 else ""
-    return f"{gate}{last} {value}"
+    return f"{gate}{last} {'none' if value is None else value}"

@@ -51,9 +51,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             colour = "white" if ratio >= DARK else "0.1" if math.isfinite(ratio) else "0.45"
             axes.text(column, row, text, ha="center", va="center", fontsize=style.dense, color=colour)
     axes.imshow(shades, cmap=COLOURS, norm=LogNorm(1.0, WORST), aspect="auto")
-    beside = [_brief(line) if style.width is None else style.wrapped(_brief(line), NAMES) for line in lines]
+    beside = lines if style.width is None else [style.wrapped(line, NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), beside, parse_math=False, fontsize=style.dense + 1)
-    names = [style.wrapped(_brief(panel.title), NAMES) for panel in panels]
+    names = [style.wrapped(panel.title, NAMES) for panel in panels]
     turned: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(panels)), names, fontsize=style.dense, parse_math=False, **turned)
     axes.grid(visible=False)
@@ -77,11 +77,6 @@ def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
     """Return the median of when a line's runs reach a value, and how many do."""
     when = [first_x(run.first_row(y, value), x) for run in line.runs]
     return median(when), sum(map(math.isfinite, when))
-
-
-def _brief(name: str) -> str:
-    """Return a name without its parts that say that there is nothing."""
-    return ", ".join(part for part in name.split(", ") if not part.lower().endswith(" none")) or name
 
 
 def _number(value: float) -> float | None:
