@@ -65,6 +65,20 @@ def test_jobs_change_no_bit(sweep_yaml: Path, command: Command) -> None:
         assert run.config["threads"] is None
 
 
+def test_a_sweep_grows_in_place(sweep_yaml: Path, command: Command) -> None:
+    """With --resume, what has ended is kept as it is, and the tables become those of the larger sweep."""
+    assert command("run", sweep_yaml, "--quiet", "--out", "grown") == (0, "", "")
+    ended = {path: path.stat().st_mtime_ns for path in Path("grown").glob("*/*") if path.is_file()}
+    larger = ("run", sweep_yaml, "sweep={server.lr: [0.2, 0.1, 1.0e+30, 0.05], seed: [0, 2, 1]}", "--quiet")
+    assert command(*larger, "--resume", "--out", "grown") == (0, "", "")
+    assert command(*larger, "--out", "new") == (0, "", "")
+    for name in ("runs.csv", "best.csv", "sweep.yaml"):
+        assert Path("grown", name).read_bytes() == Path("new", name).read_bytes()
+    assert len(ended) == 30
+    assert {path: path.stat().st_mtime_ns for path in ended} == ended
+    assert len(rows(Path("grown"))) == 12
+
+
 def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
     results = fredsim.run(small_yaml, ["sweep={threads: [null, 3]}"], out="out", jobs=2)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

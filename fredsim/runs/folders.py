@@ -6,7 +6,7 @@ import copy
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,15 +81,16 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
             return
 
 
-def claim(folder: Path, name: str, content: str, digest: str = "") -> None:
+def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collection[str] | None = None) -> None:
     """Make a locked folder one experiment's, by writing `content` to its file `name` (config.yaml or sweep.yaml).
 
     It may be empty, hold that file with the same bits, or have lost it where summary.json names the experiment of this
-    `digest`. One whose runs all failed or were killed is emptied. Raises OutputError where it holds anything else.
+    `digest`; or a sweep of some of these `runs`, by the names of their folders. One whose runs all failed or were
+    killed is emptied. Raises OutputError where it holds anything else.
     """
     with write_errors(folder):
         present, part = folder / name, folder / f"{name}.part"
-        if present.is_file() and _same_bits(present, content):
+        if present.is_file() and (_same_bits(present, content) or _holds_only(folder, runs)):
             pass
         elif _none_ended(folder):
             _empty(folder, but=name)
@@ -99,6 +100,12 @@ def claim(folder: Path, name: str, content: str, digest: str = "") -> None:
         elif any(path != part for path in folder.iterdir()) and not (digest and _recorded_digest(folder) == digest):
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
         write_atomic(present, content)
+
+
+def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:
+    """Whether some of these runs have folders there, and nothing else has. Raises OSError."""
+    _, below = _contents(folder)
+    return runs is not None and bool(below) and {path.name for path in below} <= {*runs}
 
 
 def _none_ended(folder: Path) -> bool:

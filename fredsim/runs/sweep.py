@@ -65,7 +65,7 @@ def run_sweep(
         raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
     check_data(expansion, root)
     with locked(folder):
-        claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source))
+        claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source), runs=names if resume else None)
         tables, tasks, again = Tables(expansion, folder, names, monitor), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
             why = reason_to_run(folder / name, run.experiment) if resume else ""
