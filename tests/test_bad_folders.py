@@ -64,6 +64,14 @@ def test_a_folder_with_foreign_files(name: str, refused: Refused) -> None:
     assert snapshot(Path("thesis")) == {"chapter/one.tex": b"dear to somebody"}
 
 
+def test_a_file_of_ones_own_that_is_called_sweep_yaml(small_yaml: Path, refused: Refused) -> None:
+    """It is no sweep that could grow."""
+    Path("mine").mkdir()
+    Path("mine/sweep.yaml").write_text("dear: to somebody", encoding="utf-8")
+    refused("run", small_yaml, "sweep={seed: [0, 1]}", "--resume", "--out", "mine", says=("mine holds another",))
+    assert snapshot(Path("mine")) == {"sweep.yaml": b"dear: to somebody"}
+
+
 def test_runs_and_sweeps_do_not_mix(done: Path, small_yaml: Path, sweep_yaml: Path, refused: Refused) -> None:
     fredsim.run(sweep_yaml, out="swept")
     before = snapshot(done), snapshot(Path("swept"))

@@ -171,7 +171,7 @@ def test_values_less_their_mean_over_their_standard_deviation(tmp_path: Path, sm
         ("{mean: 0.1, std: 0}", "data.normalize.std: is 0; it should be greater than 0"),
         ("{mean: [0.1, 2], std: 1}", "data.normalize.mean has 2 numbers, and a sample 1 channel"),
         ("{mean: 0.1, std: [1, 2, 3]}", "data.normalize.std has 3 numbers"),
-        ("{mean: 0.1, std: 1e-45}", "a value is not finite in float32 then"),
+        ("{mean: 0.1, std: 1e-45}", "data.normalize.std is [1e-45]; a value is not finite in float32 then"),
         ("{mean: .nan, std: 1}", "data.normalize.mean: is nan; it should be a finite number"),
         ("{mean: 1}", "data.normalize.std: is required"),
     ],

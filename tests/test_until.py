@@ -44,6 +44,7 @@ def test_it_is_the_beginning_of_the_whole_run(rows: str, simulate: Simulate) -> 
         assert found.summary["digest"] == found.metrics["digest"].iloc[-1]
         assert found.summary["iterations"] == len(found.events) == found.metrics["iteration"].iloc[-1]
         assert found.events.equals(whole.events.iloc[: len(found.events)])
+        assert found.first_row("validation_error", errors[there]).index.tolist() == [there]  # an equal one is there
 
 
 def test_it_goes_on_from_a_checkpoint(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
