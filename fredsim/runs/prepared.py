@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 
 from fredsim.config.data import Data
 from fredsim.config.experiment import Evaluation, Experiment, LinearChoice, TorchChoice
-from fredsim.config.partition import make_shards
+from fredsim.config.partition import Lists, PartitionChoice, make_shards
 from fredsim.config.resolution import check_batch
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
@@ -61,8 +62,17 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     if not isinstance(model, TorchModel):
         check_sizes(experiment, model, length)
     clients = experiment.clients
-    shards = make_shards(clients.partition, dataset.train.y, clients.count, experiment.seed)
+    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
+    shards = deal(clients.partition, dataset, clients.count, experiment.seed)
     return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches), shards)
+
+
+def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
+    return make_shards(partition, dataset.train.y, clients, seed)
+
+
+#: The runs of a sweep share shards, which take longer to deal than anything else that is checked before the first run.
+_deal_once = functools.lru_cache(maxsize=16)(_deal)
 
 
 def _interval(evaluation: Evaluation, batches: int) -> Interval:
