@@ -106,6 +106,7 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         others = {
             "mean_validation_loss",
             "mean_gap",
+            "mean_gradient_norm",
             "gap",
             "gradient_norm",
             "vmap",

@@ -97,6 +97,17 @@ def test_in_a_sweep(small_yaml: Path) -> None:
         fredsim.load("without").best  # type: ignore[union-attr]  # noqa: B018
 
 
+def test_by_the_norm_of_the_gradient(small_yaml: Path) -> None:
+    words = ["sweep={server.lr: [0.001, 0.1], seed: [0, 1]}", "select={best: gradient_norm, over: server.lr}"]
+    results = fredsim.run(small_yaml, [*words, "evaluation.gradient_norm=true"], out="out")
+    assert isinstance(results, Results)
+    norms = [result.metrics["gradient_norm"].iloc[-1] for result in results]
+    assert results.runs["gradient_norm"].tolist() == norms
+    means = {0.001: (norms[0] + norms[1]) / 2, 0.1: (norms[2] + norms[3]) / 2}
+    best = min(means, key=lambda lr: means[lr])
+    assert results.best[["server.lr", "mean_gradient_norm"]].to_numpy().tolist() == [[best, means[best]]]
+
+
 def test_an_axis_within_another(small_yaml: Path) -> None:
     words = ["sweep={server: [{name: asgd}, {name: fasgd}], server.lr: [0.1, 0.01]}", "select={over: server.lr}"]
     results = fredsim.run(small_yaml, words, out="out")
@@ -116,9 +127,10 @@ def test_an_axis_within_another(small_yaml: Path) -> None:
         "{best: validation_error}": (":9: select.over: is required",),
         "{best: test_error, over: server.lr}": (
             ":9: select.best: is 'test_error'",
-            "'gap' or 'seconds_to'",
+            "'gradient_norm' or 'seconds_to'",
         ),
         "{best: seconds_to, error: 0.1, over: seed}": (":9: select.best: is 'seconds_to', and not every run",),
+        "{best: gradient_norm, over: seed}": (":9: select.best: is 'gradient_norm', and not every run measures it",),
         "{best: seconds_to, over: seed}": (":9: select: error is missing; it goes with best: seconds_to",),
         "{error: 0.1, over: seed}": (":9: select: error is 0.1, and best is validation_error; it goes",),
         "{bast: 1, over: server.lr}": (":9: select.bast: unknown key; did you mean 'best'?",),

@@ -176,8 +176,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     if selection is not None:
         try:
             timed = all(has_clock(run.experiment.dispatcher.name) for run in runs)
+            normed = all(run.experiment.evaluation.gradient_norm for run in runs)
             linear = [isinstance(run.experiment.model, LinearChoice) for run in runs]
-            check_selection(selection, expansion.axes, timed=timed, linear=linear)
+            check_selection(selection, expansion.axes, timed=timed, normed=normed, linear=linear)
         except ConfigError as error:
             raise located(error, document.place) from None
     return expansion

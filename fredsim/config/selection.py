@@ -28,7 +28,8 @@ class Selection(HyperParameters):
     """Which value of an axis is chosen, for each combination of the others."""
 
     best: Annotated[
-        Literal["validation_error", "validation_loss", "gap", "seconds_to"], Field(examples=["validation_loss"])
+        Literal["validation_error", "validation_loss", "gap", "gradient_norm", "seconds_to"],
+        Field(examples=["validation_loss"]),
     ] = "validation_error"
     """What is to be smallest: a column of runs.csv, or the simulated seconds to the first row with such an `error`."""
     error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
@@ -50,14 +51,20 @@ class Selection(HyperParameters):
         return [self.over] if isinstance(self.over, str) else self.over
 
 
-def check_selection(selection: Selection, columns: Sequence[str], *, timed: bool, linear: Sequence[bool]) -> None:
+def check_selection(
+    selection: Selection, columns: Sequence[str], *, timed: bool, normed: bool, linear: Sequence[bool]
+) -> None:
     """Raise ConfigError where `over` names no column of the axes, or a run has no `best`.
 
-    `timed`: all runs have a time; `linear`: of each, whether its model is, and it has a gap in place of an error.
+    `timed`: all runs have a time; `normed`: all have the gradient's norm; `linear`: of each, whether its model is, and
+    it has a gap in place of an error.
     """
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
         raise ConfigError(f"select.best: {what}; give dispatcher: {{name: clock}}, or choose validation_error")
+    if selection.best == "gradient_norm" and not normed:
+        what = "is 'gradient_norm', and not every run measures it"
+        raise ConfigError(f"select.best: {what}; give evaluation: {{gradient_norm: true}}")
     lacking = {"validation_error": any(linear), "seconds_to": any(linear), "gap": not all(linear)}
     if lacking.get(selection.best):
         what = f"which runs of a {'linear model' if any(linear) else 'classifier'} have not"

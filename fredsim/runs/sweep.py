@@ -39,7 +39,7 @@ SUMMARY_COLUMNS = (
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
 SECONDS_TO = "seconds_to"  # the error that a selection names
-GAP = "gap"  # where some run has one
+MEASURED = ("gap", "gradient_norm")  # where some run has one
 
 
 def run_sweep(
@@ -109,15 +109,16 @@ def columns_of(expansion: Expansion) -> tuple[str, ...]:
     """Return the columns of runs.csv that say how a run ended."""
     selection = expansion.selection
     seconds = (SECONDS_TO,) if selection is not None and selection.error is not None else ()
-    gap = (GAP,) if any(isinstance(run.experiment.model, LinearChoice) for run in expansion.runs) else ()
-    return *SUMMARY_COLUMNS, *seconds, *gap
+    experiments = [run.experiment for run in expansion.runs]
+    gap = any(isinstance(experiment.model, LinearChoice) for experiment in experiments)
+    norm = any(experiment.evaluation.gradient_norm for experiment in experiments)
+    return *SUMMARY_COLUMNS, *seconds, *(key for key, some in zip(MEASURED, (gap, norm), strict=True) if some)
 
 
 def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
     """Return how a run ended, by these columns."""
     found = {key: result.summary.get(key) for key in SUMMARY_COLUMNS}
-    if GAP in result.summary:
-        found[GAP] = result.summary[GAP]
+    found |= {key: result.summary[key] for key in MEASURED if key in result.summary}
     if selection is not None and selection.error is not None:
         reached = result.first_row("validation_error", selection.error)
         found[SECONDS_TO] = float(reached["time"].iloc[0]) if len(reached) else None
