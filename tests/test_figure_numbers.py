@@ -215,6 +215,17 @@ def test_a_logarithmic_axis(
     assert ticks in (None, [text.get_text() for text in labels])
 
 
+def test_where_the_axis_of_curves_ends(seeds: list[Result], drawn: list[Figure]) -> None:
+    """In the unit that it shows; nothing else changes."""
+    tables = [plot(seeds, Path("x.svg"), options=Options(x="bytes", end=end)).tables for end in (None, 2e5, 3e9)]
+    whole, short, long = (figure.axes[0] for figure in drawn)
+    assert whole.get_xlim()[0] == short.get_xlim()[0] == 0
+    assert (short.get_xlim()[1], long.get_xlim()[1]) == (200, 3)
+    assert (short.get_xlabel()[-4:], long.get_xlabel()[-4:]) == ("(kB)", "(GB)")
+    assert short.lines[0].get_xdata()[-1] > 200  # type: ignore[index]
+    assert tables[0] == tables[1] == tables[2]
+
+
 def test_an_end_of_no_error_stands_on_a_logarithmic_axis(small_yaml: Path, drawn: list[Figure]) -> None:
     results = runs_of(small_yaml, "sweep={server.lr: [0.1, 0.2, 0.3]}")
     for run, error in zip(results, (0.5, 0.0, 0.02), strict=True):

@@ -54,7 +54,8 @@ class Options:
     place of an error, the error means that. `where`: only runs whose keys have these values, or one of a list, are
     drawn; `best`: of these, those that `select` chose; `log`: a logarithmic y axis; `quartiles`: bands of curves hold
     the middle half of the runs, not all of them; `clients`, such as `0-3,8`, `begin` and `end`, in simulated seconds:
-    what of a timeline, or of waits, is shown; `caption`: whether the picture carries caption and `command`.
+    what of a timeline, or of waits, is shown; of curves `end` is where the x axis ends; `caption`: whether the picture
+    carries caption and `command`.
     `data_root`: where data files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column
     of a paper, or for both; None: as large as what is in it asks for.
     """
@@ -128,8 +129,11 @@ def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the clients and the time that a timeline, or waits, should show."""
     given = {"clients": options.clients, "from": options.begin, "to": options.end}
     for name, value in given.items():
-        if value is not None and kind in KINDS and kind not in OF_EVENTS:
-            yield name, f"is given; it goes with figures of the kind {' or '.join(OF_EVENTS)}"
+        kinds = [*OF_EVENTS, "curves"] if name == "to" else OF_EVENTS
+        if value is not None and kind in KINDS and kind not in kinds:
+            yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
+        elif isinstance(value, float) and kind == "curves" and not 0 < value < math.inf:
+            yield name, f"is {value:g}; it must be a number above 0, where the x axis ends"
         elif isinstance(value, float) and not 0 <= value < math.inf:
             yield name, f"is {value:g}; it must be a number of simulated seconds, 0 or more"
     if options.begin is not None and options.end is not None and options.end <= options.begin:

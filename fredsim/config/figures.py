@@ -49,7 +49,7 @@ class FigureChoice(HyperParameters):
     from_: NonNegative | None = Field(None, alias="from", examples=[10.0])
     """Of a timeline, and of waits: from this simulated second."""
     to: Annotated[NonNegative | None, Field(examples=[20.0])] = None
-    """Of a timeline, and of waits: to this simulated second."""
+    """Of a timeline, and of waits: to this simulated second; of curves: to this x, in iterations, bytes or seconds."""
     style: Annotated[Printable | None, Field(examples=["column"], json_schema_extra={"enum": [*STYLES, None]})] = None
     """For a paper: as wide as its `column`, or as both on a `page`, without the caption, as `rates.pdf`; null: as large
     as what is in it asks for."""

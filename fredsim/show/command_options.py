@@ -106,7 +106,9 @@ SomeClients = Annotated[
     str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
 ]
 Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
-End = Annotated[float | None, Number("--to", help="Of timeline and waits: to this simulated second.")]
+End = Annotated[
+    float | None, Number("--to", help="Of timeline and waits: to this simulated second; of curves: to this x.")
+]
 Where = Annotated[
     list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs that have it; of one key any of its values.")
 ]

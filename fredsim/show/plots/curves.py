@@ -34,7 +34,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     """Draw a panel in each pair of axes."""
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     x, y, real = options.x or default_x(runs), options.y, any(run.live for run in runs)
-    unit, name = in_units(x, max(x_of(run.metrics, x).max() for run in runs))
+    end = options.end or max(x_of(run.metrics, x).max() for run in runs)
+    unit, name = in_units(x, end)
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
@@ -43,7 +44,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 sources[found.source] = None
                 axes.plot(*zip(*found.points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
     for axes in grid:  # after drawing: a limit once set is no longer adjusted, and all panels share it
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, end / unit if options.end else None)
         label = "time" if real and x == "seconds" else X[x]
         axes.set_xlabel(f"{label} ({name})" if name else label)
     scale = style_y(grid, options)

@@ -218,7 +218,7 @@ def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
         if inner:
             return at, inner[0].partition(".")[0]
         at = at.rpartition(".")[0]
-    return key, "none"
+    return key, "none" if key.endswith(".name") else None
 
 
 def value_name(key: str, value: Any) -> str:
