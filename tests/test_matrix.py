@@ -90,6 +90,25 @@ def test_only_runs_that_have_what_is_asked_for(swept: Results, command: Command)
     assert output.splitlines()[1].split()[:2] == ["ASGD", "8"]
 
 
+def test_names_leave_out_what_is_not_there(small_yaml: Path) -> None:
+    """But where nothing else is left they say so; of a clock they say which part has a distribution."""
+    noise = "[none, {name: gamma, cv: 0.1}]"
+    seconds = "[1.0, {name: gamma, cv: 0.6}]"
+    servers = "[{name: sync, lr: 0.1}, {name: sync, lr: 0.1, aggregate: 2}, {name: asgd, lr: 0.1}]"
+    clock = f"dispatcher.compute.seconds: {seconds}, dispatcher.compute.noise: {noise}"
+    words = ["dispatcher.name=clock", "iterations=30", f"sweep={{{clock}, server: {servers}}}"]
+    results = list(fredsim.run(small_yaml, words, out="out"))  # type: ignore[arg-type]
+    by, parts = ["server.name", "server.aggregate"], ["dispatcher.compute.seconds", "dispatcher.compute.noise"]
+    (table,) = plots.plot(results, Path("n.png"), options=plots.Options(by=by, panel=parts)).tables
+    panels = ["seconds 1.0", "seconds 1.0, noise gamma", "seconds gamma", "seconds gamma, noise gamma"]
+    lines = ["Sync", "Sync, aggregate 2", "ASGD"]
+    assert [(row["panel"], row["line"]) for row in table.rows] == [(panel, line) for panel in panels for line in lines]
+    (table,) = plots.plot(results, Path("n.png"), options=plots.Options(by=parts[1:], panel=by[1:])).tables
+    lines = ["noise none", "noise gamma"]
+    panels = ["aggregate none", "aggregate 2", "ASGD"]
+    assert [(row["panel"], row["line"]) for row in table.rows] == [(panel, line) for panel in panels for line in lines]
+
+
 def test_what_is_refused(swept: Results, refused: Refused) -> None:
     refused(
         "plot", swept.folder, "--kind", "matrix", says=("--reach: is given 0 times; a matrix shows when one value",)

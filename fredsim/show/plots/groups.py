@@ -34,6 +34,9 @@ PANEL_KEYS = ("clients.count", "clients.batch_size")
 #: What stands in no configuration.
 ALL_SHARE = {"clients.partition.name": "iid", "clients.partition.shards": False}
 
+#: What stands there where tasks do not vary.
+NO_NOISE = ("dispatcher.compute.noise", "none")
+
 Flat = Mapping[str, Any]
 
 
@@ -201,8 +204,8 @@ def _joined(keys: Sequence[str], config: Flat) -> str:
 
 
 def _texts(values: Flat) -> str:
-    """Return the values of some keys as one text, without those that are null where others are not."""
-    given = {key: value for key, value in values.items() if value is not None} or values
+    """Return the values of some keys as one text, without those that say that there is nothing, if others do not."""
+    given = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
     return ", ".join(dict.fromkeys(_text(key, value) for key, value in given.items()))
 
 
