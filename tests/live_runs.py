@@ -1,0 +1,132 @@
+"""Run ten methods for real, kill a worker in the middle of each, and see that the simulator replays what happened.
+
+    python -m tests.live_runs --iterations 10000 --workers 4 --out results/reference/trust
+
+Needs Dask's distributed and Linux: which processes are workers stands in /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "live",
+    "data": {"name": "digits"},
+    "model": {"hidden": [32]},
+    "clients": {"count": 8, "batch_size": 4},
+    "evaluation": {"every": 100},
+}
+GATE = {"bandwidth_aware": {"c": 0.02}}
+METHODS: dict[str, dict[str, Any]] = {
+    "ASGD": {"server": {"name": "asgd", "lr": 0.05}},
+    "FASGD": {"server": {"name": "fasgd", "lr": 0.01}},
+    "B-FASGD": {
+        "server": {"name": "fasgd", "lr": 0.01},
+        "dispatcher": {"name": "uniform", "push": GATE, "fetch": GATE},
+    },
+    "DC-ASGD": {"server": {"name": "dcasgd", "lr": 0.05}},
+    "Sync, aggregate 4": {"server": {"name": "sync", "lr": 0.05, "aggregate": 4}},
+    "Rennala": {"server": {"name": "rennala", "lr": 0.05, "batch": 5}},
+    "Ringmaster, stop": {"server": {"name": "ringmaster", "lr": 0.05, "threshold": 4, "stop": True}},
+    "FedBuff, 3 local steps": {
+        "server": {"name": "fedbuff", "lr": 0.05},
+        "clients": {"count": 8, "batch_size": 4, "local_steps": 3},
+    },
+    "ternary Sync": {"server": {"name": "ternary_sync", "lr": 0.05}},
+    "ASGD, top-k": {"server": {"name": "asgd", "lr": 0.05}, "compress": {"name": "top_k", "k": 50}},
+}
+COMMAND = (sys.executable, "-m", "fredsim")
+HEAD = ("method", "arrivals", "updates", "a second", "works done again", "digest", "the simulator's replay")
+
+
+def workers_of(process: int) -> list[int]:
+    """Return the worker processes below a process: those that Dask's nannies have begun."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                above = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:  # it has ended
+                continue
+            if b"multiprocessing.spawn" in words and int(above) == process:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def run(experiment: Mapping[str, Any], folder: Path, workers: int, delay: float) -> Mapping[str, Any]:
+    """Run an experiment for real, kill one of its workers on the way, and return what its summary says."""
+    file = folder.with_suffix(".yaml")
+    with file.open("w", encoding="utf-8") as opened:
+        YAML().dump(dict(experiment), opened)
+    words = ["live", file, "--workers", workers, "--delay", delay, "--out", folder, "--quiet"]
+    with subprocess.Popen([*COMMAND, *map(str, words)]) as live:
+        record = folder / "live.csv"
+        goal = experiment["iterations"] // 3
+        while live.poll() is None and (not record.exists() or record.read_bytes().count(b"\n") < goal):
+            time.sleep(0.05)
+        os.kill(workers_of(live.pid)[-1], signal.SIGKILL)
+    if live.returncode:
+        raise SystemExit(f"{folder.name}: exit code {live.returncode}")
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def main() -> int:
+    """Run all methods, print a table, or write it; return 1 where a replay differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.live_runs", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--iterations", type=int, default=10_000, help="arrivals of each run (default 10,000)")
+    parser.add_argument("--workers", type=int, default=4, help="processes (default 4)")
+    parser.add_argument("--delay", type=float, default=0.002, help="mean seconds that a work sleeps besides (0.002)")
+    parser.add_argument("--out", type=Path, help="the folder of the table")
+    asked = parser.parse_args()
+    rows, wrong = [], 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (name, changes) in enumerate(METHODS.items()):
+            folder = Path(scratch, str(number))
+            said = run(EXPERIMENT | {"iterations": asked.iterations} | changes, folder, asked.workers, asked.delay)
+            verified = subprocess.run([*COMMAND, "verify", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
+            wrong += verified.returncode != 0 or not said["live"]["works_redone"]
+            outcome = verified.stdout.strip().rpartition(": ")[2] or f"exit code {verified.returncode}"
+            speed = round(said["iterations"] / said["time"])
+            redone = said["live"]["works_redone"]
+            cells = (name, said["iterations"], said["updates"], speed, redone, said["digest"][:12], outcome)
+            rows.append("| " + " | ".join(map(str, cells)) + " |")
+            print(rows[-1], flush=True)  # noqa: T201
+    if asked.out:
+        text = TEXT.format(
+            workers=asked.workers, delay=asked.delay, today=datetime.datetime.now(datetime.UTC).date(),
+            cores=os.cpu_count(), table="\n".join(["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *rows]),
+        )  # fmt: skip
+        (asked.out / "live.md").write_text(text, encoding="utf-8")
+    return bool(wrong)
+
+
+TEXT = """# Real runs, replayed
+
+Each method trained for real (`fredsim live`): 8 clients on {workers} worker processes, on {cores} processors; during
+each work they sleep {delay} s in the mean. In the middle one worker is killed by SIGKILL; what it had is done again by
+others. Then the simulator replays the record, and compares the digest, the rows and the fingerprints of every event
+(`fredsim verify`). {today}.
+
+    python -m tests.live_runs --out results/reference/trust
+
+{table}
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
