@@ -47,17 +47,17 @@ class Station:
     def _serve(self) -> None:
         crew = self._crew
         while True:
-            with crew.changed:
-                while not (self.waiting or self.sent or self._over()):
-                    crew.changed.wait()
-                if self._over():
-                    return
-                while self.waiting and len(self.sent) < AHEAD:
-                    work = self.waiting.popleft()
-                    future = self._actor.compute(work.client, work.number, work.ticket, work.params, work.rate)
-                    self.sent.append((work, future))
-                work, future = self.sent[0]
             try:
+                with crew.changed:
+                    while not (self.waiting or self.sent or self._over()):
+                        crew.changed.wait()
+                    if self._over():
+                        return
+                    while self.waiting and len(self.sent) < AHEAD:
+                        work = self.waiting[0]  # it stays there where the worker has gone: Dask says so here already
+                        sent = self._actor.compute(work.client, work.number, work.ticket, work.params, work.rate)
+                        self.sent.append((self.waiting.popleft(), sent))
+                    work, future = self.sent[0]
                 answer = future.result(timeout=LOOK_SECONDS)
             except TimeoutError:
                 continue

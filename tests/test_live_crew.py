@@ -1,0 +1,96 @@
+"""The crew of a live run, with workers made up: what becomes of works when one of them goes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from fredsim.runs.cluster import Cluster
+from fredsim.runs.live_crew import DaskCrew
+from fredsim.simulation.live import Work
+
+PUSH = np.ones(3, np.float32)
+
+
+class Answer:
+    """What Dask gives for a call of an actor."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def result(self, timeout: float) -> object:
+        """Return it, raise it, or wait in vain."""
+        if self.value is None:
+            threading.Event().wait(timeout)
+            raise TimeoutError
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class Actor:
+    """A worker; `compute` gives these answers by turns, and raises those that are `Raised`."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def ready(self) -> Answer:
+        """Return that it can compute."""
+        return Answer((None, None, None))
+
+    def clock(self) -> Answer:
+        """Return its time."""
+        return Answer(1)
+
+    def compute(self, client: int, number: int, ticket: int, params: object, rate: float) -> Answer:
+        """Do a work."""
+        self.asked.append(ticket)
+        answer = self.answers.pop(0) if self.answers else "done"
+        if answer == "raises":
+            raise RuntimeError("Worker holding Actor was lost.")
+        return Answer((PUSH, np.zeros(1), True, 0, 0, 1, 2) if answer == "done" else answer)
+
+
+class Workers:
+    """A cluster whose workers are these actors, by their addresses."""
+
+    def __init__(self, **actors: Actor) -> None:
+        self.actors = actors
+
+    def workers(self) -> list[str]:
+        """Return the addresses."""
+        return [*self.actors]
+
+    def fits(self, address: str) -> bool:
+        """Return that it has fredsim's version."""
+        return True
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ("raises",),
+        ("done", "raises"),
+        (None, "raises"),
+        (OSError("gone"),),
+        ("done", OSError("gone")),
+        (None, OSError("gone")),
+    ],
+)
+def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[object, ...]) -> None:
+    """Wherever it is lost: when a work is sent to it, or while it has one or two."""
+    first, second = Actor(*answers), Actor()
+    cluster, notes = Workers(a=first), list[str]()
+    make: Callable[[str], Any] = lambda address: cluster.actors[address]  # noqa: E731
+    with DaskCrew(cast("Cluster", cluster), make, notes.append, lambda: False) as crew:
+        for client in range(4):
+            crew.begin(Work(client, 0, client, PUSH, 0.0))
+        cluster.actors = {"b": second}  # it has another address when it comes again
+        found = sorted(crew.next(20.0).work.ticket for _ in range(4))  # type: ignore[union-attr]
+        assert crew.next(0.01) is None
+    assert found == [0, 1, 2, 3]
+    assert len(set(second.asked)) == len(second.asked) == crew.redone >= 4 - answers.count("done")
+    assert (crew.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
