@@ -22,6 +22,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from fredsim.show.tables import Table
+
 EXPERIMENT: dict[str, Any] = {
     "name": "live",
     "data": {"name": "digits"},
@@ -49,7 +51,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "ASGD, top-k": {"server": {"name": "asgd", "lr": 0.05}, "compress": {"name": "top_k", "k": 50}},
 }
 COMMAND = (sys.executable, "-m", "fredsim")
-HEAD = ("method", "arrivals", "updates", "a second", "works done again", "digest", "the simulator's replay")
 
 
 def workers_of(process: int) -> list[int]:
@@ -103,13 +104,15 @@ def main() -> int:
             outcome = verified.stdout.strip().rpartition(": ")[2] or f"exit code {verified.returncode}"
             speed = round(said["iterations"] / said["time"])
             redone = said["live"]["works_redone"]
-            cells = (name, said["iterations"], said["updates"], speed, redone, said["digest"][:12], outcome)
-            rows.append("| " + " | ".join(map(str, cells)) + " |")
-            print(rows[-1], flush=True)  # noqa: T201
+            rows.append({
+                "method": name, "arrivals": said["iterations"], "updates": said["updates"], "a second": speed,
+                "works done again": redone, "digest": said["digest"][:12], "the simulator's replay": outcome,
+            })  # fmt: skip
+            print(*rows[-1].values(), sep="  ", flush=True)  # noqa: T201
     if asked.out:
         text = TEXT.format(
             workers=asked.workers, delay=asked.delay, today=datetime.datetime.now(datetime.UTC).date(),
-            cores=os.cpu_count(), table="\n".join(["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *rows]),
+            cores=os.cpu_count(), table=Table(rows).markdown(),
         )  # fmt: skip
         (asked.out / "live.md").write_text(text, encoding="utf-8")
     return bool(wrong)
@@ -124,8 +127,7 @@ others. Then the simulator replays the record, and compares the digest, the rows
 
     python -m tests.live_runs --out results/reference/trust
 
-{table}
-"""
+{table}"""
 
 
 if __name__ == "__main__":

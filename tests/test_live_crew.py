@@ -31,7 +31,7 @@ class Answer:
 
 
 class Actor:
-    """A worker; `compute` gives these answers by turns, and raises those that are `Raised`."""
+    """A worker; `compute` answers by turns "done", "raises" (at once), an exception (when waited for), None (never)."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)

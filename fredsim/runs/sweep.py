@@ -30,6 +30,7 @@ from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.tasks import Task
+from fredsim.simulation.recorder import MEASURED
 from fredsim.system.files import write_atomic
 
 __all__ = ["columns_of", "ending", "run_name", "run_sweep"]
@@ -39,7 +40,6 @@ SUMMARY_COLUMNS = (
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
 SECONDS_TO = "seconds_to"  # the error that a selection names
-MEASURED = ("gap", "gradient_norm")  # where some run has one
 
 
 def run_sweep(
