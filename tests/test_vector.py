@@ -70,16 +70,16 @@ def expected_of(x: NDArray[np.float32], y: NDArray[np.float32]) -> list[NDArray[
 SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1.0, 0.1, 1 / 3], np.float32)
 
 
-@pytest.mark.parametrize("lanes", [16, 32, 64])
+@pytest.mark.parametrize("lanes", [16, 32, 48, 64, 112])
 def test_vectors_calculate_as_numpy_does(lanes: int) -> None:
     """Lane by lane, subnormals kept, multiply and add rounded apart; from any place that a float may have."""
     calculate, rng = vectors(lanes).calculate, np.random.default_rng(lanes)
     with Team(1) as team:
         for at in (*range(8), 100):
-            x, y = ((rng.standard_normal(200) * np.exp(rng.uniform(-90, 80, 200))).astype(np.float32) for _ in range(2))
+            x, y = ((rng.standard_normal(256) * np.exp(rng.uniform(-90, 80, 256))).astype(np.float32) for _ in range(2))
             if at % 2:
                 for values in (x, y):
-                    places = rng.random(200) < 0.5
+                    places = rng.random(256) < 0.5
                     values[places] = rng.choice(SPECIAL, places.sum())
                 x[::5] = y[::5]
             out, flags = np.full((17, lanes), np.nan, np.float32), np.full(2, -1)
@@ -91,10 +91,10 @@ def test_vectors_calculate_as_numpy_does(lanes: int) -> None:
             assert flags.tolist() == [not np.isnan(x).any(), bool(np.isfinite(x).all())]
 
 
-@pytest.mark.parametrize("lanes", [16, 32, 64])
+@pytest.mark.parametrize("lanes", [16, 32, 48, 64, 112])
 def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
     rng = np.random.default_rng(lanes)
-    x = rng.standard_normal(200).astype(np.float32)
+    x = rng.standard_normal(256).astype(np.float32)
     with Team(1) as team:
         for count in range(lanes + 1):
             at = count % 5

@@ -1,9 +1,9 @@
-"""A vector type for numba: 16, 32 or 64 float32 lanes, so that a loop over many arrays is sure to run in registers.
+"""A vector type for numba: 16 to 112 float32 lanes, so that a loop over many arrays is sure to run in registers.
 
 LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type
 knows only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a
 scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
-to float32 first, as NumPy rounds it beside a float32 array. LLVM splits a vector over as many registers as it takes.
+to float32 first, as NumPy rounds it beside a float32 array.
 
 `load` and its kin take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of lanes:
 `load(zeros(16), pointer, index)`. Nothing is checked.
@@ -17,13 +17,13 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, lower_cast, models, overload, register_model
+from numba.extending import intrinsic, lower_builtin, lower_cast, overload
 
-from fredsim.jit.pointers import element_pointer, lowered
+from fredsim.jit.lanes import MaskType, VectorType
+from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.numerics import rules
 
 __all__ = [
-    "LANES",
     "add_pairs",
     "broadcast",
     "load",
@@ -35,36 +35,7 @@ __all__ = [
     "zeros",
 ]
 
-LANES = 16  # of the narrowest vector, to which rows are padded
 INT32 = ir.IntType(32)
-
-
-class VectorType(types.Type):
-    """A vector of `lanes` float32."""
-
-    def __init__(self, lanes):
-        super().__init__(name=f"fredsim_float32x{lanes}")
-        self.lanes = lanes
-        self.llvm = ir.VectorType(ir.FloatType(), lanes)
-
-
-class MaskType(types.Type):
-    """A vector of `lanes` truth values, the result of comparing two vectors."""
-
-    def __init__(self, lanes):
-        super().__init__(name=f"fredsim_bool1x{lanes}")
-        self.llvm = ir.VectorType(ir.IntType(1), lanes)
-
-
-class _Model(models.PrimitiveModel):
-    """A vector is one LLVM value."""
-
-    def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, fe_type.llvm)
-
-
-register_model(VectorType)(_Model)
-register_model(MaskType)(_Model)
 
 
 def _splat(builder, value, lanes):
@@ -81,7 +52,8 @@ def _below(builder, count, lanes):
 
 @lower_cast(types.Number, VectorType)
 def _cast(context, builder, fromty, toty, value):
-    return _splat(builder, context.cast(builder, value, fromty, types.float32), toty.lanes)
+    number = context.cast(builder, value, fromty, types.float32)
+    return toty.joined(builder, [_splat(builder, number, kind.count) for _, kind in toty.parts])
 
 
 def _register(function, arity, emit, result=lambda vector: vector):
@@ -98,7 +70,13 @@ def _register(function, arity, emit, result=lambda vector: vector):
 
     @lower_builtin(function, *[VectorType] * arity)
     def lower(context, builder, sig, args):
-        return emit(builder, *args)
+        return _by_parts(builder, emit, sig, args)
+
+
+def _by_parts(builder, emit, sig, args):
+    """Return emit(builder, *vectors) of each part of the arguments, joined."""
+    parts = zip(*(kind.split(builder, value) for kind, value in zip(sig.args, args, strict=True)), strict=True)
+    return sig.return_type.joined(builder, [emit(builder, *vectors) for vectors in parts])
 
 
 _register(operator.add, 2, lambda b, x, y: b.fadd(x, y))
@@ -122,22 +100,27 @@ def _call(builder, name, result, *values):
     return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
 
 
+def _elementwise(signature, emit):
+    """Return what numba wants of an intrinsic that does emit(builder, *vectors) part by part."""
+    return signature, lambda context, builder, sig, args: _by_parts(builder, emit, sig, args)
+
+
 @intrinsic
 def _sqrt(typingctx, x):
-    return lowered(x(x), lambda b, value: _call(b, f"llvm.sqrt.v{x.lanes}f32", x.llvm, value))
+    return _elementwise(x(x), lambda b, part: _call(b, f"llvm.sqrt.v{part.type.count}f32", part.type, part))
 
 
 @intrinsic
 def _absolute(typingctx, x):
-    return lowered(x(x), lambda b, value: _call(b, f"llvm.fabs.v{x.lanes}f32", x.llvm, value))
+    return _elementwise(x(x), lambda b, part: _call(b, f"llvm.fabs.v{part.type.count}f32", part.type, part))
 
 
 @intrinsic
 def _where(typingctx, condition, x, y):
     vector = x if isinstance(x, VectorType) else y
     if not isinstance(vector, VectorType):  # numbers on both sides: as many as the condition's lanes
-        vector = VectorType(condition.llvm.count)
-    return lowered(vector(condition, vector, vector), lambda b, *values: b.select(*values))
+        vector = VectorType(condition.lanes)
+    return _elementwise(vector(condition, vector, vector), lambda b, *parts: b.select(*parts))
 
 
 @overload(rules.sqrt)
@@ -157,9 +140,9 @@ def _overload_where(condition, x, y):
 
 @intrinsic(prefer_literal=True)
 def zeros(typingctx, lanes):
-    """Return a vector of +0; `lanes`, 16, 32 or 64, is a literal."""
+    """Return a vector of +0; `lanes`, a multiple of 16 up to 112, is a literal."""
     vector = VectorType(lanes.literal_value)
-    return lowered(vector(lanes), lambda b, lanes: ir.Constant(vector.llvm, [0.0] * vector.lanes))
+    return lowered(vector(lanes), lambda b, lanes: ir.Constant(vector.llvm, None))
 
 
 @intrinsic(prefer_literal=True)
@@ -174,8 +157,11 @@ def no_nan(typingctx, x):
     """Return whether no lane is NaN."""
 
     def emit(builder, value):
-        bits = builder.bitcast(builder.fcmp_ordered("==", value, value), ir.IntType(x.lanes))
-        return builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 2**x.lanes - 1))
+        found = ir.Constant(ir.IntType(1), 1)
+        for part in x.split(builder, value):
+            bits = builder.bitcast(builder.fcmp_ordered("==", part, part), ir.IntType(part.type.count))
+            found = builder.and_(found, builder.icmp_unsigned("==", bits, ir.Constant(bits.type, -1)))
+        return found
 
     return lowered(types.boolean(x), emit)
 
@@ -191,18 +177,33 @@ def _store(builder, value, place):
     builder.store(value, place).align = 4
 
 
+def _places(builder, kind, pointer, index):
+    """Yield for each part of a vector the lane it begins at, its LLVM type and its place at pointer[index :]."""
+    begin = builder.gep(pointer, [index])
+    for lane, part in kind.parts:
+        yield lane, part, element_pointer(builder, begin, INT32(lane), part)
+
+
 @intrinsic
 def load(typingctx, like, pointer, index):
     """Return pointer[index : index + lanes]."""
-    signature = like(like, pointer, types.intp)
-    return lowered(signature, lambda b, _, *place: _load(b, element_pointer(b, *place, like.llvm)))
+
+    def emit(builder, _, pointer, index):
+        return like.joined(builder, [_load(builder, place) for *_, place in _places(builder, like, pointer, index)])
+
+    return lowered(like(like, pointer, types.intp), emit)
 
 
 @intrinsic
 def store(typingctx, pointer, index, value):
     """Set pointer[index : index + lanes] to the vector `value`."""
-    signature = types.none(pointer, types.intp, value)
-    return lowered(signature, lambda b, p, i, x: _store(b, x, element_pointer(b, p, i, value.llvm)))
+
+    def emit(builder, pointer, index, x):
+        parts = value.split(builder, x)
+        for part, (*_, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
+            _store(builder, part, place)
+
+    return lowered(types.none(pointer, types.intp, value), emit)
 
 
 @intrinsic
@@ -210,9 +211,12 @@ def load_part(typingctx, like, pointer, index, count):
     """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
 
     def emit(builder, _, pointer, index, count):
-        place = element_pointer(builder, pointer, index, like.llvm)
-        mask, zero = _below(builder, count, like.lanes), ir.Constant(like.llvm, [0.0] * like.lanes)
-        return _call(builder, f"llvm.masked.load.v{like.lanes}f32.p0", like.llvm, place, INT32(4), mask, zero)
+        parts = []
+        for lane, kind, place in _places(builder, like, pointer, index):
+            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
+            name = f"llvm.masked.load.v{kind.count}f32.p0"
+            parts.append(_call(builder, name, kind, place, INT32(4), mask, ir.Constant(kind, None)))
+        return like.joined(builder, parts)
 
     return lowered(like(like, pointer, types.intp, types.intp), emit)
 
@@ -222,8 +226,10 @@ def store_part(typingctx, pointer, index, value, count):
     """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
 
     def emit(builder, pointer, index, x, count):
-        place, mask = element_pointer(builder, pointer, index, value.llvm), _below(builder, count, value.lanes)
-        _call(builder, f"llvm.masked.store.v{value.lanes}f32.p0", ir.VoidType(), x, place, INT32(4), mask)
+        parts = value.split(builder, x)
+        for part, (lane, kind, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
+            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
+            _call(builder, f"llvm.masked.store.v{kind.count}f32.p0", ir.VoidType(), part, place, INT32(4), mask)
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)
 

@@ -64,14 +64,26 @@ def add_rows(like, column, value, start, stop, weights, base, stride, out, at, f
 
 @njit(error_model="numpy")
 def combine(column, value, start, stop, weights, base, stride, width, out, at, fresh):
-    """Add Σ_t value[t]·weights[base + column[t]·stride + j] to out[at + j] for j < padded(width), t ascending."""
-    j = 0
-    while j + 48 < width:
-        add_rows(zeros(64), column, value, start, stop, weights, base + j, stride, out, at + j, fresh)
-        j += 64
-    while j < width:
-        add_rows(zeros(16), column, value, start, stop, weights, base + j, stride, out, at + j, fresh)
-        j += 16
+    """Add Σ_t value[t]·weights[base + column[t]·stride + j] to out[at + j] for j < padded(width), t ascending.
+
+    All columns go together as far as seven vectors' sums fit into registers.
+    """
+    for j in range(0, width, 112):
+        w, o, left = base + j, at + j, width - j
+        if left > 96:
+            add_rows(zeros(112), column, value, start, stop, weights, w, stride, out, o, fresh)
+        elif left > 80:
+            add_rows(zeros(96), column, value, start, stop, weights, w, stride, out, o, fresh)
+        elif left > 64:
+            add_rows(zeros(80), column, value, start, stop, weights, w, stride, out, o, fresh)
+        elif left > 48:
+            add_rows(zeros(64), column, value, start, stop, weights, w, stride, out, o, fresh)
+        elif left > 32:
+            add_rows(zeros(48), column, value, start, stop, weights, w, stride, out, o, fresh)
+        elif left > 16:
+            add_rows(zeros(32), column, value, start, stop, weights, w, stride, out, o, fresh)
+        else:
+            add_rows(zeros(16), column, value, start, stop, weights, w, stride, out, o, fresh)
 
 
 @njit(error_model="numpy")

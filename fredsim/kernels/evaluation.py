@@ -8,7 +8,8 @@ from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, octets, put, shift
 from fredsim.kernels.data import DATA
 from fredsim.kernels.dense import first_layer, largest, padded, sample_floats, softmax_cross_entropy
-from fredsim.kernels.trees import LEAVES, upper_layers
+from fredsim.kernels.trees import LEAVES
+from fredsim.kernels.upper import upper_layers
 from fredsim.kernels.workspace import NETWORK
 
 __all__ = ["TOGETHER", "evaluate"]

@@ -25,9 +25,9 @@ from fredsim.kernels.trees import (
     gradient_rows,
     lay_out,
     rows_alike,
-    upper_layers,
 )
 from fredsim.kernels.update import call_rule
+from fredsim.kernels.upper import upper_layers
 from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 

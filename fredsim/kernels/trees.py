@@ -19,9 +19,8 @@ from numba import njit
 from fredsim.jit import kernel
 from fredsim.jit.pointers import item, put
 from fredsim.jit.vector import load, no_nan, store, zeros
-from fredsim.kernels.dense import ZERO, padded
+from fredsim.kernels.dense import ZERO
 from fredsim.kernels.workspace import GROUP, block_size
-from fredsim.numerics.rules import where
 
 __all__ = [
     "LEAVES",
@@ -33,7 +32,6 @@ __all__ = [
     "lay_out",
     "rows_alike",
     "specialised",
-    "upper_layers",
 ]
 
 LEAVES = 8  # samples of a block; compiled for 1 and 4, too (block_size)
@@ -51,7 +49,7 @@ class Tree(NamedTuple):
 @cache
 def specialised(name: str, mu: int) -> ModuleType:
     """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples."""
-    parts = [__name__, "fredsim.kernels.window", f"fredsim.kernels.{name}"]
+    parts = [__name__, "fredsim.kernels.upper", "fredsim.kernels.window", f"fredsim.kernels.{name}"]
     return kernel.specialised(parts, LEAVES=block_size(mu), ONE_BLOCK=mu <= 8)
 
 
@@ -109,65 +107,6 @@ def activate_all(active, mark, rows):
 
 
 @njit(error_model="numpy")
-def rectify_block(z, at, sample_stride, width, samples, activations, keep):
-    """Rectify a block's z in place, and lay it out from activations[keep] on as the inputs of the next layer."""
-    for i in range(samples):
-        for j in range(at + i * sample_stride, at + i * sample_stride + padded(width), 16):
-            x = load(zeros(16), z, j)
-            store(z, j, where(x > 0.0, x, 0.0))
-        for k in range(width):
-            put(activations, keep + k * LEAVES + i, item(z, at + i * sample_stride + k))
-        put(activations, keep + width * LEAVES + i, np.float32(1.0))
-
-
-@njit(error_model="numpy")
-def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample_stride):
-    """Write as many columns of a block's z as `like` has lanes: sums over rows, ascending from +0, the bias last."""
-    s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
-    for k in range(rows):
-        w = load(like, weights, base + k * stride)
-        p = x + k * LEAVES
-        s0 = s0 + item(factors, p) * w
-        if LEAVES > 1:
-            s1 = s1 + item(factors, p + 1) * w
-            s2 = s2 + item(factors, p + 2) * w
-            s3 = s3 + item(factors, p + 3) * w
-        if LEAVES > 4:
-            s4 = s4 + item(factors, p + 4) * w
-            s5 = s5 + item(factors, p + 5) * w
-            s6 = s6 + item(factors, p + 6) * w
-            s7 = s7 + item(factors, p + 7) * w
-    store(out, at, s0)
-    if LEAVES > 1:
-        store(out, at + sample_stride, s1)
-        store(out, at + 2 * sample_stride, s2)
-        store(out, at + 3 * sample_stride, s3)
-    if LEAVES > 4:
-        store(out, at + 4 * sample_stride, s4)
-        store(out, at + 5 * sample_stride, s5)
-        store(out, at + 6 * sample_stride, s6)
-        store(out, at + 7 * sample_stride, s7)
-
-
-@njit(error_model="numpy")
-def upper_layers(net, weights, z, sample_stride, samples, activations, b):
-    """Run block b through the layers above the first, whose z stands first in each sample's part of z.
-
-    The other layers' z follow it there, each padded; all but the last are rectified. The inputs of layer l are written
-    in blocks to activations[activation_offsets[l − 1] :], too.
-    """
-    at = ZERO
-    for layer in range(1, net.layers):
-        inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
-        keep = item(net.activation_offsets, layer - 1) + b * (inputs + 1) * LEAVES
-        rectify_block(z, at, sample_stride, inputs, samples, activations, keep)
-        at += padded(inputs)
-        base, stride = item(net.offsets, layer), item(net.strides, layer)
-        for j in range(0, width, 16):
-            layer_columns(zeros(16), activations, keep, inputs + 1, weights, base + j, stride, z, at + j, sample_stride)
-
-
-@njit(error_model="numpy")
 def rows_alike(active, mark, rows, groups, k, end):
     """Return the end of the rows from k on that are all active or all inactive, and whether they are inactive."""
     inactive = is_inactive(active, mark + k, rows, groups)
@@ -203,6 +142,15 @@ def sum_block(like, factors, x, errors, d, stride):
 
 
 @njit(error_model="numpy")
+def sum_four(like, factors, x, step, errors, d, stride):
+    """Return the sum over four consecutive blocks."""
+    one = sum_block(like, factors, x, errors, d, stride)
+    one = one + sum_block(like, factors, x + step, errors, d + LEAVES * stride, stride)
+    other = sum_block(like, factors, x + 2 * step, errors, d + 2 * LEAVES * stride, stride)
+    return one + (other + sum_block(like, factors, x + 3 * step, errors, d + 3 * LEAVES * stride, stride))
+
+
+@njit(error_model="numpy")
 def mean(total, mu):
     """Return a tree's sum divided by µ; +0 is added, so that it is not −0."""
     total = total + 0.0
@@ -216,6 +164,11 @@ def mean(total, mu):
 @njit(error_model="numpy")
 def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
     """Return the sum over a group's active blocks by the tree; sums that wait go on the stack from `depth` on."""
+    if bits & 15 == 15 and (bits == 15 or bits == 255):
+        total = sum_four(like, factors, x, step, errors, d, stride)
+        if bits == 15:
+            return total
+        return total + sum_four(like, factors, x + 4 * step, step, errors, d + 4 * LEAVES * stride, stride)
     total = like
     begin = np.int64(bits) * GROUP
     for i in range(begin, begin + item(tree.tables.counts, bits)):
@@ -230,28 +183,44 @@ def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
     return total
 
 
+class Rows(NamedTuple):
+    """Rows of a gradient to form: the arguments of `gradient_rows` but for its columns."""
+
+    tree: Tree
+    factors: Any
+    x: int
+    step: int
+    rows: int
+    active: Any
+    mark: int
+    group_stride: int
+    errors: Any
+    stride: int
+    out: Any
+    out_stride: int
+
+
 @njit(error_model="numpy")
-def gradient_columns(
-    like, tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, out, at, out_stride
-):
-    """Write as many columns of rows of the mean gradient as `like` has lanes; as `gradient_rows`."""
+def gradient_columns(like, a, d, at):
+    """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`."""
+    tree = a.tree
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
-    for k in range(rows):
+    for k in range(a.rows):
         total = like
         depth = ZERO
         for g in range(groups):
             if g > 0:
                 store(tree.stack, depth * 64, total)
                 depth += 1
-            bits = item(active, mark + g * group_stride + k)
-            place, error = x + g * GROUP * step + k * LEAVES, d + g * GROUP * LEAVES * stride
-            total = sum_group(like, tree, factors, place, step, errors, error, stride, bits, depth)
+            bits = item(a.active, a.mark + g * a.group_stride + k)
+            place, error = a.x + g * GROUP * a.step + k * LEAVES, d + g * GROUP * LEAVES * a.stride
+            total = sum_group(like, tree, a.factors, place, a.step, a.errors, error, a.stride, bits, depth)
             merges = g if g < groups - 1 else -1  # one for each trailing bit of g that is 1; the last, with all
             while depth > 0 and merges & 1:
                 depth -= 1
                 total = load(like, tree.stack, depth * 64) + total
                 merges >>= 1
-        store(out, at + k * out_stride, mean(total, tree.mu))
+        store(a.out, at + k * a.out_stride, mean(total, tree.mu))
 
 
 @njit(error_model="numpy")
@@ -262,7 +231,7 @@ def gradient_rows(
 
     The first row's factors begin at `x`, those of the next block of samples `step` later; the errors of sample m begin
     at `d` + m·`stride`; the bits of active[mark + g·`group_stride` + k] are the blocks of group g active in row k. What
-    a row's last vector writes beyond its end is overwritten by the row after it.
+    a row's last vector writes beyond its end is overwritten by the row after it: the last columns are written first.
     """
     if ONE_BLOCK:
         for k in range(rows):
@@ -270,22 +239,16 @@ def gradient_rows(
                 total = sum_block(zeros(16), factors, x + k * LEAVES, errors, d + j, stride)
                 store(out, at + k * out_stride + j, mean(total, tree.mu))
     else:
-        j = padded(width)
-        if j % 32:
-            j -= 16
-            gradient_columns(
-                zeros(16), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
-                out_stride,
-            )  # fmt: skip
-        if j % 64:
-            j -= 32
-            gradient_columns(
-                zeros(32), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
-                out_stride,
-            )  # fmt: skip
-        while j:
-            j -= 64
-            gradient_columns(
-                zeros(64), tree, factors, x, step, rows, active, mark, group_stride, errors, d + j, stride, out, at + j,
-                out_stride,
-            )  # fmt: skip
+        a = Rows(tree, factors, x, step, rows, active, mark, group_stride, errors, stride, out, out_stride)
+        vectors = (width + 15) // 16
+        pieces = (vectors + 3) // 4
+        for piece in range(pieces - 1, -1, -1):
+            begin, end = vectors * piece // pieces, vectors * (piece + 1) // pieces
+            if end - begin == 4:
+                gradient_columns(zeros(64), a, d + 16 * begin, at + 16 * begin)
+            elif end - begin == 3:
+                gradient_columns(zeros(48), a, d + 16 * begin, at + 16 * begin)
+            elif end - begin == 2:
+                gradient_columns(zeros(32), a, d + 16 * begin, at + 16 * begin)
+            else:
+                gradient_columns(zeros(16), a, d + 16 * begin, at + 16 * begin)

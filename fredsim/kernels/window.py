@@ -27,9 +27,9 @@ from fredsim.kernels.trees import (
     gradient_rows,
     lay_out,
     rows_alike,
-    upper_layers,
 )
 from fredsim.kernels.update import call_rule
+from fredsim.kernels.upper import upper_layers
 
 __all__ = [
     "ROWS_AT_ONCE",
