@@ -26,8 +26,10 @@ from fredsim.numerics import rules
 __all__ = [
     "add_pairs",
     "broadcast",
+    "differing",
     "load",
     "load_part",
+    "no_bits",
     "no_nan",
     "store",
     "store_part",
@@ -164,6 +166,39 @@ def no_nan(typingctx, x):
         return found
 
     return lowered(types.boolean(x), emit)
+
+
+@intrinsic
+def differing(typingctx, found, x, y):
+    """Return the vector `found` with those bits set, besides its own, that differ between x and y."""
+
+    def emit(builder, found, x, y):
+        found, x, y = (builder.bitcast(part, _bits_of(part.type)) for part in (found, x, y))
+        return builder.bitcast(builder.or_(found, builder.xor(x, y)), _floats_of(found.type))
+
+    return _elementwise(found(found, x, y), emit)
+
+
+@intrinsic
+def no_bits(typingctx, x):
+    """Return whether no bit is set in any lane."""
+
+    def emit(builder, value):
+        found = ir.Constant(ir.IntType(1), 1)
+        for part in x.split(builder, value):
+            bits = builder.bitcast(part, ir.IntType(32 * part.type.count))
+            found = builder.and_(found, builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 0)))
+        return found
+
+    return lowered(types.boolean(x), emit)
+
+
+def _bits_of(kind):
+    return ir.VectorType(INT32, kind.count)
+
+
+def _floats_of(kind):
+    return ir.VectorType(ir.FloatType(), kind.count)
 
 
 def _load(builder, place):

@@ -51,7 +51,7 @@ EVENTS = Fields(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
     arrays=int, addresses=int64s, bounds=int64s, held_rows=int32s, held_losses=floats, held_errors=floats,
     held_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
-    scratch_stride=int, tickets=int64s, ticks=int64s,
+    scratch_stride=int, resting=octets, may_rest=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
     """Process all events, as far as all parameters stay finite.
@@ -60,7 +60,8 @@ def advance(rank, size, barrier, a):
     events. `bounds` (size + 1,): thread `rank` has the first layer's columns from bounds[rank] to bounds[rank + 1],
     whole vectors; its strip of that layer's rows begins at (inputs + 1)·bounds[rank]. `addresses` (versions + 1,
     arrays): those that the rule takes, for each version of the other layers and, last, for the first layer. `held_…`
-    are the works in hand, a row a slot.
+    are the works in hand, a row a slot. `resting` (size, inputs + 1): whether a row of a thread's columns is at rest
+    (fredsim.kernels.window), if it `may_rest`; `arrived` events were before these.
     """
     local, n, version, s, e = local_of(rank, a), a.events.count, a.events.version, ZERO, window_end(a, ZERO)
     clock = ticks()

@@ -20,14 +20,14 @@ from fredsim.jit.team import Team, address, addresses, share
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
 
-__all__ = ["TeamRule", "call_rule", "compile_rule"]
+__all__ = ["FINITE", "SETTLED", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 import numpy as np
 from numba import njit
 
 from fredsim.jit.pointers import floats, int64s, item
-from fredsim.jit.vector import no_nan, load, load_part, broadcast, store, store_part, zeros
+from fredsim.jit.vector import broadcast, differing, load, load_part, no_bits, no_nan, store, store_part, zeros
 from fredsim.numerics import rules
 from fredsim.numerics.rules import absolute, sqrt, where
 
@@ -38,7 +38,7 @@ flush, positive_part, sign = njit(rules.flush), njit(rules.positive_part), njit(
 {rule}
 
 def apply_{name}(table, at, gradient, count, coefficients, sums):
-    """Apply the rule to elements at … at + count − 1; return whether every new parameter is finite.
+    """Apply the rule to elements at … at + count − 1; return FINITE | SETTLED, as far as these hold.
 
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
     of `count` elements, or 0 where all of them are +0. `sums` is that of 32 floats, where an array of the state is
@@ -50,6 +50,7 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     {numbers}
     {begin}
     finite = zeros(16)
+    changed = zeros(16)
     v_g = zeros(16)
     i = 0
     if gradient == 0:
@@ -67,8 +68,10 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
         if i < count:
             {rest}
     {end}
-    return np.int64(no_nan(finite))
+    return np.int64(no_nan(finite)) | np.int64(gradient == 0 and no_bits(changed)) << 1
 '''
+#: What applying a rule returns: every new parameter is finite; the gradient is +0 and what the rule wrote was there.
+FINITE, SETTLED = 1, 2
 #: Around the loop, and in it, where an array is watched.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
@@ -77,8 +80,8 @@ END = "store(watched, 0, total)\n    store(watched, 16, magnitude)"
 
 @njit
 def call_rule(rule, table, at, gradient, count, coefficients, sums):
-    """Call a compiled rule by its address, with the arguments of the template above."""
-    return call(rule, (table, at, gradient, count, coefficients, sums)) != 0
+    """Call a compiled rule by its address, with the arguments of the template above; return whether θ stays finite."""
+    return call(rule, (table, at, gradient, count, coefficients, sums)) & FINITE != 0
 
 
 @kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=int64s)
@@ -136,7 +139,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     results = ["r_theta", *(f"r_{name}" for name in state)]
     apply = f"{', '.join(results)} = rule({', '.join(arguments)})"
 
-    def body(read: Sequence[str], written: Sequence[str], *, part: bool) -> str:
+    def body(read: Sequence[str], written: Sequence[str], *, part: bool, compare: bool) -> str:
         """Return the lines that update a vector, or, as `part`, the elements that are left at the end."""
         load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
         lines = [f"v_{x} = {load.format(x)}" for x in read]
@@ -144,6 +147,9 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         for x in written:
             place = "p_new_theta" if x == "theta" else f"p_{x}"
             lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
+            if compare:
+                new = f"load_part(v_g, {place}, i, count - i)" if part else f"r_{x}"
+                lines.append(f"changed = differing(changed, v_{x}, {new})")
             if part and x == "theta":  # the rule's results in the lanes beyond may be anything
                 lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
             if x == watched:
@@ -167,10 +173,10 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         begin=BEGIN if watched else "pass",
         end=END if watched else "pass",
         before_zeros="v_theta = zeros(16)" if rule.zero_keeps else "pass",
-        zero_vector=body(touched, touched, part=False),
-        zero_rest=body(touched, touched, part=True),
-        vector=body((*every, "g"), every, part=False),
-        rest=body((*every, "g"), every, part=True),
+        zero_vector=body(touched, touched, part=False, compare=True),
+        zero_rest=body(touched, touched, part=True, compare=True),
+        vector=body((*every, "g"), every, part=False, compare=False),
+        rest=body((*every, "g"), every, part=True, compare=False),
     )
     module = generated(source, f"the fused update of {function.__module__}.{function.__qualname__}")
     compiled: Callable[..., bool] = getattr(module, f"apply_{function.__name__}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
-from fredsim.jit.pointers import address_of, floats, item, put, shift
+from fredsim.jit.pointers import address_of, call, floats, item, put, shift
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.dense import (
     ZERO,
@@ -28,7 +29,7 @@ from fredsim.kernels.trees import (
     lay_out,
     rows_alike,
 )
-from fredsim.kernels.update import call_rule
+from fredsim.kernels.update import FINITE, SETTLED, call_rule
 from fredsim.kernels.upper import upper_layers
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once; whole blocks of 16
+CENSUS = 64  # one of so many events looks for rows at rest, one by one
 #: On what a thread spends its time.
 SPENT = ("gradient and update", "forward and error", "inputs", "waiting")
 
@@ -61,6 +63,7 @@ class ThreadLocal(NamedTuple):
     tree: Tree
     hidden: Any  # activations of one block of samples
     gradient: Any  # some rows of one
+    resting: Any  # which rows of the columns are at rest
     ticks: Any  # as SPENT
 
 
@@ -75,7 +78,9 @@ def local_of(rank, a):
     hidden = shift(stack, 64 * 65)
     gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(SPENT) * rank)
     tree = Tree(a.mu, a.tables, stack)
-    return ThreadLocal(rank, low, item(a.bounds, rank + 1) - low, factors, active, tree, hidden, gradient, spent)
+    resting = shift(a.resting, rank * (inputs + 1))
+    width = item(a.bounds, rank + 1) - low
+    return ThreadLocal(rank, low, width, factors, active, tree, hidden, gradient, resting, spent)
 
 
 @inlined
@@ -119,8 +124,34 @@ def update_columns(a, local, s, i, k, end):
                 a.rule, table, at, local.width, coefficients, local.tree, local.factors, x + start * LEAVES,
                 rows * LEAVES, k - start, local.active, mark + start, rows, errors, local.low, stride, local.gradient,
             )  # fmt: skip
+            for row in range(start, k):
+                put(local.resting, row, np.uint8(0))
         elif a.apply_zeros:
-            finite &= call_rule(a.rule, table, at, ZERO, (k - start) * local.width, coefficients, ZERO)
+            census = a.may_rest != 0 and (a.arrived + i) % CENSUS == 0
+            finite &= apply_zeros(a, local, table, start, k, coefficients, census)
+    return finite
+
+
+@inlined
+def apply_zeros(a, local, table, k, end, coefficients, census):
+    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
+
+    A row is at rest when that has changed no bit of it, and will not until it has a gradient, or the coefficients on
+    which its state depends are others. In a `census` such rows are looked for.
+    """
+    rows, finite = item(a.net.sizes, 0) + 1, True
+    while k < end:
+        start = k
+        while k < end and item(local.resting, k) == 0 and (k == start or not census):
+            k += 1
+        if k > start:
+            at, count = rows * local.low + start * local.width, (k - start) * local.width
+            said = call(a.rule, (table, at, ZERO, count, coefficients, ZERO))
+            finite &= said & FINITE != 0
+            if census and said & SETTLED != 0:
+                put(local.resting, start, np.uint8(1))
+        while k < end and item(local.resting, k) != 0:
+            k += 1
     return finite
 
 

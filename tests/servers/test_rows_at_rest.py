@@ -1,0 +1,130 @@
+"""Rows of the first layer that no update changes are passed over, and woken: the bytes are those of whole gradients."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fredsim.kernels.hand_machine import NumbaHandMachine
+from fredsim.numerics.rules import Rule
+from fredsim.numerics.settling import settling_coefficients
+from fredsim.servers import ElementwiseServer
+from fredsim.servers.fasgd import FASGD
+from tests.servers.paths import Check
+
+#: A state that halves until it is at a floor, which a schedule of its own lowers on the way.
+MODULE = """
+import numpy as np
+
+from fredsim.numerics.rules import Rule, where
+from fredsim.servers import ElementwiseServer
+from fredsim.servers.base import Rated
+
+
+def floored(theta, level, g, alpha, floor):
+    level = where(0.5 * level > floor, 0.5 * level, floor)
+    return theta - (alpha * g) / level, level + 0.0 * g
+
+
+class Floored(ElementwiseServer):
+    Hyper = Rated
+    rule = Rule(floored, state=("level",), zero_keeps=True)
+
+    def initial_state(self):
+        return {"level": 4.0}
+
+    def coefficients(self, t, staleness):
+        return np.float32(self.rate(t)), np.where(np.asarray(t) < 555, np.float32(1.0), np.float32(0.25))
+"""
+
+
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.bool_]]:
+    """Which rows of which thread's columns were at rest after each call of the path `hand`."""
+    found: list[NDArray[np.bool_]] = []
+    advance = NumbaHandMachine.advance
+
+    def watched(machine: NumbaHandMachine, *given: Any) -> Any:
+        result = advance(machine, *given)
+        found.append(machine._resting != 0)
+        return result
+
+    monkeypatch.setattr(NumbaHandMachine, "advance", watched)
+    return found
+
+
+def experiment(server: dict[str, Any], threads: int) -> dict[str, Any]:
+    return {
+        "iterations": 1500,
+        "model": {"hidden": [20]},
+        "clients": {"count": 4, "batch_size": 1, "sampling": "iid"},
+        "evaluation": {"every": 50},
+        "server": server,
+        "threads": threads,
+    }
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_rest_and_wake(check: Check, resting: list[NDArray[np.bool_]], threads: int) -> None:
+    """Some of digits' pixels are never there, some seldom: their averages decay to 0, and v to √ε, in between."""
+    check(experiment({"name": "fasgd", "lr": 0.005}, threads), ["hand"])
+    counts = [int(one.sum()) for one in resting]
+    assert counts[2] == 0  # v is on its way
+    assert counts[-1] > 5 * threads
+    woken = [bool((before & ~after).any()) for before, after in itertools.pairwise(resting)]
+    assert any(woken)
+
+
+def test_another_coefficient_wakes_them(
+    check: Check, resting: list[NDArray[np.bool_]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "floored_server.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    check(experiment({"name": "floored_server:Floored", "lr": 0.01}, 1), ["hand"])
+    counts = [int(one.sum()) for one in resting]
+    assert counts[9] > 5  # of the calls that end at iterations 0, 50, 100 …
+    assert min(counts[10:14]) == 0
+    assert counts[-1] > 5
+
+
+def dependent(rule: Rule, rng: np.random.Generator) -> set[int]:
+    """Return the places of the coefficients that change what a rule writes at g = 0, found by changing each."""
+    count = 200
+    written = slice(1 if rule.zero_keeps else 0, None)
+    found = set()
+    for _ in range(20):
+        arrays = [rng.uniform(0.1, 2, count).astype(np.float32) for _ in range(1 + len(rule.state))]
+        numbers = rng.uniform(0.1, 2, len(rule.coefficients)).astype(np.float32)
+        zeros = np.zeros(count, np.float32)
+        before = np.array(rule.function(*arrays, zeros, *numbers)).reshape(1 + len(rule.state), count)[written]
+        for place in range(len(numbers)):
+            other = numbers.copy()
+            other[place] *= np.float32(1.5)
+            after = np.array(rule.function(*arrays, zeros, *other)).reshape(1 + len(rule.state), count)[written]
+            if not np.array_equal(before, after):
+                found.add(place)
+    return found
+
+
+def fits(server: object) -> bool:
+    return isinstance(server, ElementwiseServer)
+
+
+def test_the_coefficients_that_matter_are_known(spec: dict[str, Any], make: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Those that a change of tells are among them; more may be: 0·x is 0, whatever x."""
+    rule = make(spec).rule
+    assert (
+        dependent(rule, np.random.default_rng(0)) <= {*settling_coefficients(rule)} <= {*range(len(rule.coefficients))}
+    )
+
+
+def test_coefficients_of_fasgd() -> None:
+    """The rate and the staleness only move the parameter, which a zero keeps."""
+    rule = FASGD(lr=0.005).rule
+    names = [rule.coefficients[place] for place in settling_coefficients(rule)]
+    assert names == ["gamma", "fresh_gamma", "beta", "fresh_beta", "eps"]
+    assert len(settling_coefficients(FASGD(lr=0.005, variant="printed").rule)) == len(rule.coefficients)
