@@ -37,18 +37,18 @@ DRAWN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def dispatch(rounds: int, shorter: int) -> Table:
-    """Time the order of a million clients alone; `shorter` divides clients and events."""
+def dispatch(rounds: int) -> Table:
+    """Time the order of a million clients alone."""
     rows = []
     for name in DRAWN:
-        found = [in_a_process(name, CLIENTS // shorter, EVENTS // shorter) for _ in range(rounds)]
-        rate = median(EVENTS // shorter / seconds for seconds, _ in found)
-        room = median(peak / (CLIENTS // shorter) for _, peak in found)
+        found = [in_a_process(name, CLIENTS, EVENTS) for _ in range(rounds)]
+        rate = median(EVENTS / seconds for seconds, _ in found)
+        room = median(peak / (CLIENTS) for _, peak in found)
         rows.append((name, f"{rate:,.0f}", f"{room:,.0f}"))
         say(f"dispatcher {name}: timed")
     return Table(
         "Who arrives next, without gradients",
-        f"{CLIENTS // shorter:,} clients, {EVENTS // shorter:,} arrivals, one thread: medians of {rounds} processes. "
+        f"{CLIENTS:,} clients, {EVENTS:,} arrivals, one thread: medians of {rounds} processes. "
         "Bytes a client: what the peak resident memory grows by, arrivals included. Targets: 500,000 and 200.",
         ("dispatcher", "arrivals a second", "bytes a client"),
         rows,

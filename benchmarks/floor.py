@@ -24,6 +24,7 @@ rows from nearer. Whole snapshots and whole gradients, which both peers move, ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,10 +49,23 @@ class Work:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least seconds of an iteration, and what they go to."""
+    """The least seconds of an iteration: what each bound alone would take, by its name."""
 
-    seconds: float
-    bound: str
+    times: Mapping[str, float]
+
+    @property
+    def bound(self) -> str:
+        """What takes longest."""
+        return max(self.times, key=lambda name: self.times[name])
+
+    @property
+    def seconds(self) -> float:
+        """How long that is."""
+        return self.times[self.bound]
+
+    def shares(self, seconds: float) -> str:
+        """Return how much of each bound's rate an iteration of so many seconds reaches, in per cent."""
+        return ", ".join(f"{name} {100 * time / seconds:.0f}" for name, time in self.times.items())
 
 
 def work(cell: Cell, iterations: int) -> Work:
@@ -81,5 +95,4 @@ def floor(need: Work, rates: Rates) -> Floor:
         "√÷": need.roots / rates.roots + need.quotients / rates.quotients,
         "bytes": need.near / rates.near[need.swept] + need.far / rates.far,
     }
-    bound = max(times, key=lambda name: times[name])
-    return Floor(times[bound], bound)
+    return Floor(times)

@@ -28,11 +28,10 @@ ROOT = Path(__file__).parents[1]
 PAIRS = ((128, 250, 10_000, 20_000, 1.3), (1, 250, 1_000_000, 100_000, 1.5))  # µ, few λ, many λ, iterations, target
 
 
-def scale(rounds: int, threads: int, shorter: int) -> Table:
-    """Time ASGD with few clients against many; `shorter` divides the iterations."""
+def scale(rounds: int, threads: int) -> Table:
+    """Time ASGD with few clients against many."""
     rows = []
     for batch_size, few, many, iterations, target in PAIRS:
-        iterations //= shorter
         peaks: dict[int, int] = {few: 0, many: 0}
 
         def side(clients: int, batch_size: int = batch_size, iterations: int = iterations) -> Callable[[], float]:

@@ -58,10 +58,8 @@ def markdown(head: Sequence[str], tables: Sequence[Table]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def heading(threads: int, peer_threads: int, quick: bool) -> Iterator[str]:
+def heading(threads: int, peer_threads: int) -> Iterator[str]:
     """Yield how the tables came about: the machine, the versions, the date."""
-    if quick:
-        yield "Smoke run: NOT a measurement."
     yield (
         "784-200-10 on MNIST; all sides have the same initial parameters and order of clients and minibatches. "
         f"*: disturbed, to be run again: a side's slowest round took over {STEADY} times its fastest."

@@ -26,7 +26,7 @@ __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
 SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
 ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
-IDLE = 10_000  # pauses without a call, then sleep: a fraction of a millisecond
+IDLE = 30_000  # pauses without a call, then sleep: two milliseconds, in which a server in NumPy does a few updates
 
 
 def address(array: NDArray[Any]) -> int:
