@@ -111,7 +111,7 @@ def test_a_part_of_a_vector_touches_nothing_else(lanes: int) -> None:
 TRANSPOSE = """
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats
-from fredsim.jit.vector import transpose16
+from fredsim.jit.shuffles import transpose16
 
 
 @kernel(source=floats, index=int, stride=int, out=floats, at=int, out_stride=int)

@@ -24,16 +24,17 @@ from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.numerics import rules
 
 __all__ = [
-    "add_pairs",
+    "INT32",
     "broadcast",
     "differing",
     "load",
+    "load_at",
     "load_part",
     "no_bits",
     "no_nan",
     "store",
+    "store_at",
     "store_part",
-    "transpose16",
     "zeros",
 ]
 
@@ -201,14 +202,15 @@ def _floats_of(kind):
     return ir.VectorType(ir.FloatType(), kind.count)
 
 
-def _load(builder, place):
+def load_at(builder, place):
     """Load a vector that need not be aligned more than a float."""
     value = builder.load(place)
     value.align = 4
     return value
 
 
-def _store(builder, value, place):
+def store_at(builder, value, place):
+    """Store a vector that need not be aligned more than a float."""
     builder.store(value, place).align = 4
 
 
@@ -224,7 +226,7 @@ def load(typingctx, like, pointer, index):
     """Return pointer[index : index + lanes]."""
 
     def emit(builder, _, pointer, index):
-        return like.joined(builder, [_load(builder, place) for *_, place in _places(builder, like, pointer, index)])
+        return like.joined(builder, [load_at(builder, place) for *_, place in _places(builder, like, pointer, index)])
 
     return lowered(like(like, pointer, types.intp), emit)
 
@@ -236,7 +238,7 @@ def store(typingctx, pointer, index, value):
     def emit(builder, pointer, index, x):
         parts = value.split(builder, x)
         for part, (*_, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
-            _store(builder, part, place)
+            store_at(builder, part, place)
 
     return lowered(types.none(pointer, types.intp, value), emit)
 
@@ -267,47 +269,3 @@ def store_part(typingctx, pointer, index, value, count):
             _call(builder, f"llvm.masked.store.v{kind.count}f32.p0", ir.VoidType(), part, place, INT32(4), mask)
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)
-
-
-@intrinsic
-def transpose16(typingctx, source, index, stride, out, at, out_stride):
-    """Set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
-    like = VectorType(16)
-
-    def row(builder, pointer, begin, stride, i):
-        place = builder.add(begin, builder.mul(stride, ir.Constant(begin.type, i)))
-        return element_pointer(builder, pointer, place, like.llvm)
-
-    def emit(builder, source, index, stride, *target):
-        rows = [_load(builder, row(builder, source, index, stride, i)) for i in range(16)]
-        for half in (8, 4, 2, 1):  # exchange the off-diagonal halves of blocks of 2·half
-            low = [lane if not lane & half else lane - half + 16 for lane in range(16)]
-            high = [lane + half if not lane & half else lane + 16 for lane in range(16)]
-            masks = [ir.Constant(ir.VectorType(INT32, 16), lanes) for lanes in (low, high)]
-            for i in range(16):
-                if not i & half:
-                    pair = rows[i], rows[i + half]
-                    rows[i], rows[i + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
-        for i, value in enumerate(rows):
-            _store(builder, value, row(builder, *target, i))
-
-    integer = types.intp
-    return lowered(types.none(source, integer, integer, out, integer, integer), emit)
-
-
-@intrinsic
-def add_pairs(typingctx, source, index, out, at):
-    """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64 for i < 16."""
-    doubles = ir.VectorType(ir.DoubleType(), 16)
-    narrow = source.dtype == types.float32
-    kind = ir.VectorType(ir.FloatType(), 16) if narrow else doubles
-
-    def emit(builder, source, index, out, at):
-        places = index, builder.add(index, ir.Constant(index.type, 16))
-        halves = [_load(builder, element_pointer(builder, source, place, kind)) for place in places]
-        masks = [ir.Constant(ir.VectorType(INT32, 16), list(range(odd, 32, 2))) for odd in (0, 1)]
-        sides = [builder.shuffle_vector(*halves, mask) for mask in masks]
-        total = builder.fadd(*(builder.fpext(side, doubles) if narrow else side for side in sides))
-        _store(builder, total, element_pointer(builder, out, at, doubles))
-
-    return lowered(types.none(source, types.intp, out, types.intp), emit)

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 
 from fredsim.jit.pointers import item, put
-from fredsim.jit.vector import load, store, transpose16, zeros
+from fredsim.jit.shuffles import transpose16
+from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.elementary import exp32, log32
 from fredsim.numerics.rules import where
 

@@ -10,8 +10,9 @@ from numba import njit
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, floats, int64s, item, put, shift
+from fredsim.jit.shuffles import add_pairs
 from fredsim.jit.team import barrier_wait, share
-from fredsim.jit.vector import add_pairs, load, load_part, no_nan, store, store_part, zeros
+from fredsim.jit.vector import load, load_part, no_nan, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
 
