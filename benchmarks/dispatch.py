@@ -43,7 +43,7 @@ def dispatch(rounds: int) -> Table:
     for name in DRAWN:
         found = [in_a_process(name, CLIENTS, EVENTS) for _ in range(rounds)]
         rate = median(EVENTS / seconds for seconds, _ in found)
-        room = median(peak / (CLIENTS) for _, peak in found)
+        room = median(peak / CLIENTS for _, peak in found)
         rows.append((name, f"{rate:,.0f}", f"{room:,.0f}"))
         say(f"dispatcher {name}: timed")
     return Table(

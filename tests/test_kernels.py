@@ -173,3 +173,33 @@ def test_aligned(shape: tuple[int, ...], dtype: type) -> None:
         assert not array.any()
         array[...] = number
     assert all((array == number).all() for number, array in enumerate(arrays))  # none shares its memory
+
+
+COMBINE = """
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, int32s
+from fredsim.kernels.dense import combine
+
+
+@kernel(column=int32s, value=floats, count=int, weights=floats, width=int, out=floats, fresh=int)
+def run(rank, size, barrier, a):
+    combine(a.column, a.value, 0, a.count, a.weights, 0, a.width, a.width, a.out, 0, a.fresh != 0)
+"""
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
+    """Of any number of columns, against a plain loop; what is behind the last vector stays."""
+    rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
+    column, value = np.array([0, 3, 4], np.int32), rng.standard_normal(3).astype(np.float32)
+    with Team(1) as team:
+        for width in range(1, 260):
+            weights = rng.standard_normal(5 * width + 256).astype(np.float32)
+            out = np.full(width + 160, 7, np.float32)
+            expected = np.zeros(width, np.float32) if fresh else out[:width].copy()
+            for k, x in zip(column, value, strict=True):
+                expected += x * weights[k * width : (k + 1) * width]
+            given = {"column": column, "value": value, "count": 3, "weights": weights, "width": width}
+            team.run(run, run.pack(**given, out=out, fresh=fresh))
+            np.testing.assert_array_equal(out[:width], expected)
+            assert (out[-(-width // 16) * 16 :] == 7).all(), width

@@ -164,7 +164,7 @@ def mean(total, mu):
 @njit(error_model="numpy")
 def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
     """Return the sum over a group's active blocks by the tree; sums that wait go on the stack from `depth` on."""
-    if bits & 15 == 15 and (bits == 15 or bits == 255):
+    if bits == 15 or bits == 255:  # four blocks, or all eight: no table, and no sum waits
         total = sum_four(like, factors, x, step, errors, d, stride)
         if bits == 15:
             return total

@@ -124,7 +124,7 @@ def update_columns(a, local, s, i, k, end):
                 a.rule, table, at, local.width, coefficients, local.tree, local.factors, x + start * LEAVES,
                 rows * LEAVES, k - start, local.active, mark + start, rows, errors, local.low, stride, local.gradient,
             )  # fmt: skip
-            for row in range(start, k):
+            for row in range(start, k if a.apply_zeros else start):
                 put(local.resting, row, np.uint8(0))
         elif a.apply_zeros:
             census = a.may_rest != 0 and (a.arrived + i) % CENSUS == 0

@@ -24,9 +24,10 @@ def settling_coefficients(rule: Rule) -> tuple[int, ...]:
         assert isinstance(statement.targets[0], ast.Name)
         made_of[statement.targets[0].id] = _names(statement.value, made_of)
     assert isinstance(result, ast.Return)
+    assert result.value is not None
     values = result.value.elts if isinstance(result.value, ast.Tuple) else [result.value]
     written = values[1:] if rule.zero_keeps else values
-    names = set().union(*(_names(value, made_of) for value in written if value is not None))
+    names = set().union(*(_names(value, made_of) for value in written))
     return tuple(place for place, name in enumerate(rule.coefficients) if name in names)
 
 
