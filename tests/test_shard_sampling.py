@@ -42,9 +42,10 @@ def test_minibatches(kind: str, mu: int, monkeypatch: pytest.MonkeyPatch) -> Non
     """Of a client and its number alone: neither the company nor what was asked before, nor what is kept, matters."""
     monkeypatch.setattr(sampling, "TOGETHER", 3)
     monkeypatch.setattr(sampling, "KEPT", 20)
+    monkeypatch.setattr(sampling, "KEPT_AHEAD", 2 * 16 * mu)  # of two clients
     rng = np.random.default_rng(mu)
     sampler = make_sampler(kind, 1200, mu, STREAMS, ShardTable.of_lists([np.array(one) for one in LISTS]))
-    for count in (0, 1, 2, 17, 40):
+    for count in (0, 1, 2, 17, 40, *(30 * [1])):
         clients, numbers = rng.integers(0, 4, count), rng.integers(0, 12, count)
         expected = [
             [LISTS[c][place(kind, n * mu + j, j, n, c)] for j in range(mu)]
@@ -53,6 +54,19 @@ def test_minibatches(kind: str, mu: int, monkeypatch: pytest.MonkeyPatch) -> Non
         found = sampler.rows(rng.integers(0, 99, count), clients, numbers)
         assert found.shape == (count, mu)
         assert found.tolist() == expected
+
+
+def test_independent_draws_are_those_of_the_streams() -> None:
+    """One at a time or together, forwards, over again and with gaps."""
+    sampler = make_sampler("iid", 1200, 5, STREAMS)
+    for number in (0, 1, 15, 16, 17, 16, 3, 50, 49):
+        for client in (0, 7):
+            expected = [int(STREAMS.below(1200, Stream.IID, j, number, client)) for j in range(5)]
+            assert sampler.rows(np.array([9]), np.array([client]), np.array([number])).tolist() == [expected]
+    together = sampler.rows(np.array([9, 9]), np.array([7, 0]), np.array([49, 4]))
+    assert together.tolist() == [
+        [int(STREAMS.below(1200, Stream.IID, j, n, c)) for j in range(5)] for c, n in ((7, 49), (0, 4))
+    ]
 
 
 def test_a_pass_of_a_client_has_each_of_its_samples_once() -> None:

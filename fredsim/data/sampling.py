@@ -15,6 +15,8 @@ __all__ = ["OfWorks", "Sampler", "make_sampler", "work_of"]
 Integers = NDArray[np.int64]
 
 KEPT = 2**25  # samples in the orders of passes that are kept: 128 MiB
+AHEAD = 16  # minibatches that are drawn where one is asked for
+KEPT_AHEAD = 2**23  # their samples that are kept: 64 MiB
 
 
 class Sampler(ABC):
@@ -68,11 +70,38 @@ class Shuffled(Sequential):
         return self._permutations[number]
 
 
-class Iid(Sampler):
-    """With replacement; a draw depends on the client and which of its minibatches it is, not on who arrives when."""
+class OfClients(Sampler):
+    """A minibatch depends on the client and which of the client's it is, not on who arrives when.
+
+    Where one is asked for at a time, some are drawn: most of what one costs is the calls.
+    """
+
+    def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
+        super().__init__(samples, batch_size, streams)
+        self._ahead: dict[int, tuple[int, Integers]] = {}  # by client: the first of those drawn, and their rows
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return independent samples."""
+        """Return what the client's gradients have, whenever they arrive."""
+        if len(clients) != 1:
+            return self._rows(clients, numbers)
+        client, number = int(clients[0]), int(numbers[0])
+        first, rows = self._ahead.get(client, (0, None))
+        if rows is None or not first <= number < first + AHEAD:
+            if (len(self._ahead) + 1) * AHEAD * self.batch_size > KEPT_AHEAD:
+                self._ahead.clear()
+            first, rows = number, self._rows(np.full(AHEAD, client), np.arange(number, number + AHEAD))
+            self._ahead[client] = first, rows
+        return rows[number - first : number - first + 1]
+
+    @abstractmethod
+    def _rows(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return the indices (B, µ) of the samples of these gradients of these clients."""
+
+
+class Iid(OfClients):
+    """With replacement."""
+
+    def _rows(self, clients: Integers, numbers: Integers) -> Integers:
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
@@ -89,15 +118,14 @@ def work_of(row: int) -> tuple[int, int]:
     return row >> 32, row & 0xFFFF_FFFF
 
 
-class Within(Sampler):
+class Within(OfClients):
     """Minibatches from the client's own shard: its gradient number `number` has positions number·µ … of its own."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
         super().__init__(batch_size, batch_size, streams)  # how many samples there are, each shard says
         self._shards = shards
 
-    def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the rows at the places of those positions."""
+    def _rows(self, clients: Integers, numbers: Integers) -> Integers:
         positions, of = numbers[:, None] * self.batch_size + self._within, clients[:, None]
         return self._shards.rows(of, self._places(positions, self._shards.sizes(of), numbers[:, None], of))
 
