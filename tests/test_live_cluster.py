@@ -92,3 +92,13 @@ def test_what_is_refused(
     monkeypatch.chdir("elsewhere")  # where the workers are not
     refused(*words, "data={name: 'npz:own.npz', train: 40, validation: 10}", "--dask", cluster.address,
             says=("the worker tcp://", "own.npz"))  # fmt: skip
+
+
+def test_processes_that_do_not_start(small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(**how: object) -> None:
+        raise RuntimeError(f"Nanny {how['n_workers']} failed to start.")
+
+    monkeypatch.setattr("distributed.LocalCluster", dies)
+    refused("live", small_yaml, "--workers", 3, "--out", "live",
+            says=("3 workers on this machine do not start: Nanny 3 failed to start.", "give fewer --workers"))  # fmt: skip
+    assert not Path("live").exists()

@@ -94,3 +94,20 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     assert found == [0, 1, 2, 3]
     assert len(set(second.asked)) == len(second.asked) == crew.redone >= 4 - answers.count("done")
     assert (crew.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
+
+
+def test_a_worker_that_goes_while_it_starts_holds_nothing_up() -> None:
+    """Dask keeps what was asked of it for its coming back; another one begins the run meanwhile."""
+    first, second = Actor(), Actor()
+    first.ready = lambda: Answer(None)  # type: ignore[method-assign]
+    cluster = Workers(a=first)
+
+    def make(address: str) -> Any:
+        cluster.actors = {"b": second}
+        return first if address == "a" else second
+
+    with DaskCrew(cast("Cluster", cluster), make, lambda note: None, lambda: False) as crew:
+        crew.begin(Work(0, 0, 5, PUSH, 0.0))
+        done = crew.next(20.0)
+        assert done is not None
+        assert (done.work.ticket, done.worker) == (5, "b")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, SimulationError
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
@@ -161,12 +161,19 @@ def local_cluster(workers: int) -> Iterator[str]:
         raise ConfigError(
             f"live: needs Dask's distributed, which cannot be imported ({error}); run pip install 'fredsim[cluster]'"
         ) from None
-    with LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address="127.0.0.1:0",
-        scheduler_port=0,
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    try:
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            scheduler_port=0,
+            silence_logs=logging.CRITICAL,
+        )
+    except Exception as error:  # as a worker that dies while it starts
+        raise ClusterError(
+            f"{workers} workers on this machine do not start: {error}; see whether it has memory and processes for "
+            "them, or give fewer --workers"
+        ) from error
+    with cluster:
         yield cluster.scheduler_address

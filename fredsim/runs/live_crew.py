@@ -108,6 +108,8 @@ class DaskCrew:
         self._look()
         while self._starting() and not self._stop():
             time.sleep(0.01)
+            if time.monotonic() - self._looked > LOOK_SECONDS:  # one that has gone meanwhile never starts
+                self._look()
         if self.failure is not None:
             raise self.failure
         self._begun = True
