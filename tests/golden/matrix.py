@@ -1,6 +1,6 @@
 """The matrix of digests: the golden experiments on every kind of code, number of threads, backend and Python at hand.
 
-    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated] [--interpreter N] [--output FILE]
+    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--interpreter N] [--output FILE]
 
 Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
 exit code is 1 where one differs. Without a program it takes the Python that runs it.
@@ -25,7 +25,6 @@ ROOT = HERE.parents[1]
 CODES = {"x86_64": {"SSE2": "generic", "AVX2": "haswell", "AVX-512": "skylake-avx512"}, "aarch64": {"NEON": "generic"}}
 FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # what /proc/cpuinfo must have for it
 VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
-HEAD = ("machine", "code", "Python", "backend", "threads", "experiments", "same digest", "versions")
 
 
 def run_cell(backend: str, threads: int, every: int) -> None:
@@ -70,13 +69,15 @@ def outcome(command: list[str], code: str, backend: str, threads: int, every: in
     return said | {"code": code, "backend": "interpreter" if backend == "cuda" else backend, "threads": threads}
 
 
-def row(said: dict[str, Any]) -> str:
+def row(said: dict[str, Any]) -> dict[str, Any]:
     """Return a cell as a row of the table."""
-    same = said["count"] - len(said["differ"])
-    versions = ", ".join(f"{name} {version}" for name, version in said["versions"].items())
     differ = f"; not {', '.join(said['differ'])}" if said["differ"] else ""
-    shown = (said["machine"], said["code"], said["python"], said["backend"], said["threads"], said["count"])
-    return "| " + " | ".join(map(str, (*shown, f"{same}{differ}", versions))) + " |"
+    return {
+        "machine": said["machine"], "code": said["code"], "Python": said["python"], "backend": said["backend"],
+        "threads": said["threads"], "experiments": said["count"],
+        "same digest": f"{said['count'] - len(said['differ'])}{differ}",
+        "versions": ", ".join(f"{name} {version}" for name, version in said["versions"].items()),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -84,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th experiment")
     parser.add_argument("--python", action="append", default=[], metavar="PROGRAM", help="one with fredsim's needs")
-    parser.add_argument("--emulated", action="store_true", help="arm64, too, by scripts/arm64.sh")
+    parser.add_argument("--emulated", type=int, default=0, metavar="N", help="arm64, by scripts/arm64.sh, every N-th")
     parser.add_argument("--interpreter", type=int, default=0, metavar="N", help="Triton's interpreter, every N-th")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
     parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
@@ -100,22 +101,25 @@ def main() -> None:
     ]
     if given.emulated:
         arm = ["bash", "scripts/arm64.sh", "."]
-        planned += [(arm, ("NEON", "numba", threads, given.every)) for threads in (1, 2, 3)]
-        planned += [(arm, ("NumPy's own", "numpy", 1, given.every))]
+        planned += [(arm, ("NEON", "numba", threads, given.emulated)) for threads in (1, 2, 3)]
+        planned += [(arm, ("NumPy's own", "numpy", 1, given.emulated))]
     rows, wrong = [], 0
     for number, (command, cell) in enumerate(planned, start=1):
         said = outcome(command, *cell)
         wrong += len(said["differ"])
         rows.append(row(said))
-        print(f"{number}/{len(planned)} {rows[-1]}", flush=True)
+        print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
     if given.output:
+        from fredsim.show.tables import Table  # the programs of cells need not have it installed
+
         today = datetime.datetime.now(datetime.UTC).date()
-        table = "\n".join(["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|", *rows])
-        options = [f"--every {given.every}"] + ["--emulated"] * given.emulated
-        options += [f"--interpreter {given.interpreter}"] if given.interpreter else []
-        text = TEXT + EMULATED * given.emulated + COMMAND
-        version = importlib.metadata.version("fredsim")
-        given.output.write_text(text.format(today=today, version=version, options=" ".join(options), table=table))
+        counts = {"every": given.every, "emulated": given.emulated, "interpreter": given.interpreter}
+        said = {
+            "today": today, "version": importlib.metadata.version("fredsim"), "table": Table(rows).markdown(),
+            "options": " ".join(f"--{name} {count}" for name, count in counts.items() if count),
+        }  # fmt: skip
+        text = TEXT + EMULATED * bool(given.emulated) + COMMAND
+        given.output.write_text(text.format(**said), encoding="utf-8")
     sys.exit(bool(wrong))
 
 
@@ -131,8 +135,7 @@ COMMAND = """
 $ python tests/golden/matrix.py {options}
 ```
 
-{table}
-"""
+{table}"""
 
 
 if __name__ == "__main__":
