@@ -120,6 +120,9 @@ def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     assert engine.facts()["vmap"] == "5 clients at once"
     assert engine.settle(1, 1000) == 1
     assert engine.facts()["vmap"].startswith("one client after the other")
+    large = {mu: engine_of(digits, "dense", mu)[1] for mu in (8, 16, 32, 33, 65)}
+    assert [one.settle(None, 64) for one in large.values()] == [8, 4, 2, 1, 1]
+    assert large[65].settle(2, 64) == 2
 
 
 def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:

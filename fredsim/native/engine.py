@@ -34,8 +34,9 @@ __all__ = ["TorchEngine"]
 Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
 
-#: Minibatches that are computed at once, at most, where the experiment does not say.
+#: Minibatches that are computed at once, at most, where the experiment does not say; and on a CPU, their samples.
 MOST_AT_ONCE = 8
+SAMPLES_AT_ONCE = 64
 #: Samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
@@ -71,10 +72,13 @@ class TorchEngine:
     def settle(self, window: int | None, clients: int) -> int:
         """Fix how many minibatches are computed at once: `window`, or as many as usually have different clients.
 
-        Of clients chosen uniformly, one comes again after about √clients. It is 1 where vmap fails, or where a
-        gradient's bits would depend on its place among the others.
+        Of clients chosen uniformly, one comes again after about √clients. On a CPU a convolution of many samples with
+        several clients' weights takes longer than one after the other. It is 1 where vmap fails, or where a gradient's
+        bits would depend on its place among the others.
         """
         usual = min(MOST_AT_ONCE, 2 ** ((clients.bit_length() - 1) // 2))
+        if self._device.type == "cpu":
+            usual = min(usual, max(1, SAMPLES_AT_ONCE // self._mu))
         self._width = min(window or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
