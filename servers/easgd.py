@@ -69,5 +69,8 @@ class EASGD(ElementwiseServer):
         super().apply_update(grad, client_id, timestamp)
 
     def fetch(self, client_id: int) -> Array:
-        """Return x_i − d to the client that has just pushed, the centre to any other."""
-        return self.arrays["answer"] if client_id == self._answered else self.params
+        """Return x_i − d to the client that has just pushed, once, and the centre to any other."""
+        if client_id != self._answered:
+            return self.params
+        self._answered = None
+        return self.arrays["answer"]

@@ -94,18 +94,17 @@ class WindowAverage(Configurable):
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Pass the push to the server; add its new parameters where it stepped."""
         reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
-        self._look()
+        self._look(getattr(self.server, "timestamp", self._seen + 1))
         return reply
 
     def given_up(self, client_id: int, timestamp: int) -> Reply | None:
         """Tell a server that asks for it of a task that was given up; add its new parameters where it stepped."""
         reply: Reply | None = self.server.given_up(client_id, timestamp)
-        self._look()
+        self._look(getattr(self.server, "timestamp", self._seen))
         return reply
 
-    def _look(self) -> None:
-        """Add the server's parameters where they are new."""
-        now = getattr(self.server, "timestamp", self._seen + 1)
+    def _look(self, now: int) -> None:
+        """Add the server's parameters where they are new, by its timestamp."""
         if now != self._seen:
             self._seen = now
             self._add(self.server.params)

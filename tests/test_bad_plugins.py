@@ -199,7 +199,26 @@ class Falls(Plain):
     timestamp = 0
 
     def apply_update(self, grad, client_id, timestamp):
-        self.timestamp = 2 if self.timestamp == 0 else self.timestamp - 1
+        self.timestamp = 1 if self.timestamp == 0 else self.timestamp - 1
+
+
+class Jumps(Plain):
+    timestamp = 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.timestamp += 2
+
+
+class Twice(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        return Reply((client_id, client_id))
+
+
+class RestartsItself(Plain):
+    holds = cancels = True
+
+    def apply_update(self, grad, client_id, timestamp):
+        return Reply((), (client_id,))
 
 
 class Guesses(Plain):
@@ -310,7 +329,10 @@ CLASSES = {
     "Vague": ("Vague, client 7, iteration 0, the learning rate that rate returns: is 'small'; it must be a number",),
     "Lost": ("Lost, client 7, iteration 0, the learning rate that rate returns: is nan; it must be a number",),
     "Raising": ("Raising, client 7, iteration 0, rate: SystemExit: 3 (faulty.py:",),
-    "Falls": ("Falls, client ", "iteration 1, timestamp: is 1 after 2; it must be an integer, never less"),
+    "Jumps": ("Jumps, client ", "iteration 0, timestamp: is 2 after 0; it must be that, or one more"),
+    "Twice": ("Twice, client 7, iteration 0, reply: names a client twice; it fetches once",),
+    "RestartsItself": ("reply: restarts client 7, which waits; to let it go on, name it in released",),
+    "Falls": ("Falls, client ", "iteration 1, timestamp: is 0 after 1; it must be that, or one more"),
     "Steps": ("Steps, local_steps: is 'many'; it must be an integer, 1 at least",),
     "Settles": (
         "Settles, gates: returned {'pull': 'always'}; it must return a dict of push, fetch, dropped_push, rep",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.runs.results import Result
 from fredsim.simulation.outbox import Outbox
@@ -263,3 +264,22 @@ def test_downpour(simulate: Simulate, plain: ModuleType, n_push: int, n_fetch: i
         asgd = simulate({"iterations": 100, "server": {"name": "asgd", "lr": 0.05}})
         assert asgd.summary["digest"] == rows["digest"].iloc[-1]
     assert np.isfinite(server.theta).all()
+
+
+@pytest.mark.parametrize("policy", ["reapply", "skip", "accumulate", "average"])
+def test_a_gate_may_decide_on_the_whole_or_on_each_tensor(policy: DroppedPush) -> None:
+    """Once this and once that: all tensors pass, or none, where it says so of the whole."""
+    rng, parts = np.random.default_rng(5), [slice(0, 2), slice(2, 5), slice(5, 6)]
+    one, other = (Outbox(policy, parts, NumpyOperations()) for _ in range(2))
+    for timestamp in range(200):
+        client, push = int(rng.integers(2)), rng.normal(size=6).astype(np.float32)
+        mask = [bool(passed) for passed in rng.integers(0, 2, 3)]
+        whole = all(mask) if all(mask) or not any(mask) else None
+        found, expected = (
+            box.offer(client, push.copy(), timestamp, passes, lambda push: (push, 24))
+            for box, passes in ((one, mask if whole is None else whole), (other, mask))
+        )
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert (found.timestamp, found.size) == (expected.timestamp, expected.size)
+            assert found.push.tobytes() == expected.push.tobytes()

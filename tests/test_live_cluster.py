@@ -99,6 +99,6 @@ def test_processes_that_do_not_start(small_yaml: Path, refused: Refused, monkeyp
         raise RuntimeError(f"Nanny {how['n_workers']} failed to start.")
 
     monkeypatch.setattr("distributed.LocalCluster", dies)
-    refused("live", small_yaml, "--workers", 3, "--out", "live",
-            says=("3 workers on this machine do not start: Nanny 3 failed to start.", "give fewer --workers"))  # fmt: skip
+    says = ("3 workers on this machine do not start: Nanny 3 failed to start.", "give fewer --workers")
+    refused("live", small_yaml, "--workers", 3, "--out", "live", says=says)
     assert not Path("live").exists()

@@ -53,6 +53,8 @@ class Gate(Configurable):
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Draw element 0 for the clients of iterations `begin` on: one draw alone costs as much as a hundred."""
+        if not hasattr(self, "_streams"):  # of a user's own, whose `init` does without this one's
+            return
         steps = np.arange(begin, begin + len(clients))
         draws = self._streams.uniform(self._stream, 0, steps, np.array(clients)).tolist()
         self._ahead = {at: r for at, r in self._ahead.items() if at[0] >= begin - len(clients)}

@@ -50,12 +50,12 @@ KNOWN: dict[Kind, Mapping[str, Any]] = {
     "compressor": COMPRESSORS,
     "average": {"window": WindowAverage},
 }
+#: Of what may be a user's own, the methods that it needs.
 REQUIRED: dict[Kind, tuple[str, ...]] = {
     "server": ("init", "apply_update"),
     "dispatcher": ("init", "choose", "hold", "release"),
     "gate": ("init", "passes"),
     "compressor": ("init", "compress"),
-    "average": ("init", "apply_update", "averaged_params"),
 }
 
 
@@ -64,6 +64,8 @@ def find_class(kind: Kind, name: str) -> type:
     known = KNOWN[kind]
     if name in known:
         return cast(type, known[name])
+    if kind not in REQUIRED:
+        raise ConfigError(f"unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
     if ":" in name:
         found = import_named(name, "package.module:Class")
     else:

@@ -58,12 +58,17 @@ def calibrated(result: Result) -> dict[str, Any]:
     clients = events["client"].to_numpy()
     shared = len(np.unique(clients)) > int(result.summary.get("live", {}).get("workers", len(clients)))
     takes = (done - began + (down if shared else 0)) / 1e9
-    pushed, fetched_bytes = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched"))
+    pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
     again = begun >= 0  # what clients begin with is there
+    one_copy = fetched_bytes[begun[again]] / np.maximum(copies[begun[again]], 1)  # a server may release several at once
     sizes, times = pushed, up / 1e9
     if not shared:
-        sizes, times = np.concatenate([sizes, fetched_bytes[begun[again]]]), np.concatenate([times, down[again] / 1e9])
-    seconds = _seconds(takes, clients)
+        sizes, times = np.concatenate([sizes, one_copy]), np.concatenate([times, down[again] / 1e9])
+    if not (sizes > 0).any():
+        raise OutputError(
+            f"{result.folder}: nothing was sent, so no copy's time is known; record a run without its gates"
+        )
+    seconds = _seconds(takes, clients, result.config["clients"]["count"])
     scale = np.asarray(seconds)[clients] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
         "name": "clock",
@@ -73,9 +78,9 @@ def calibrated(result: Result) -> dict[str, Any]:
     }
 
 
-def _seconds(takes: Floats, clients: NDArray[np.int64]) -> float | list[float]:
-    """Return the mean time of a work, or each client's where they lie apart."""
-    groups = [takes[clients == client] for client in range(int(clients.max()) + 1)]
+def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
+    """Return the mean time of a work, or each of so many clients' where they lie apart."""
+    groups = [takes[clients == client] for client in range(count)]
     mean = _rounded(float(takes.mean()))
     if any(len(group) < FEWEST for group in groups):
         return mean
@@ -85,7 +90,7 @@ def _seconds(takes: Floats, clients: NDArray[np.int64]) -> float | list[float]:
     return [_rounded(float(one)) for one in means] if apart else mean
 
 
-def _link(sizes: NDArray[np.int64], times: Floats) -> dict[str, float]:
+def _link(sizes: Floats, times: Floats) -> dict[str, float]:
     """Return latency and bandwidth of copies of these bytes that took these seconds, by least squares."""
     middle = sizes - sizes.mean()
     if np.ptp(sizes) < sizes.max() / 10:  # as large as each other: no telling what the bytes are to blame for
@@ -134,7 +139,12 @@ def distance(one: Floats, other: Floats) -> float:
 
 
 def measured(result: Result) -> dict[str, float | None]:
-    """Return what a record says that a clock may predict, by name; None for an error that it has not."""
+    """Return what a record says that a clock may predict, by name; None for an error that it has not.
+
+    Raises OutputError where it had no clock.
+    """
+    if not result.timed:
+        raise OutputError(f"{result.folder}: has no times; give a run with a clock, or one by `fredsim live`")
     events, seconds = result.events, float(result.summary["time"])
     return {
         "seconds": seconds,

@@ -23,7 +23,7 @@ from fredsim.system.files import write_atomic
 __all__ = ["claim", "locked", "write_errors"]
 
 #: The files of a run that has not ended, and of a sweep none of whose runs has; the first two of each always exist.
-BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet")
+BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 LOCK_TIMEOUT_SECONDS = 2.0  # a process that was killed may take a moment to end

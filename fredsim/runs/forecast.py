@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fredsim.dispatchers.base import nobody_arrives
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
@@ -95,7 +94,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     seconds, count = order.time / 1e9, len(order)
     over = count < most
     if over and until is None:
-        raise nobody_arrives(count)
+        raise clock.ended(count, iterations)
     if count == 0:
         return ((0, 0.0), (0, 0.0)), over
     middle = (count - 1) // 2

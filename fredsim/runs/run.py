@@ -92,12 +92,12 @@ class Run:
         """The columns of metrics.csv that measure the parameters."""
         return tuple(self._measures)
 
-    def newest_checkpoint(self, code: Mapping[str, str]) -> Checkpoint | None:
-        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one.
-
-        `code`: the SHA-256 of the user's modules.
-        """
+    def identify(self, code: Mapping[str, str]) -> None:
+        """Take the SHA-256 of the user's modules, of which checkpoints must be, too."""
         self._identity["code"] = dict(code)
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one."""
         until = None
         while True:
             found, faults = self._checkpoints.newest(self._identity, until)
@@ -108,7 +108,7 @@ class Run:
             try:
                 self._take_up(found)
             except Exception as error:  # whatever nonsense does, whose digests are right
-                if isinstance(error, FredsimError) and code:  # a user's own class may be mended
+                if isinstance(error, FredsimError) and self._identity["code"]:  # a user's own class may be mended
                     raise
                 what = f"its state does not fit: {type(error).__name__} {error}"
                 self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")

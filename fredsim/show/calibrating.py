@@ -31,8 +31,9 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, ou
         for number, other in enumerate(others):
             result = Result(other)
             place = Path(scratch, str(number)) if out is None else out / other.absolute().name
+            was = measured(result)
             simulated = predicted(result, dispatcher, place, root)
-            was, is_ = measured(result), measured(simulated)
+            is_ = measured(simulated)
             rows = [
                 {"": name, "measured": value, "predicted": now, "ratio": now / value if now and value else None}
                 for name, value in was.items()

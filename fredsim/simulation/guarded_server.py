@@ -181,17 +181,17 @@ class GuardedServer(Guarded):
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
-    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, again: bool = False) -> PushResult:
+    def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, needed: bool = False) -> PushResult:
         """Give the server a push (P,). Raises SimulationError where it fails or breaks its contract.
 
-        `again`: the push was applied before, and may be once more, so a user's server gets a copy.
+        `needed`: by the client, afterwards: a user's server, which may write into it, gets a copy.
         """
         self.at(client, iteration)
         if not self._checked:
             return self._result(self.call("apply_update", grad, client, timestamp), client)
         self._before_reply()
-        if not self.contract.based:  # one of a user's own gets NumPy's arrays, wherever a gradient lies
-            grad = np.array(grad) if again else np.asarray(grad)
+        grad = grad if self.contract.based else np.asarray(grad)  # of one's own: NumPy's, wherever a gradient lies
+        grad = grad.copy() if needed else grad
         return self._result(self.lend(grad, "apply_update", grad, client, timestamp), client)
 
     def given_up(self, client: int, timestamp: int, iteration: int) -> PushResult:
@@ -204,7 +204,7 @@ class GuardedServer(Guarded):
         self.at(client, iteration)
         if self._checked:
             self._before_reply()
-        return self._result(self.call("given_up", client, timestamp), client)
+        return self._result(self.call("given_up", client, timestamp), client, pushed=False)
 
     def _before_reply(self) -> None:
         """Ask how many pushes are certain to come, of which this is one, before any client is released."""
@@ -212,10 +212,10 @@ class GuardedServer(Guarded):
             self.pushes_until_release()
             self._certain -= 1
 
-    def _result(self, reply: Any, client: int) -> PushResult:
+    def _result(self, reply: Any, client: int, *, pushed: bool = True) -> PushResult:
         """Return what a reply says, and take up what the server did. Raises SimulationError where it may not."""
         if self._checked:
-            finite = self._after_update()
+            finite = self._after_update(pushed=pushed)
             released, restarted = self._check_reply(reply, client)
             return PushResult(released, restarted, finite)
         server = self._inner
@@ -235,31 +235,36 @@ class GuardedServer(Guarded):
         for other in (*released, *restarted):
             if not isinstance(other, INTEGER) or not 0 <= other < self._clients:
                 raise self.broken("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
-        what = ""
-        if restarted and not self.contract.cancels:
+        what, named = "", {*released, *restarted}
+        if len(named) < len(released) + len(restarted):
+            what = "names a client twice; it fetches once"
+        elif restarted and not self.contract.cancels:
             what = "restarts clients; a server that may do so declares cancels = True"
         elif not self.contract.holds and client not in released:
             what = "the client was not released; a server that may hold its clients declares holds = True"
         elif self.contract.holds and self._certain and (released or restarted):
             what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
         self._held.add(client)
-        computing = [other for other in released if other not in self._held]
-        if computing and not what:
-            what = f"releases client {computing[0]}, which computes; to have it begin anew, name it in restarted"
+        for other in () if what else named:
+            if other in released and other not in self._held:
+                what = f"releases client {other}, which computes; to have it begin anew, name it in restarted"
+            elif other in restarted and other in self._held:
+                what = f"restarts client {other}, which waits; to let it go on, name it in released"
         if what:
             raise self.broken("reply", what)
         self._held.difference_update(released)
         return released, restarted
 
-    def _after_update(self) -> bool:
+    def _after_update(self, *, pushed: bool) -> bool:
         """Read the timestamp, check the parameters; return whether they are finite."""
         before = self.timestamp
+        self._statistics.clear()  # v may change while the timestamp stays
         if not self.contract.timestamp:
-            self.timestamp += 1
+            self.timestamp += pushed
         else:
             now = self.get("timestamp", None)
-            if not isinstance(now, INTEGER) or not before <= now:
-                raise self.broken("timestamp", f"is {now!r} after {before}; it must be an integer, never less")
+            if not isinstance(now, INTEGER) or not before <= now <= before + 1:
+                raise self.broken("timestamp", f"is {now!r} after {before}; it must be that, or one more")
             self.timestamp = int(now)
         params = self.params
         self._check_array(params, self._size, "params")

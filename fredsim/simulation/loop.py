@@ -138,7 +138,6 @@ class Simulation:
         self._rows_on_clock = 0  # that are recorded
         self._measured: tuple[int, Measurements] | None = None  # at which iteration, and what
         self._over = False  # whether the clock has passed the run's end
-        self._reached = False  # whether a row has, of the run's goal
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
         #: What the run had taken when it was last stopped, by the names of summary.json.
         self.spent: dict[str, float] = {}
@@ -154,7 +153,8 @@ class Simulation:
             on_interrupt()
         if self._over and length.until is not None:
             self._rows_before(length.until + 1)
-            self.time = length.until
+            if not self._reached:
+                self.time = length.until
         if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
         if self._log is not None:
@@ -186,7 +186,7 @@ class Simulation:
         """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
         if not self._recorder.rows:
             self._record()
-        while not self._ended and length.left(self.iteration, self._server.timestamp) != 0:
+        while not (self._over or self._reached) and length.left(self.iteration, self._server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
             self._advance(length)
@@ -194,9 +194,10 @@ class Simulation:
         return "finished"
 
     @property
-    def _ended(self) -> bool:
-        """Whether no event follows, whatever the run's length."""
-        return self._over or self._reached
+    def _reached(self) -> bool:
+        """Whether a row has reached the run's goal."""
+        goal, rows = self._parts.goal, self._recorder.rows
+        return goal is not None and bool(rows) and goal.reached(rows[-1])
 
     @property
     def server(self) -> GuardedServer:
@@ -271,8 +272,6 @@ class Simulation:
         if self._measured is None or self._measured[0] != self.iteration:
             self._measured = self.iteration, self._measurements()
         self._recorder.row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
-        goal = self._parts.goal
-        self._reached = goal is not None and goal.reached(self._recorder.rows[-1])
 
     def _measurements(self) -> Measurements:
         """Return loss and error of the validation rows, the digest, and the columns that not every run has."""

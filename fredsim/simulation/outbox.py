@@ -31,11 +31,15 @@ Compress = Callable[[Array], tuple[Array, int]]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What reaches the server: a push (P,), its timestamp, and the bytes it took, 0 for one applied again."""
+    """What reaches the server: a push (P,), its timestamp, and the bytes it took, 0 for one applied again.
+
+    `needed`: whether the client may need this very array afterwards, so that the server must not write into it.
+    """
 
     push: Array
     timestamp: int
     size: int
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,6 @@ class Outbox(Stateful):
         self._operations = operations
         self._policy = policy
         self._tensors = tensors
-        self._whole = [slice(0, tensors[-1].stop)]
         #: What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
@@ -104,52 +107,46 @@ class Outbox(Stateful):
         self, client: int, push: Array, timestamp: int, passes: bool | Sequence[bool], compress: Compress
     ) -> Message | None:
         """Return what reaches the server of a client's new push, or None where nothing does."""
-        mask = [bool(passes)] if isinstance(passes, bool | np.bool_) else [bool(part) for part in passes]
-        parts = self._whole if len(mask) == 1 else self._tensors
+        mask = [passes] * len(self._tensors) if isinstance(passes, bool) else list(passes)
         if self._policy == "reapply":
-            return self._reapply(client, push, timestamp, mask, parts, compress)
+            return self._reapply(client, push, timestamp, mask, compress)
         if self._policy in {"accumulate", "average"}:
-            push, timestamps = self._accumulate(client, push, timestamp, mask, parts)
+            push, timestamps = self._accumulate(client, push, timestamp, mask)
         else:
             timestamps = [timestamp] * len(mask)
         if not any(mask):
             return None
         if not all(mask):
             push = push.copy()
-            for part, passed in zip(parts, mask, strict=True):
+            for part, passed in zip(self._tensors, mask, strict=True):
                 if not passed:
                     push[part] = 0
         oldest = min(t for t, passed in zip(timestamps, mask, strict=True) if passed)
-        return self._message(push, oldest, mask, parts, compress)
+        return self._message(push, oldest, mask, compress)
 
-    def _message(
-        self, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice], compress: Compress
-    ) -> Message:
+    def _message(self, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:
         decoded, size = compress(push)
-        if not all(mask):
-            size = 4 * sum(part.stop - part.start for part, passed in zip(parts, mask, strict=True) if passed)
-        return Message(decoded, timestamp, size)
+        return Message(decoded, timestamp, size if all(mask) else self._bytes(mask))
 
-    def _reapply(
-        self, client: int, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice], compress: Compress
-    ) -> Message:
+    def _bytes(self, mask: Sequence[bool]) -> int:
+        """Return the bytes of the tensors that passed."""
+        return 4 * sum(int(part.stop - part.start) for part, passed in zip(self._tensors, mask, strict=True) if passed)
+
+    def _reapply(self, client: int, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:
         if client not in self._sent:
             mask = [True] * len(mask)  # there is nothing yet that could be applied again
         if all(mask):
-            message = self._message(push, timestamp, mask, parts, compress)
+            message = self._message(push, timestamp, mask, compress)
             self._sent[client] = message.push.copy(), [timestamp] * len(mask)
             return message
         sent, timestamps = self._sent[client]
-        for number, (part, passed) in enumerate(zip(parts, mask, strict=True)):
+        for number, (part, passed) in enumerate(zip(self._tensors, mask, strict=True)):
             if passed:
                 sent[part] = push[part]
                 timestamps[number] = timestamp
-        size = 4 * sum(part.stop - part.start for part, passed in zip(parts, mask, strict=True) if passed)
-        return Message(sent, min(timestamps), size)
+        return Message(sent, min(timestamps), self._bytes(mask), needed=True)
 
-    def _accumulate(
-        self, client: int, push: Array, timestamp: int, mask: Sequence[bool], parts: Sequence[slice]
-    ) -> tuple[Array, list[int]]:
+    def _accumulate(self, client: int, push: Array, timestamp: int, mask: Sequence[bool]) -> tuple[Array, list[int]]:
         """Add the push to what is unsent; return what there is to send now, and the oldest timestamp in each part."""
         if client not in self._unsent:
             if all(mask):  # nothing waits and nothing stays behind
@@ -157,7 +154,7 @@ class Outbox(Stateful):
             total, counts, oldest = self._unsent[client] = push.copy(), [1] * len(mask), [timestamp] * len(mask)
         else:
             total, counts, oldest = self._unsent[client]
-            for number, part in enumerate(parts):
+            for number, part in enumerate(self._tensors):
                 if counts[number] == 0:
                     total[part] = push[part]
                     oldest[number] = timestamp
@@ -166,7 +163,7 @@ class Outbox(Stateful):
                         total[part] += push[part]
                 counts[number] += 1
         out, timestamps = total.copy(), list(oldest)
-        for number, (part, passed) in enumerate(zip(parts, mask, strict=True)):
+        for number, (part, passed) in enumerate(zip(self._tensors, mask, strict=True)):
             if passed:
                 if self._policy == "average":
                     out[part] /= np.float32(counts[number])

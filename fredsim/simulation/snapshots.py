@@ -205,10 +205,10 @@ class Snapshots(Simulation):
         elif message is None:  # the client goes on, and nobody else
             pushed = PushResult((client,), (), finite=True)
         else:
-            again = message.size == 0
+            needed = message.needed or self._protocol.replica  # such a client steps by its push, too
             if server.contract.tell_time and self._dispatcher.timed:
                 server.tell_time(self.time / 1e9)
-            pushed = server.push(message.push, client, message.timestamp, self.iteration, again=again)
+            pushed = server.push(message.push, client, message.timestamp, self.iteration, needed=needed)
         if not pushed.finite:
             raise Diverged(self.iteration)
         if message is not None:

@@ -189,6 +189,21 @@ class WritesIntoIt(Keeps):
         self.params -= grad
 
 
+class WritesIntoItToo(ASGD):
+    def apply_update(self, grad, client_id, timestamp):
+        grad *= np.float32(self.hyper.lr)
+        self.params -= grad
+        self.timestamp += 1
+
+
+class Parts:
+    def init(self, clients, tensors, streams, stream):
+        self.tensors = len(tensors)
+
+    def passes(self, step, client, statistics):
+        return [(step + client + tensor) % 3 == 0 for tensor in range(self.tensors)]
+
+
 class Sampled(Keeps):
     def apply_update(self, grad, client_id, timestamp):
         # As a profiler in another thread does: hold this frame for a moment after its return.
@@ -271,14 +286,31 @@ def test_a_broken_word_is_an_error_whatever_the_window(
             assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("server", ["KeepsACopy", "WritesIntoIt"])
-def test_what_may_be_done_with_a_gradient(server: str, simulate: Simulate) -> None:
-    """A push that is applied again is the one that the client sent, too."""
-    changes = run_of(server) | {"dispatcher": {"push": {"every": 3}}}
+EXCHANGES: dict[str, dict[str, Any]] = {
+    "applied again": {"push": {"every": 3}},
+    "in parts": {"push": {"own_word:Parts": {}}},
+    "steps by itself": {"fetch": {"every": 2}, "replica": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("server", "exchange"),
+    [
+        *(
+            (server, exchange)
+            for server in ("KeepsACopy", "WritesIntoIt")
+            for exchange in ("applied again", "in parts")
+        ),
+        *(("WritesIntoItToo", exchange) for exchange in EXCHANGES),  # of these servers the one that has a rate
+    ],
+)
+def test_what_may_be_done_with_a_gradient(server: str, exchange: str, simulate: Simulate) -> None:
+    """A push that is applied again is the one that the client sent, too; so is the one that it steps by itself."""
+    changes = run_of(server) | {"dispatcher": EXCHANGES[exchange]}
     reference = simulate(changes)
     for way in ({"window": 1}, {"backend": "numpy"}):
         check_same(reference, simulate(changes | way))
-    if server == "WritesIntoIt":
+    if server != "KeepsACopy":
         assert reference.summary["digest"] == simulate(changes | run_of("Asgd")).summary["digest"]
 
 
