@@ -100,3 +100,32 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
     execute(resolve(DATA | {"iterations": 5}), tmp_path / "few")
     refused("calibrate", tmp_path / "few", says=("few: has no record of 30 works with their times", "`fredsim live`"))
+
+
+def test_a_server_that_releases_several_at_once(tmp_path: Path) -> None:
+    """What each fetched is as large as what each pushed, so nothing tells latency from bandwidth."""
+    clock = {
+        "compute": {"seconds": 0.1, "noise": {"name": "gamma", "cv": 0.3}},
+        "link": {"latency": 0.002, "down": 1e5},
+    }
+    result = recorded(clock, tmp_path / "run", server={"name": "sync", "lr": 0.05})
+    assert result.events["fetched"].max() == 6
+    assert set(calibrated(result)["link"]) == {"latency"}
+
+
+def test_a_client_that_never_arrived_has_a_time_too(tmp_path: Path) -> None:
+    clock = {"compute": {"seconds": [0.1, 0.2, 0.1, 0.2, 0.1, 1e6]}}
+    found = calibrated(recorded(clock, tmp_path / "run"))
+    assert isinstance(found["compute"]["seconds"], float)
+
+
+def test_what_has_no_times_or_sent_nothing_is_refused(tmp_path: Path, refused: Refused) -> None:
+    recorded({}, tmp_path / "run")
+    execute(resolve(DATA), tmp_path / "untimed")
+    refused(
+        "calibrate", tmp_path / "run", "--predict", tmp_path / "untimed", says=("untimed: has no times; give a run",)
+    )
+    gates = {"push": {"bandwidth_aware": {"c": 1e30}}, "dropped_push": "skip"}
+    silent = {"server": {"name": "fasgd", "lr": 0.05}, "iterations": 60}
+    recorded({"fetch": {"every": 1000}} | gates, tmp_path / "silent", **silent)
+    refused("calibrate", tmp_path / "silent", says=("silent: nothing was sent",))

@@ -13,6 +13,7 @@ from fredsim.runs.estimates import Estimate, estimate
 from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
 P = 1210  # the small experiment's parameters
 
 
@@ -277,3 +278,11 @@ def test_a_replayed_trace(small_yaml: Path, command: Command) -> None:
     untimed.to_parquet("untimed.parquet")
     (run,) = of(small_yaml, "dispatcher={name: trace, file: untimed.parquet}", "iterations=40")
     assert (run.iterations, run.simulated) == (40, None)
+
+
+def test_a_trace_that_is_too_short_is_told(small_yaml: Path, command: Command, refused: Refused) -> None:
+    """Of a run that is so many updates long, too."""
+    ended(command, small_yaml, EXPONENTIAL, "iterations=40", "events=true")
+    for length in ("updates=60", "epochs=1000"):
+        words = ("dispatcher={name: trace, file: out/events.parquet}", "iterations=null", length)
+        refused("plan", small_yaml, *words, says=("the trace ends after 40 events",))

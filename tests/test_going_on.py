@@ -173,3 +173,67 @@ def test_killed_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert process.returncode == 0
     assert killed > 0
     assert files_of(Path("run")) == left_behind(data, {})[0]
+
+
+def test_a_run_that_is_done_again_goes_on_too(tmp_path: Path) -> None:
+    """What it leaves when it is stopped is of the same code as that of a run of an empty folder."""
+    stopped(DATA, tmp_path, 10**9)
+    assert stopped(DATA, tmp_path, 20) == ("interrupted", [])
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert (status, len(notes)) == ("finished", 1)
+    assert "goes on from the checkpoint at iteration" in notes[0]
+
+
+@pytest.mark.parametrize("path", ["snapshots", "fused", "hand"])
+def test_killed_after_the_row_that_ends_it(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its summary was written: nothing follows that row."""
+    data = DATA | {"until": {"validation_loss": 2.0}, "iterations": 300, "path": path}
+    execute(resolve(data), tmp_path / "whole")
+    assert Result(tmp_path / "whole").summary["iterations"] < 300
+    checkpoints_every(1e-9, monkeypatch)
+    with monkeypatch.context() as killed:
+        killed.setattr("fredsim.runs.execution.evaluate", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            execute(resolve(data), tmp_path / "run")
+    notes = Notes()
+    execute(resolve(data), tmp_path / "run", observer=notes)
+    assert "goes on from the checkpoint at iteration" in notes.notes[0]
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
+
+
+DRIFTS = """
+import numpy as np
+from fredsim.servers import Reply
+
+class Drifts:
+    holds = True
+
+    def __init__(self, lr):
+        self.lr, self.timestamp, self.waiting = lr, 0, []
+
+    def init(self, params, clients):
+        self.params, self.v = params.copy(), np.full_like(params, 1)
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.v *= np.float32(0.9)
+        self.waiting.append(client_id)
+        if len(self.waiting) < 2:
+            return Reply((client_id,))
+        self.params -= np.float32(self.lr) * grad
+        self.timestamp, self.waiting = self.timestamp + 1, []
+        return Reply((client_id,))
+"""
+
+
+def test_a_statistic_that_changes_between_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate sees the v that the server has, before a stop and after it."""
+    (tmp_path / "own_drifts.py").write_text(DRIFTS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    gate = {"name": "uniform", "fetch": {"bandwidth_aware": {"c": 1.0}}}
+    data = DATA | {"server": {"name": "own_drifts:Drifts", "lr": 0.05}, "dispatcher": gate}
+    whole, ended, _ = left_behind(data, {})
+    assert ended.startswith("finished")
+    status = "interrupted"
+    while status == "interrupted":
+        status, _ = stopped(data, tmp_path / "run", 2)
+    assert files_of(tmp_path / "run") == whole

@@ -14,6 +14,7 @@ from fredsim.config.resolution import resolve
 from fredsim.errors import ClusterError, ConfigError, SimulationError
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
+from fredsim.runs.folders import claim
 from fredsim.runs.live import execute_live, worker_of
 from fredsim.runs.live_record import fingerprint
 from fredsim.runs.live_wire import pack, unpack
@@ -261,3 +262,11 @@ def test_fingerprints_are_others_where_any_bit_is() -> None:
             changed = values.copy()
             changed.view(np.uint32)[place] ^= np.uint32(1 << bit)
             assert fingerprint(changed) != fingerprint(values)
+
+
+def test_a_live_run_that_was_killed_gives_way(tmp_path: Path) -> None:
+    """To another experiment, as a simulated one does."""
+    for name in ("config.yaml", "metrics.csv", "live.csv"):
+        (tmp_path / name).write_text("name: other\n", encoding="utf-8")
+    claim(tmp_path, "config.yaml", "name: mine\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]

@@ -91,3 +91,20 @@ def test_plan_says_at_most(small_yaml: Path, command: Command) -> None:
 )
 def test_what_is_refused(until: str, says: str, small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml, f"until={until}", says=(says,))
+
+
+def test_a_row_after_the_last_event_ends_it(simulate: Simulate) -> None:
+    """At its own time, not at the run's end."""
+    changes = {
+        "clients": {"count": 2, "batch_size": 3},
+        "dispatcher": {"name": "clock", "compute": {"seconds": [7.0, 1e6]}},
+        "seconds": 13.0,
+        "evaluation": {"every": 3, "unit": "seconds"},
+    }
+    whole = simulate(changes)
+    assert whole.metrics["time"].tolist() == [0, 3, 6, 9, 12, 13]
+    before, after = whole.metrics["validation_loss"].iloc[[2, 3]]
+    assert after < before
+    found = simulate(changes | {"until": {"validation_loss": float(after)}})
+    assert found.metrics.equals(whole.metrics.iloc[:4])
+    assert found.summary["time"] == 9

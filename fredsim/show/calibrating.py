@@ -25,13 +25,12 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, ou
 
     In the folder `out` the predicted runs stay, and figures of both are drawn; None: it is printed alone.
     """
-    dispatcher = calibrated(Result(folder))
+    dispatcher, records = calibrated(Result(folder)), [Result(other) for other in others]
+    values = [measured(result) for result in records]
     typer.echo(dump_yaml({"dispatcher": dispatcher}), nl=False)
     with tempfile.TemporaryDirectory() as scratch:
-        for number, other in enumerate(others):
-            result = Result(other)
+        for number, (other, result, was) in enumerate(zip(others, records, values, strict=True)):
             place = Path(scratch, str(number)) if out is None else out / other.absolute().name
-            was = measured(result)
             simulated = predicted(result, dispatcher, place, root)
             is_ = measured(simulated)
             rows = [

@@ -308,3 +308,24 @@ def test_hyper_parameters_in_python_are_checked_too() -> None:
     for make in (lambda: Every(k=0), lambda: Budget(bytes=-1.0), lambda: BandwidthAware(c=0.1, per="layer")):
         with pytest.raises(ConfigError):
             make()
+
+
+TURNS = """
+from fredsim.dispatchers.gates import Gate
+
+
+class Turns(Gate):
+    def init(self, *given):
+        pass
+
+    def passes(self, step, client, statistics):
+        return step % 3 > 0
+"""
+
+
+def test_a_gate_of_ones_own_that_does_without_draws(simulate: Simulate, tmp_path: Path, monkeypatch: Any) -> None:
+    """It is derived from Gate, and its `init` does not call that of Gate."""
+    (tmp_path / "own_turns.py").write_text(TURNS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = simulate({"iterations": 30, "dispatcher": {"fetch": "own_turns:Turns"}})
+    assert result.summary["fetches"] == 20
