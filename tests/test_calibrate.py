@@ -106,7 +106,7 @@ def test_a_server_that_releases_several_at_once(tmp_path: Path) -> None:
     """What each fetched is as large as what each pushed, so nothing tells latency from bandwidth."""
     clock = {
         "compute": {"seconds": 0.1, "noise": {"name": "gamma", "cv": 0.3}},
-        "link": {"latency": 0.002, "down": 1e5},
+        "link": {"latency": 0.05, "down": 2e4},
     }
     result = recorded(clock, tmp_path / "run", server={"name": "sync", "lr": 0.05})
     assert result.events["fetched"].max() == 6
