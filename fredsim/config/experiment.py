@@ -116,11 +116,12 @@ class Experiment(HyperParameters):
     seed: Annotated[int, Field(ge=0, lt=2**32, examples=[7]), Affects.BITS] = 0
     """All that is drawn follows from it: 0 … 2³²−1."""
     iterations: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
-    """The length of the run, in gradients that arrive; it is this, or `updates`, `epochs` or `seconds`."""
+    """The length of the run: each iteration is a client that has computed its gradient and comes to push it, also where
+    a gate drops the push or the server discards it. It is this, or `updates`, `epochs` or `seconds`."""
     updates: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run, in updates that the server makes."""
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
-    """The length of the run, in passes over the data, of n ÷ µ arrivals each."""
+    """The length of the run, in passes over the data, of n ÷ µ iterations each."""
     seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
     """The length of the run, in seconds of a clock: events until then."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None

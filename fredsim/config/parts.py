@@ -54,16 +54,15 @@ class DispatcherChoice(PluginChoice):
     name: Annotated[Printable, Field(examples=["round_robin"])] = "uniform"
     """Who finishes next; `clock`: by simulated time; `trace`: as it was recorded (docs/traces.md)."""
     wait: bool = True
-    """True: a client waits for the reply to its push; false: it begins its next work from what it holds when it
-    pushes."""
+    """True: a client waits for the reply to its push; false: it begins its next minibatch at once, from the parameters
+    that it has."""
     push: Annotated[str | dict[str, Any], Field(examples=[{"bandwidth_aware": {"c": 0.01}}])] = "always"
     """The gate of pushes: `always`, or another with its hyper-parameters, `{NAME: …}`."""
     fetch: Annotated[str | dict[str, Any], Field(examples=[{"every": {"k": 4}}])] = "always"
     """The gate of fetches, likewise."""
     dropped_push: Annotated[DroppedPush, Field(examples=["accumulate"])] = "reapply"
-    """`reapply`: the server applies the client's last sent gradient again, with its timestamp (a client that has sent
-    none yet always sends); `skip`: nothing; `accumulate`, `average`: the client keeps what it did not send for its next
-    push, with the oldest timestamp in it."""
+    """What becomes of a push that its gate drops. `reapply`: the server applies the client's last sent gradient again;
+    `skip`: there is no update; `accumulate`, `average`: the client sends the sum, or the mean, with its next push."""
     replica: bool = False
     """A client that did not fetch steps its own parameters by its gradient."""
     fred_timestamps: bool = False

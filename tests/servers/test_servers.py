@@ -14,7 +14,6 @@ from fredsim.servers import (
     ASGD,
     BFASGD,
     DCASGD,
-    EASGD,
     FASGD,
     SASGD,
     SERVERS,
@@ -297,12 +296,3 @@ def test_wrong_hyper_parameters_name_value_and_remedy(make_bad: Callable[[], Ser
         make_bad()
     for word in words:
         assert word in str(caught.value)
-
-
-def test_an_answer_is_handed_out_once() -> None:
-    """A client whose next push is dropped gets the centre."""
-    server = EASGD(lr=0.1, alpha=0.25)
-    server.init(np.zeros(4, np.float32), 2)
-    server.apply_update(np.full(4, 8, np.float32), 1, 0)
-    handed = [server.fetch(client).copy() for client in (0, 1, 1)]
-    assert [params.tolist() for params in handed] == [[2.0] * 4, [6.0] * 4, [2.0] * 4]
