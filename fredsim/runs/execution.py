@@ -58,9 +58,9 @@ def execute(
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
-    `stop_at`: do so where the run had a checkpoint before; `ways`: those of a live run;
-    `default_threads`: its number of threads where the experiment gives none; `code`: the SHA-256 that the user's
-    modules must have; `policy`: of its checkpoints. A run that has not ended goes on from the newest in its folder.
+    `stop_at`: do so where the run had a checkpoint before; `ways`: those of a live run; `default_threads`: where the
+    experiment gives no threads; `code`: the SHA-256 that the user's modules must have; `policy`: of its checkpoints.
+    A run that has not ended goes on from the newest in its folder.
 
     Raises ConfigError, DataError, OutputError, SimulationError.
     """
@@ -72,10 +72,8 @@ def execute(
         opened.enter_context(on_compiling(observer.compiling))
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
-        run_length = length if until is None else Length(until, None, length.until)
-        run = Run(
-            prepared, backend, engine, folder, observer, stop, run_length, policy=policy, stop_at=stop_at, ways=ways
-        )
+        part = length if until is None else Length(until, None, length.until)
+        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, ways=ways)
         found = _own_code(experiment, code)  # of modules that are imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
