@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, model_validator
 
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
@@ -108,27 +108,27 @@ class OwnSchedule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: str
+    _function: Callable[..., Any] = PrivateAttr()
 
     @model_validator(mode="after")
     def check(self) -> OwnSchedule:
-        """Call the function once, so that a mistake shows before the run."""
+        """Find the function and call it once, so that a mistake shows before the run."""
         try:
+            self._function = self._found()
+            try:
+                inspect.signature(self._function).bind(0, **(self.model_extra or {}))
+            except (TypeError, ValueError) as error:
+                raise self._failed(f"cannot be called: {error}{where_defined(self._function)}; {REMEDY}") from None
             self(0)
         except SimulationError as error:
             raise ValueError(str(error)) from None
         return self
 
     def __call__(self, t: int) -> float:
-        """Return α. Raises SimulationError where the function is not found, fails, or gives no number ≥ 0."""
-        others = self.model_extra or {}
-        function = self._function()
-        try:
-            inspect.signature(function).bind(t, **others)
-        except (TypeError, ValueError) as error:
-            raise self._failed(f"cannot be called: {error}{where_defined(function)}; {REMEDY}") from None
+        """Return α. Raises SimulationError where the function fails, or gives no number ≥ 0."""
         try:
             with np.errstate(all="ignore"):
-                value = float(function(t, **others))
+                value = float(self._function(t, **(self.model_extra or {})))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit, too
@@ -137,7 +137,7 @@ class OwnSchedule(BaseModel):
             raise self._failed(f"gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
 
-    def _function(self) -> Callable[..., Any]:
+    def _found(self) -> Callable[..., Any]:
         module, _, attribute = self.name.partition(":")
         try:
             found: Callable[..., Any] = getattr(import_module(module), attribute)

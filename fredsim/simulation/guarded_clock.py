@@ -30,7 +30,7 @@ Integers = NDArray[np.int64]
 
 
 class GuardedClock(GuardedDispatcher):
-    """A clock, or a trace, whose calls are checked."""
+    """A clock, or a trace, as the loop sees it; what a user's class says is checked by OwnTasks."""
 
     state_names = ("reacts",)
 
