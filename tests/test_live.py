@@ -165,6 +165,7 @@ def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Co
     execute_live(resolve(data), tmp_path / "run", crew, stop=stop, policy=CheckpointPolicy(60.0))
     found = Result(tmp_path / "run").summary
     assert (found["status"], found["iterations"]) == ("interrupted", 20)
+    assert command("verify", tmp_path / "run")[:2] == (0, f"{tmp_path / 'run'}: same bits\n")  # as far as it got
     result = lived(data, tmp_path / "run", FakeCrew(data, 1), CheckpointPolicy(60.0))
     assert (result.summary["status"], list(result.events["iteration"])) == ("finished", list(range(120)))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
@@ -270,3 +271,29 @@ def test_a_live_run_that_was_killed_gives_way(tmp_path: Path) -> None:
         (tmp_path / name).write_text("name: other\n", encoding="utf-8")
     claim(tmp_path, "config.yaml", "name: mine\n")
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+WRITES = """
+import numpy as np
+
+
+class Writes:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        grad *= np.float32(self.lr)
+        self.params -= grad
+"""
+
+
+def test_a_server_may_write_into_a_gradient(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fingerprint is of what the client made."""
+    (tmp_path / "own_writes.py").write_text(WRITES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = DATA | {"server": {"name": "own_writes:Writes", "lr": 0.05}}
+    result = lived(data, tmp_path / "run", FakeCrew(data))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")

@@ -73,6 +73,19 @@ def test_random_experiments(number: int, tmp_path: Path) -> None:
     assert len(found) > 1 or path == "hand" or result.summary["iterations"] == 0
 
 
+@pytest.mark.parametrize("ahead", [3, 7])
+def test_a_path_that_looks_ahead(ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it does is part of its state: no client is drawn sooner from a checkpoint on."""
+    monkeypatch.setattr("fredsim.simulation.fused.SAMPLES", (ahead - 1) * 2)
+    dispatcher = {"name": "uniform", "fetch": {"every": 2}}
+    result = kept(
+        DATA | {"path": "fused", "dispatcher": dispatcher, "server": {"name": "asgd", "lr": 0.05}}, tmp_path / "run"
+    )
+    found = proved(result)
+    assert len(found) > 5
+    assert set(found.values()) == {None}
+
+
 def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path `hand` the time that stretches of events take says where the next ends."""
     with monkeypatch.context() as patch:

@@ -65,5 +65,5 @@ def run_on_worker(
         look_in(*folders)
         put_back(folder, begun)
         here = replace(task, folder=folder, root=None)  # each machine knows where its data is
-        failure = here.do(Handing(tell, Sender(folder, send)), cancelled, worker.state.nthreads)
+        failure = here.do(Handing(tell, Sender(folder, send, begun)), cancelled, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -83,7 +83,7 @@ def execute(
         _remove_earlier(folder, None if begun is None else begun.files)
         outcome, recorder = run(begun)
         _, test_error = evaluate(engine, outcome.params, "test")
-        early = until is not None and until < (length.iterations or math.inf)
+        early = until is not None and until <= (length.iterations or math.inf)
         summary = {
             "name": experiment.name,
             "status": "interrupted" if early else outcome.status,

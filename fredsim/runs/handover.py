@@ -26,10 +26,11 @@ Piece = tuple[str, int, bytes]
 
 @dataclass
 class Sender:
-    """Sends the checkpoints of one run on a worker."""
+    """Sends the checkpoints of one run on a worker; `begun`: the files that the other side handed to it."""
 
     folder: Path
     send: Callable[[Piece], None]
+    begun: Mapping[str, bytes]
 
     def __post_init__(self) -> None:
         self._sent: dict[str, int] = {}  # of each file that grows, how much the other side has
@@ -39,10 +40,16 @@ class Sender:
         tensors, plain = Checkpoints(self.folder).paths(iteration)
         content = plain.read_bytes()
         for name, file in json.loads(content)["files"].items():
-            self._send_from(name, self._sent.get(name, 0), file["size"])
+            self._send_from(name, self._sent[name] if name in self._sent else self._there(name), file["size"])
             self._sent[name] = file["size"]
         self._send_from(f"checkpoint/{tensors.name}", 0, tensors.stat().st_size)
         self.send((f"checkpoint/{plain.name}", 0, content))
+
+    def _there(self, name: str) -> int:
+        """Return how much of a file the other side has had from the beginning: nothing, where the run began anew."""
+        content = self.begun.get(name, b"")
+        with (self.folder / name).open("rb") as file:
+            return len(content) if file.read(len(content)) == content else 0
 
     def _send_from(self, name: str, begin: int, end: int) -> None:
         with (self.folder / name).open("rb") as file:

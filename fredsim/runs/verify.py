@@ -217,6 +217,8 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     if result.has_ended and result.live:
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
         instead |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
+        if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more
+            instead["iterations"] = result.summary["iterations"]
     return open_experiment(config.data | instead, config.place)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
+from fredsim.plugins.states import State
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
@@ -46,6 +47,16 @@ class Fused(Snapshots):
         watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
         watched = watched if watched in state else ""
         self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
+
+    def take_state(self) -> State:
+        """Return the state, and how far the run looks ahead: where a window ends hangs on that."""
+        return super().take_state() | {"known_to": self._known_to}
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state."""
+        super().put_state(state)
+        if state["known_to"] > self.iteration:  # their clients are drawn
+            self._look_ahead(int(state["known_to"]) - self.iteration)
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""

@@ -191,7 +191,8 @@ class Live(Snapshots):
                 f"iteration {self.iteration}: client {done.work.client} took its local steps with the learning rate "
                 f"{done.work.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
             )
-        return [done.push], done.losses[None], [done.finite]
+        push = done.push.copy() if self._server.contract.checked else done.push  # a user's server may write into it
+        return [push], done.losses[None], [done.finite]
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
         done = self._reality.last

@@ -97,8 +97,9 @@ class Snapshots(Simulation):
 
     def _limit(self, length: Length) -> int:
         """Return how many events may be taken together: they are sure to be part of the run."""
-        left = length.left(self.iteration, self._server.timestamp)
-        limit = self._window if left is None else min(self._window, left)
+        left, stop_at = length.left(self.iteration, self._server.timestamp), self._parts.stop_at
+        pause = None if stop_at is None else stop_at - self.iteration
+        limit = min(count for count in (self._window, left, pause) if count is not None)
         if self._parts.goal is not None:  # a row may end the run
             row = self._interval.left(self.iteration, self._server.timestamp)
             limit = 1 if row is None else min(limit, row)
@@ -256,8 +257,7 @@ class Snapshots(Simulation):
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
         if self._protocol.compressor is None:
             return push, self._server.bytes_of("pushed", push.nbytes)
-        decoded, size = self._protocol.compressor.compress(push, client, step)
-        return decoded, size
+        return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
         """Let a client begin its next work from what it holds."""
