@@ -6,7 +6,8 @@ Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", a
 centre x̃ is evaluated.
 
 Departures: without momentum in the clients' steps. The first gradient after an exchange is taken at x_i − d, where the
-client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after.
+client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after. A client whose push a
+gate drops fetches the centre; where its fetch before was dropped, too, and nobody pushed since, the x_i − d of then.
 """
 
 from __future__ import annotations
