@@ -39,6 +39,24 @@ def double() -> nn.Module:
     return dense(10, (1, 8, 8)).double()
 
 
+def lazy(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+
+def meta(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, device="meta"))
+
+
+def greek() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module.register_parameter("λ", nn.Parameter(torch.zeros(1)))
+    return module
+
+
+def exits() -> nn.Module:
+    raise SystemExit(3)
+
+
 def frozen() -> nn.Module:
     module = dense(10, (1, 8, 8))
     module[1].bias.requires_grad_(False)

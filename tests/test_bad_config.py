@@ -120,6 +120,7 @@ OVERRIDES = {
     "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
     "server={name: sync, inner: {name: [adam, asgd], lr: 0.1}}": ("inner.name is ['adam', 'asgd'] (known: adagrad",),
     "server={name: sync, inner: {name: asgd, lr: 0.1, self: 1}}": ("inner.self: unknown key (known: ",),
+    "data={name: 'mishchenko:'}": ("data.name: unknown data set 'mishchenko:'",),
     "average={name: 'mine:Average'}": ("average.name: unknown average 'mine:Average' (known: window)",),
     "server={name: rescaled, lr: 0.1, times: [1, 2]}": ("server.times has 2 values", "give one a client, 8"),
     "server={name: rescaled, lr: 0.1, times: known}": ("server.times: is 'known'", "must be measured, or a list"),

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
 from fredsim.config.experiment import Experiment, LinearChoice, Published
-from fredsim.config.figure_options import OF_EVENTS
+from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
@@ -162,11 +162,14 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
             place = partial(_place, document, written, overridden)
             for key, value in (*chosen.items(), *per_run):
                 assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
+            chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if _one_within(axis, key)}
             runs.append(ResolvedRun(resolve(data, place), chosen, place))
+    _refuse_alike(runs, [key for key, _ in per_run], document)
     # An override may rightly leave published points and figures without their key, unless it gives the figures itself.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
-        _check_keys(document, runs, figures, published=as_written)
+        published = _validated(document, "published", Published) if as_written else None
+        check_figures(document, [run.experiment for run in runs], figures, published)
     source = dict(document.data)
     if per_run:
         keys = [key for key, _ in per_run]  # of a key given twice the last one counts
@@ -182,6 +185,28 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
         except ConfigError as error:
             raise located(error, document.place) from None
     return expansion
+
+
+def _one_within(one: str, other: str) -> bool:
+    """Return whether one dotted key is the other, or lies within it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _found(data: Any, key: str) -> Any:
+    """Return the value of a dotted key, None where there is none."""
+    for name in key.split("."):
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
+
+
+def _refuse_alike(runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document) -> None:
+    """Raise ConfigError where overrides leave two runs of a sweep nothing in which they differ."""
+    seen: set[str] = set()
+    for run in runs if overrides else ():
+        if run.experiment.digest in seen:
+            place = document.place(tuple(overrides[-1].split(".")))
+            raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
+        seen.add(run.experiment.digest)
 
 
 def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:
@@ -230,38 +255,6 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
         raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
     document.places.update({tuple(key.split(".")): document.place(("overrides", key)) for key in found})
     return list(found.items())
-
-
-def _check_keys(
-    document: Document, runs: Sequence[ResolvedRun], figures: Sequence[FigureChoice], *, published: bool
-) -> None:
-    """Raise ConfigError where a figure, or with `published` a point, names a key or a probe that no run has."""
-    known = list(dict.fromkeys(key for run in runs for key in flatten(run.experiment.plain())))
-    named: list[tuple[Key, str]] = []
-    drawn = _validated(document, "published", Published) if published else None
-    for number, series in enumerate(drawn.series if drawn else []):
-        named += [(("published", "series", number, "where"), key) for key in series.where]
-    for number, figure in enumerate(figures):
-        named += [(("figures", number, option), key) for option, key in figure.named_keys()]
-    for at, key in named:
-        if key not in known:
-            place, where = document.place((*at, key)), ".".join(map(str, at))
-            what = f"no run has a key '{key}'{nearest(key, known)}"
-            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
-    for number, figure in enumerate(figures):
-        key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
-        for run in runs if value in {"seconds", *OF_EVENTS} else ():
-            place, dispatcher = document.place(("figures", number, key)), run.experiment.dispatcher.name
-            if not has_clock(dispatcher):
-                wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
-                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
-            if value in OF_EVENTS and not run.experiment.events:
-                wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
-                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
-        if figure.kind == "probe" and not any(run.experiment.probe for run in runs):
-            place = document.place(("figures", number, "kind"))
-            wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
-            raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
 
 
 def _validated(document: Document, key: str, model: type[Model]) -> Model | None:

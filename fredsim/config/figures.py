@@ -43,7 +43,7 @@ class FigureChoice(HyperParameters):
     quartiles: bool = False
     """Of curves: bands from the lower to the upper quartile of the runs, not from the smallest to the largest value."""
     title: Annotated[str, Field(examples=["Rates, $\\lambda = 128$"])] = ""
-    """The title, which may hold formulas between `$`; without it the experiment's name."""
+    """The title, which may hold formulas between `$`; without it the experiment's name, with a style none."""
     clients: Annotated[Printable | None, Field(examples=["0-7"])] = None
     """Of a timeline, and of waits: which clients."""
     from_: NonNegative | None = Field(None, alias="from", examples=[10.0])

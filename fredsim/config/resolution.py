@@ -175,6 +175,8 @@ def check_model(experiment: Experiment) -> None:
     if goal == ("validation_error" if model == "linear" else "gap"):
         has = "no error, but a gap" if model == "linear" else "no gap, but an error"
         raise ConfigError(f"until is of {goal}; runs of model {model} have {has}: give that, or validation_loss")
+    if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
+        raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -136,8 +136,8 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 def check_dataset(name: str) -> None:
     """Raise ConfigError where there is no data set of this name."""
-    kind, _, path = name.partition(":")
-    if kind not in DATASETS or (kind in {"npz", "torchvision"}) != bool(path):
+    kind = name.partition(":")[0]
+    if kind not in DATASETS or (kind in {"npz", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, "least_squares", "quadratic"])
         raise ConfigError(
             f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS, "

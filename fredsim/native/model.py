@@ -77,13 +77,19 @@ class TorchModel:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 module = factory(**arguments)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit, too
             raise self.refused(f"failed: {type(error).__name__}: {error}") from error
         if not isinstance(module, torch.nn.Module):
             raise self.refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
         tensors = []
         for key, value in module.named_parameters():
-            if value.dtype != torch.float32 or not key.isascii():
+            if isinstance(value, torch.nn.parameter.UninitializedParameter) or value.is_meta:
+                raise self.refused(f"has a parameter {key!r} without values; give it its size, and a device")
+            if not key.isascii():
+                raise self.refused(f"has a parameter {key!r}; its name must be of ASCII letters")
+            if value.dtype != torch.float32:
                 raise self.refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
             if not value.requires_grad:
                 raise self.refused(f"has a frozen parameter {key!r}; make it a buffer, or let it be trained")

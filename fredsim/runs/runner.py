@@ -24,7 +24,7 @@ from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep import run_sweep
 from fredsim.system.processors import default_threads
 
-__all__ = ["run", "run_expansion"]
+__all__ = ["check_jobs", "run", "run_expansion"]
 
 MOST_JOBS = 32  # for each processor: each job is a process
 
@@ -77,6 +77,13 @@ def run(
     )
 
 
+def check_jobs(jobs: int) -> None:
+    """Raise ConfigError where so many processes cannot be side by side."""
+    most = MOST_JOBS * default_threads()
+    if not 1 <= jobs <= most:
+        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
+
+
 def run_expansion(
     expansion: Expansion,
     out: str | os.PathLike[str] | None = None,
@@ -89,9 +96,7 @@ def run_expansion(
     monitor: Monitor | None = None,
 ) -> Result | Results:
     """Run what a document expands to, telling `monitor`; see `run`."""
-    most = MOST_JOBS * default_threads()
-    if not 1 <= jobs <= most:
-        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
+    check_jobs(jobs)
     if dask is not None and jobs > 1:
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
     if dask is not None and not expansion.is_sweep:

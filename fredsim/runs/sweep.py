@@ -101,7 +101,7 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
 
 def run_name(run: ResolvedRun) -> str:
     """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
-    label = run.label.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    label = (run.label or "run").encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
     return f"{label}-{run.experiment.digest[:8]}"
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_unlike
+from fredsim.runs.runner import check_jobs
 from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, verify_rows
 from fredsim.show.progress import make_monitor
@@ -20,6 +21,7 @@ __all__ = ["print_compared", "print_verified"]
 
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
+    check_jobs(jobs)
     monitors, different = partial(make_monitor, Console(stderr=True)), False
     if has_rows_alone(folder):
         for name, found in verify_rows(folder, jobs, monitors, root, backend):

@@ -108,4 +108,4 @@ def short(value: Any) -> str:
         if not 0.001 <= abs(value) < 1e15:
             return f"{value:.4g}"
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

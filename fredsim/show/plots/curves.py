@@ -127,6 +127,8 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
         if len(values) and run.summary["status"] != "diverged"
     ]
     grid = grid[grid <= min(ended, default=math.inf)]
+    if not len(grid):  # no run has a value
+        return pd.Series(dtype=float), pd.DataFrame(index=grid, columns=range(len(columns)), dtype=float)
     found = [values.reindex(grid, method="ffill")[grid <= values.index[-1]] for values in columns if len(values)]
     return pd.Series(grid, index=grid), pd.concat(found, axis=1).reindex(grid)
 

@@ -176,8 +176,10 @@ def window_of(run: Result, spans: Spans, options: Options) -> tuple[int, int, li
         raise ConfigError(f"--clients: names client {clients[-1]}; {run.folder} has clients 0 to {count - 1}")
     begin = 0 if options.begin is None else round(options.begin * 1e9)
     end = spans.until if options.end is None else min(spans.until, round(options.end * 1e9))
-    if begin >= spans.until:
+    if begin >= spans.until and options.begin is not None:
         raise ConfigError(f"--from: is {options.begin:g}; {run.folder} ends at {spans.until / 1e9:g} simulated seconds")
+    if begin >= end and options.end is not None:
+        raise ConfigError(f"--to: is {options.end:g}; it must be later than --from, {begin / 1e9:g}, by a nanosecond")
     return begin, end, clients
 
 

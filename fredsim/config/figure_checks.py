@@ -1,0 +1,57 @@
+"""Whether the runs of an experiment have what its figures, and the points that were published, ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fredsim.config.document import Document, flatten
+from fredsim.config.experiment import Experiment, Published
+from fredsim.config.figure_options import OF_EVENTS
+from fredsim.config.figures import FigureChoice
+from fredsim.config.registry import has_clock
+from fredsim.config.yaml_reader import Key
+from fredsim.errors import ConfigError, nearest
+
+__all__ = ["check_figures"]
+
+
+def check_figures(
+    document: Document, runs: Sequence[Experiment], figures: Sequence[FigureChoice], published: Published | None
+) -> None:
+    """Raise ConfigError where a figure, or a published point, names a key, a clock or a probe that no run has."""
+    known = list(dict.fromkeys(key for run in runs for key in flatten(run.plain())))
+    named: list[tuple[Key, str]] = []
+    for number, series in enumerate(published.series if published else []):
+        named += [(("published", "series", number, "where"), key) for key in series.where]
+    for number, figure in enumerate(figures):
+        named += [(("figures", number, option), key) for option, key in figure.named_keys()]
+    for at, key in named:
+        if key not in known:
+            place, where = document.place((*at, key)), ".".join(map(str, at))
+            what = f"no run has a key '{key}'{nearest(key, known)}"
+            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
+    for number, figure in enumerate(figures):
+        key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
+        for run in _drawn(runs, figure) if value in {"seconds", *OF_EVENTS} else ():
+            place, dispatcher = document.place(("figures", number, key)), run.dispatcher.name
+            if not has_clock(dispatcher):
+                wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
+                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
+            if value in OF_EVENTS and not run.events:
+                wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
+                raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
+        if figure.kind == "probe" and not any(run.probe for run in runs):
+            place = document.place(("figures", number, "kind"))
+            wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
+            raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
+
+
+def _drawn(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]:
+    """Return the runs that a figure's `where` leaves."""
+
+    def left(run: Experiment) -> bool:
+        values = flatten(run.plain())
+        wanted = {key: some if isinstance(some, list) else [some] for key, some in figure.where.items()}
+        return all(values.get(key) in [*some, figure.where[key]] for key, some in wanted.items())
+
+    return [run for run in runs if left(run)]

@@ -1,0 +1,43 @@
+"""What is asked of runs that lack it, or of some of them: overrides of axes, figures of a few, runs without a value."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fredsim.system.csv_files import read_cells
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def test_what_an_override_replaces_is_what_tables_say(small_yaml: Path, command: Command) -> None:
+    """Not what it replaced; and where it leaves two runs the same, it is refused."""
+    axis = "sweep={server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.2}], seed: [0]}"
+    assert command("run", small_yaml, axis, "server.lr=0.5", "--quiet", "--out", "swept")[0] == 0
+    assert [row["server.lr"] for row in read_cells(Path("swept/runs.csv"))] == ["0.5", "0.5"]
+    rates = "sweep={server.lr: [0.1, 0.2]}"
+    code, _, messages = command("run", small_yaml, rates, "server={name: asgd, lr: 0.5}", "--quiet", "--out", "alike")
+    assert (code, "two runs are the same then" in messages) == (2, True)
+
+
+def test_figures_of_some_runs(small_yaml: Path, command: Command) -> None:
+    """Those that `where` leaves have the clock that the figure asks for."""
+    axis = "sweep={dispatcher: [{name: clock}, {name: uniform}]}"
+    figures = "figures=[{name: s, x: seconds, where: {dispatcher.name: clock}}]"
+    assert command("run", small_yaml, axis, figures, "--out", "swept")[0] == 0
+    assert Path("swept/s.png").exists()
+
+
+def test_runs_without_a_value_are_drawn_without_one(small_yaml: Path, command: Command) -> None:
+    words = ("dispatcher={name: clock}", "data.validation=0", "--quiet", "--out", "none")
+    assert command("run", small_yaml, *words)[0] == 0
+    assert command("plot", "none", "--x", "seconds", "-o", "a.png")[0] == 0
+    wide = "model={name: mlp, hidden: [10], init: {name: normal, std: 1e30}}"
+    words = ("dispatcher={name: clock}", "events=true", wide, "--quiet", "--out", "ended")
+    assert command("run", small_yaml, *words)[0] == 0
+    for kind in ("waits", "timeline"):
+        code, _, messages = command("plot", "ended", "--kind", kind, "-o", "b.png")
+        assert (code == 0) or messages.startswith("error: "), messages
+
+
+def test_a_number_of_jobs_that_cannot_be(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
+    assert command("run", small_yaml, "--quiet", "--out", "one")[0] == 0
+    refused("verify", "one", "--jobs", 0, says=("jobs is 0; it must be 1 at least",))
