@@ -31,8 +31,8 @@ def test_runs_without_a_value_are_drawn_without_one(small_yaml: Path, command: C
     assert command("run", small_yaml, *words)[0] == 0
     assert command("plot", "none", "--x", "seconds", "-o", "a.png")[0] == 0
     wide = "model={name: mlp, hidden: [10], init: {name: normal, std: 1e30}}"
-    words = ("dispatcher={name: clock}", "events=true", wide, "--quiet", "--out", "ended")
-    assert command("run", small_yaml, *words)[0] == 0
+    diverges = ("dispatcher={name: clock}", "events=true", wide, "--quiet", "--out", "ended")
+    assert command("run", small_yaml, *diverges)[0] == 0
     for kind in ("waits", "timeline"):
         code, _, messages = command("plot", "ended", "--kind", kind, "-o", "b.png")
         assert (code == 0) or messages.startswith("error: "), messages
