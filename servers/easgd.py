@@ -7,7 +7,7 @@ centre x̃ is evaluated.
 
 Departures: without momentum in the clients' steps. The first gradient after an exchange is taken at x_i − d, where the
 client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after. A client whose push a
-gate drops fetches the centre; where its fetch before was dropped, too, and nobody pushed since, the x_i − d of then.
+gate drops fetches the centre; where nobody has pushed since its last push, the x_i − d of that again.
 """
 
 from __future__ import annotations
@@ -70,8 +70,5 @@ class EASGD(ElementwiseServer):
         super().apply_update(grad, client_id, timestamp)
 
     def fetch(self, client_id: int) -> Array:
-        """Return x_i − d to the client that has just pushed, once, and the centre to any other."""
-        if client_id != self._answered:
-            return self.params
-        self._answered = None
-        return self.arrays["answer"]
+        """Return x_i − d to the client that has just pushed, the centre to any other."""
+        return self.arrays["answer"] if client_id == self._answered else self.params

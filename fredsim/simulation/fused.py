@@ -55,8 +55,9 @@ class Fused(Snapshots):
     def put_state(self, state: State) -> None:
         """Go on from a state."""
         super().put_state(state)
-        if state["known_to"] > self.iteration:  # their clients are drawn
-            self._look_ahead(int(state["known_to"]) - self.iteration)
+        self._known_from = self._known_to = int(state["known_to"])
+        if self._known_to > self.iteration:  # their clients are drawn
+            self._look_ahead(self._known_to - self.iteration)
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.servers import EASGD
 
 Wide = NDArray[np.float64]
 Spec = dict[str, Any]
@@ -208,12 +207,3 @@ def test_a_sum_of_zeros_is_plus_zero(clients: int, make: Callable[[Spec], Any]) 
         server.apply_update(np.array([-0.0, -0.0], np.float32), client, 0)
     assert server.timestamp == 1
     assert np.signbit(server.params).tolist() == [True, False]
-
-
-def test_an_answer_is_handed_out_once() -> None:
-    """A client whose next push is dropped gets the centre."""
-    server = EASGD(lr=0.1, alpha=0.25)
-    server.init(np.zeros(4, np.float32), 2)
-    server.apply_update(np.full(4, 8, np.float32), 1, 0)
-    handed = [server.fetch(client).copy() for client in (0, 1, 1)]
-    assert [params.tolist() for params in handed] == [[2.0] * 4, [6.0] * 4, [2.0] * 4]
