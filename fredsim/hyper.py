@@ -72,7 +72,7 @@ class Configurable(Stateful):
     #: Returns where arrays (P,) of single clients have their room (fredsim.compute.storage.Pool); None: in memory.
     _given_pool: Any = None
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         try:
             self.hyper: Any = self.Hyper.model_validate(hyper)
         except ValidationError as error:

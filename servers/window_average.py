@@ -94,17 +94,18 @@ class WindowAverage(Configurable):
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Pass the push to the server; add its new parameters where it stepped."""
         reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
-        self._look(getattr(self.server, "timestamp", self._seen + 1))
+        self._look(pushed=True)
         return reply
 
     def given_up(self, client_id: int, timestamp: int) -> Reply | None:
         """Tell a server that asks for it of a task that was given up; add its new parameters where it stepped."""
         reply: Reply | None = self.server.given_up(client_id, timestamp)
-        self._look(getattr(self.server, "timestamp", self._seen))
+        self._look(pushed=False)
         return reply
 
-    def _look(self, now: int) -> None:
-        """Add the server's parameters where they are new, by its timestamp."""
+    def _look(self, *, pushed: bool) -> None:
+        """Add the server's parameters where they are new: by its timestamp, or, without one, after each push."""
+        now = getattr(self.server, "timestamp", self._seen + pushed)
         if now != self._seen:
             self._seen = now
             self._add(self.server.params)

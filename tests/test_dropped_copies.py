@@ -124,33 +124,24 @@ def test_a_replica_steps_by_its_whole_gradient(simulate: Simulate, plain: Module
 
 
 PERSONAL = """
-import numpy as np
-
-
-class Personal:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params -= np.float32(self.lr) * grad
-
     def fetch(self, client_id):
         return self.params + np.float32(0.125)
 """
 
 
 def test_what_one_client_is_handed_is_no_version_of_all(
-    simulate: Simulate, plain: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulate: Simulate,
+    plain: ModuleType,
+    own_server: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Though the timestamp is that of the initial parameters still, which all clients were handed."""
-    (tmp_path / "own_personal.py").write_text(PERSONAL, encoding="utf-8")
+    (tmp_path / "own_personal.py").write_text(own_server() + PERSONAL, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     world = plain.World(clients=1)
     theta = world.start - np.float32(0.5) * world.gradient(world.start + np.float32(0.125), 1, 0, 1)
-    one = {"clients": {"count": 1, "batch_size": 3}, "server": {"name": "own_personal:Personal", "lr": 0.5}}
+    one = {"clients": {"count": 1, "batch_size": 3}, "server": {"name": "own_personal:Plain", "lr": 0.5}}
     gate = {"push": {"every": 2}, "dropped_push": "skip"}
     assert simulate({"iterations": 2, **one, "dispatcher": gate}).summary["digest"] == world.digest(theta)
 

@@ -126,17 +126,7 @@ def test_the_table(small_yaml: Path, command: Command) -> None:
     assert not Path("results").exists()
 
 
-OWN = """
-class Plain:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        self.params -= self.lr * grad
-
+OTHERS = """
 
 class Holding(Plain):
     holds = True
@@ -149,8 +139,8 @@ class WithV(Plain):
 """
 
 
-def test_what_a_rule_would_bring(small_yaml: Path, command: Command) -> None:
-    Path("own_plain.py").write_text(OWN, encoding="utf-8")
+def test_what_a_rule_would_bring(small_yaml: Path, command: Command, own_server: Callable[..., str]) -> None:
+    Path("own_plain.py").write_text(own_server() + OTHERS, encoding="utf-8")
     words = ("plan", small_yaml, "model.hidden=[200]", "iterations=20000")
     code, out, _ = command(*words, "server.name=own_plain:Plain")
     assert code == 0

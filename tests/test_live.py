@@ -273,27 +273,12 @@ def test_a_live_run_that_was_killed_gives_way(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-WRITES = """
-import numpy as np
-
-
-class Writes:
-    def __init__(self, lr):
-        self.lr = lr
-
-    def init(self, params, clients):
-        self.params = params.copy()
-
-    def apply_update(self, grad, client_id, timestamp):
-        grad *= np.float32(self.lr)
-        self.params -= grad
-"""
-
-
-def test_a_server_may_write_into_a_gradient(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_may_write_into_a_gradient(
+    tmp_path: Path, command: Command, own_server: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fingerprint is of what the client made."""
-    (tmp_path / "own_writes.py").write_text(WRITES, encoding="utf-8")
+    (tmp_path / "own_writes.py").write_text(own_server("grad *= np.float32(0.5)\n"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    data = DATA | {"server": {"name": "own_writes:Writes", "lr": 0.05}}
+    data = DATA | {"server": {"name": "own_writes:Plain", "lr": 0.05}}
     result = lived(data, tmp_path / "run", FakeCrew(data))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")

@@ -18,6 +18,11 @@ def test_what_an_override_replaces_is_what_tables_say(small_yaml: Path, command:
     assert (code, "two runs are the same then" in messages) == (2, True)
 
 
+def test_an_axis_that_changes_no_bit_leaves_runs_apart(small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "sweep={threads: [1, 2]}", "seed=3", "--quiet", "--out", "swept")[0] == 0
+    assert len({row["digest"] for row in read_cells(Path("swept/runs.csv"))}) == 1
+
+
 def test_figures_of_some_runs(small_yaml: Path, command: Command) -> None:
     """Those that `where` leaves have the clock that the figure asks for."""
     axis = "sweep={dispatcher: [{name: clock}, {name: uniform}]}"

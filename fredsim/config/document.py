@@ -24,6 +24,7 @@ __all__ = [
     "flatten",
     "heading_of",
     "name_of_override",
+    "overlap",
     "parse_override",
     "read_document",
 ]
@@ -133,6 +134,11 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in data.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether one dotted key is the other, or lies within it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:

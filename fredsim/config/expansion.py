@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fredsim.config.document import Document, assign, flatten, name_of_override, parse_override, read_document
+from fredsim.config.document import (
+    Document,
+    assign,
+    flatten,
+    name_of_override,
+    overlap,
+    parse_override,
+    read_document,
+)
 from fredsim.config.experiment import Experiment, LinearChoice, Published
 from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
@@ -162,7 +170,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
             place = partial(_place, document, written, overridden)
             for key, value in (*chosen.items(), *per_run):
                 assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
-            chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if _one_within(axis, key)}
+            chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if overlap(axis, key)}
             runs.append(ResolvedRun(resolve(data, place), chosen, place))
     _refuse_alike(runs, [key for key, _ in per_run], document)
     # An override may rightly leave published points and figures without their key, unless it gives the figures itself.
@@ -187,11 +195,6 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     return expansion
 
 
-def _one_within(one: str, other: str) -> bool:
-    """Return whether one dotted key is the other, or lies within it."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
-
-
 def _found(data: Any, key: str) -> Any:
     """Return the value of a dotted key, None where there is none."""
     for name in key.split("."):
@@ -201,12 +204,13 @@ def _found(data: Any, key: str) -> Any:
 
 def _refuse_alike(runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document) -> None:
     """Raise ConfigError where overrides leave two runs of a sweep nothing in which they differ."""
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for run in runs if overrides else ():
-        if run.experiment.digest in seen:
+        named = run.label, run.experiment.digest  # what changes no bit, such as `threads`, is in the label alone
+        if named in seen:
             place = document.place(tuple(overrides[-1].split(".")))
             raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
-        seen.add(run.experiment.digest)
+        seen.add(named)
 
 
 def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:

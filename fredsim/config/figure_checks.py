@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figure_options import OF_EVENTS
+from fredsim.config.figure_options import OF_EVENTS, is_wanted
 from fredsim.config.figures import FigureChoice
 from fredsim.config.registry import has_clock
 from fredsim.config.yaml_reader import Key
@@ -51,7 +51,6 @@ def _drawn(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]
 
     def left(run: Experiment) -> bool:
         values = flatten(run.plain())
-        wanted = {key: some if isinstance(some, list) else [some] for key, some in figure.where.items()}
-        return all(values.get(key) in [*some, figure.where[key]] for key, some in wanted.items())
+        return all(is_wanted(values.get(key), wanted) for key, wanted in figure.where.items())
 
     return [run for run in runs if left(run)]

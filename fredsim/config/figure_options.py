@@ -19,6 +19,7 @@ __all__ = [
     "X",
     "Y",
     "client_ids",
+    "is_wanted",
     "label_of",
     "option_problems",
 ]
@@ -142,6 +143,11 @@ def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
         client_ids("0" if options.clients is None else options.clients)
     except ValueError:
         yield "clients", f"is {shown(options.clients)}; it must be ids and ranges, such as 0-7 or 0,4,10-12"
+
+
+def is_wanted(value: Any, wanted: Any) -> bool:
+    """Return whether a key's value is what `where` asks for: that value, or one of a list."""
+    return value == wanted or (isinstance(wanted, list) and value in wanted)
 
 
 def client_ids(text: str) -> list[int]:

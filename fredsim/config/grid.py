@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fredsim.config.document import Document, flatten
+from fredsim.config.document import Document, flatten, overlap
 from fredsim.errors import ConfigError
 
 __all__ = ["grid", "refuse_clashes", "refuse_too_many"]
@@ -66,4 +66,4 @@ def _sets(value: Any, key: str) -> bool:
     """Return whether a value is no mapping, or one that has this dotted key, a key within it or one around it."""
     if not isinstance(value, Mapping):
         return True
-    return any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in flatten(value))
+    return any(overlap(one, key) for one in flatten(value))

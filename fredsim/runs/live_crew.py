@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -98,7 +99,7 @@ class DaskCrew:
         self._met: dict[str, threading.Thread] = {}  # what starts each worker that there is, or has started it
         self._homeless: deque[Work] = deque()  # works that no worker has
         self._under_way: dict[int, int] = {}  # the tickets of the works that count, by client
-        self._looked = 0.0
+        self._looked = -math.inf
         #: Works that were under way at a worker that was lost, and were done again; and workers that there ever were.
         self.redone = self.workers = 0
         self._begun = False
@@ -108,8 +109,7 @@ class DaskCrew:
         self._look()
         while self._starting() and not self._stop():
             time.sleep(0.01)
-            if time.monotonic() - self._looked > LOOK_SECONDS:  # one that has gone meanwhile never starts
-                self._look()
+            self._look()  # one that has gone meanwhile never starts
         if self.failure is not None:
             raise self.failure
         self._begun = True
@@ -150,8 +150,7 @@ class DaskCrew:
             if self.failure is not None:
                 raise self.failure
             now = time.monotonic()
-            if now - self._looked > LOOK_SECONDS:
-                self._look()
+            self._look()
             if self._stations or self._starting():
                 alone = now
             elif now - alone > WAIT_SECONDS:
@@ -170,7 +169,9 @@ class DaskCrew:
         raise Stopped
 
     def _look(self) -> None:
-        """Take up new workers, and give up those that have gone."""
+        """Take up new workers, and give up those that have gone, where the last look is a while ago."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
         try:
             found = self._cluster.workers()
         except OSError as error:

@@ -88,7 +88,7 @@ Dask = Annotated[
 KeepCheckpoints = Annotated[
     bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Skip what has finished, go on with what was stopped.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip runs that have finished or diverged.")]
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
 FigureFile = Annotated[

@@ -150,6 +150,7 @@ class Live(Snapshots):
         """Take the dispatcher, and who is told of each event: iteration, work, parameters (P,) after it."""
         super().__init__(parts, Choice("live", "clients are real"))
         self._window = 1
+        self._keeps_pushes = True  # for its fingerprint
         #: Whether what clients push depends on the learning rate.
         self._rated = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
         self._reality, self._note = reality, note
@@ -191,8 +192,7 @@ class Live(Snapshots):
                 f"iteration {self.iteration}: client {done.work.client} took its local steps with the learning rate "
                 f"{done.work.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
             )
-        push = done.push.copy() if self._server.contract.checked else done.push  # a user's server may write into it
-        return [push], done.losses[None], [done.finite]
+        return [done.push], done.losses[None], [done.finite]
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
         done = self._reality.last

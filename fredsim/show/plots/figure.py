@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
-from fredsim.config.figure_options import Y, option_problems
+from fredsim.config.figure_options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.runs.results import Result, Results
 from fredsim.show.plots.copies import COPIES
@@ -131,9 +131,9 @@ def drawn(results: Sequence[Result], options: Options) -> Sequence[Result]:
             known = dict.fromkeys(name for one in there for name in one)
             raise ConfigError(f"--where: no run has a key '{key}'{nearest(key, known)}")
         values = [one.get(key) for one in there]
-        some = wanted if isinstance(wanted, list) else [wanted]
-        results = [run for run, value in zip(results, values, strict=True) if value in some or value == wanted]
+        results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
         if not results:
+            some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
             raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
     return chosen(results) if options.best else results
