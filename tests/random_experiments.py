@@ -30,6 +30,8 @@ __all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
 #: Kinds that KNOWN does not hold.
 WITHOUT_ONE = {"always", "lists"}
+#: Of this process alone: another could read a file before it is whole.
+TRACES = tempfile.TemporaryDirectory(prefix="fredsim-traces-")
 
 
 def experiment(number: int) -> dict[str, Any]:
@@ -144,9 +146,8 @@ def _trace(rng: random.Random, clients: int) -> str:
         time += rng.choice([0.0, 0.5, rng.random()])
         lines.append(f"{client},{time}" if timed else f"{client}")
     text = "\n".join(["client,time" if timed else "client", *lines])
-    file = Path(tempfile.gettempdir(), f"fredsim-trace-{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
-    if not file.exists():
-        file.write_text(text, encoding="utf-8")
+    file = Path(TRACES.name, f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
+    file.write_text(text, encoding="utf-8")
     return str(file)
 
 

@@ -239,3 +239,16 @@ def test_a_minibatch_larger_than_the_training_rows_of_an_npz(small_yaml: Path, r
     write_npz(small_yaml.with_name("data.npz"))
     says = ("clients.batch_size is 11; it must not exceed the 10 training rows (data.train)",)
     refused("run", small_yaml, "data.name=npz:data.npz", "clients.batch_size=11", says=says)
+
+
+def test_an_npz_of_bytes_and_of_numbers(
+    small_yaml: Path, refused: Refused, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Bytes alone are divided by 255; a part without rows is of no type."""
+    x, y = np.zeros((12, 3)), np.arange(12) % 2
+    np.savez("mixed.npz", x_train=x.astype(np.uint8), y_train=y, x_test=x, y_test=y)
+    words = ("data={name: npz:mixed.npz, train: 8, validation: 4}", "--quiet", "--out", "out")
+    says = "mixed.npz: x_train holds uint8 and x_test float64; save both as bytes (uint8)"
+    refused("run", small_yaml, *words, says=(says,))
+    np.savez("mixed.npz", x_train=x.astype(np.uint8), y_train=y, x_test=x[:0], y_test=y[:0])
+    assert command("run", small_yaml, *words)[0] == 0

@@ -118,6 +118,16 @@ def test_an_axis_within_another(small_yaml: Path) -> None:
     assert results.best[["server.name", "server.lr"]].to_numpy().tolist() == [["asgd", 0.1], ["fasgd", 0.01]]
 
 
+def test_over_how_long_runs_are(small_yaml: Path) -> None:
+    """Runs.csv says how long a run was, best.csv what it was given: a row may have ended it."""
+    words = ["sweep={iterations: [10, 100], seed: [0, 1]}", "until={validation_error: 0.7}", "evaluation.every=10"]
+    results = fredsim.run(small_yaml, [*words, "select={over: iterations}"], out="out")
+    assert isinstance(results, Results)
+    assert max(results.runs["iterations"]) < 100
+    assert results.best["iterations"].tolist() == [100]
+    assert results.chosen == [run for run in results.runs["run"] if run.startswith("iterations=100")]
+
+
 @pytest.mark.parametrize(
     ("select", "says"),
     {
@@ -133,14 +143,16 @@ def test_an_axis_within_another(small_yaml: Path) -> None:
         "{best: gradient_norm, over: seed}": (":9: select.best: is 'gradient_norm', and not every run measures it",),
         "{best: seconds_to, over: seed}": (":9: select: error is missing; it goes with best: seconds_to",),
         "{error: 0.1, over: seed}": (":9: select: error is 0.1, and best is validation_error; it goes",),
+        "{over: seed} & data.validation=0": ("select.best: is 'validation_error', and data.validation is 0",),
         "{bast: 1, over: server.lr}": (":9: select.bast: unknown key; did you mean 'best'?",),
         "[over]": (":9: select: is ['over']; it must be a mapping",),
     }.items(),
 )
 def test_what_cannot_be_selected(select: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
     with small_yaml.open("a", encoding="utf-8") as file:
+        select, *overrides = select.split(" & ")
         file.write(f"sweep: {{server.lr: [0.1, 0.2], seed: [0, 1]}}\nselect: {select}\n")
-    refused("show", small_yaml, says=says)
+    refused("show", small_yaml, *overrides, says=says)
     refused("show", small_yaml, "select=null", "select.over=seeds", says=("override 'select.over=seeds'", "'seed'?"))
 
 

@@ -185,14 +185,24 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     selection = _validated(document, "select", Selection)
     expansion = Expansion(runs, source, selection, figures, document.heading, document.folder)
     if selection is not None:
-        try:
-            timed = all(has_clock(run.experiment.dispatcher.name) for run in runs)
-            normed = all(run.experiment.evaluation.gradient_norm for run in runs)
-            linear = [isinstance(run.experiment.model, LinearChoice) for run in runs]
-            check_selection(selection, expansion.axes, timed=timed, normed=normed, linear=linear)
-        except ConfigError as error:
-            raise located(error, document.place) from None
+        _check_selection(selection, expansion, document)
     return expansion
+
+
+def _check_selection(selection: Selection, expansion: Expansion, document: Document) -> None:
+    """Raise ConfigError, with its place, where the runs have not what `select` asks for."""
+    experiments = [run.experiment for run in expansion.runs]
+    try:
+        check_selection(
+            selection,
+            expansion.axes,
+            timed=all(has_clock(experiment.dispatcher.name) for experiment in experiments),
+            normed=all(experiment.evaluation.gradient_norm for experiment in experiments),
+            validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
+            linear=[isinstance(experiment.model, LinearChoice) for experiment in experiments],
+        )
+    except ConfigError as error:
+        raise located(error, document.place) from None
 
 
 def _found(data: Any, key: str) -> Any:

@@ -52,12 +52,12 @@ class Selection(HyperParameters):
 
 
 def check_selection(
-    selection: Selection, columns: Sequence[str], *, timed: bool, normed: bool, linear: Sequence[bool]
+    selection: Selection, columns: Sequence[str], *, timed: bool, normed: bool, validated: bool, linear: Sequence[bool]
 ) -> None:
     """Raise ConfigError where `over` names no column of the axes, or a run has no `best`.
 
-    `timed`: all runs have a time; `normed`: all have the gradient's norm; `linear`: of each, whether its model is, and
-    it has a gap in place of an error.
+    `timed`: all runs have a time; `normed`: all have the gradient's norm; `validated`: all have rows to validate;
+    `linear`: of each, whether its model is, and it has a gap in place of an error.
     """
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
@@ -65,6 +65,10 @@ def check_selection(
     if selection.best == "gradient_norm" and not normed:
         what = "is 'gradient_norm', and not every run measures it"
         raise ConfigError(f"select.best: {what}; give evaluation: {{gradient_norm: true}}")
+    if selection.best in {"validation_error", "validation_loss", "seconds_to"} and not validated:
+        raise ConfigError(
+            f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
+        )
     lacking = {"validation_error": any(linear), "seconds_to": any(linear), "gap": not all(linear)}
     if lacking.get(selection.best):
         what = f"which runs of a {'linear model' if any(linear) else 'classifier'} have not"

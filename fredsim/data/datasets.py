@@ -234,6 +234,10 @@ def _npz(root: Path, path: str) -> Parts:
     if train.x.shape[1] != test.x.shape[1]:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
+    types = {x.dtype for x in (arrays["x_train"], arrays["x_test"]) if len(x)}
+    if np.dtype(np.uint8) in types and len(types) > 1:  # bytes alone are divided by 255
+        found = f"x_train holds {arrays['x_train'].dtype} and x_test {arrays['x_test'].dtype}"
+        raise DataError(f"{path}: {found}; save both as bytes (uint8), or both as other numbers")
     return train, test, shape
 
 

@@ -66,6 +66,11 @@ class Results:
         axes = [name for name in self.best.columns if name in self.runs.columns]
         wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
         rows = read_cells(self.folder / "runs.csv")
+        ends = [axis for axis in axes if axis in ("iterations", "updates")]  # there they are what came out
+        for cells in rows if ends else ():
+            if cells["run"] in self._names:
+                config = Result(self.folder / cells["run"]).config
+                cells.update({axis: "" if config[axis] is None else str(config[axis]) for axis in ends})
         return [cells["run"] for cells in rows if tuple(cells[axis] for axis in axes) in wanted]
 
     @property
