@@ -27,6 +27,14 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of several workers processors of its own: teams of threads that share one wait for each other."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and hasattr(os, "sched_getaffinity"):
+        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[number::count] or os.sched_getaffinity(0))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take more than a minute")
 
