@@ -33,6 +33,8 @@ def test_the_map_and_the_links_agree() -> None:
     mapped = PROJECT["tool"]["setuptools"]["package-dir"]
     for room in ROOMS:
         assert mapped[f"fredsim.{room}"] == room
+        if (ROOT / "PKG-INFO").exists():
+            continue  # a source distribution has no links
         link = ROOT / "fredsim" / room
         assert link.is_symlink()
         assert link.readlink() == Path("..") / room
