@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.config.expansion import shipped
 from fredsim.plugins.offered import offered
 
 Command = Callable[..., tuple[int, str, str]]
@@ -97,3 +98,15 @@ def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pyt
         (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert [(name, kind.__name__) for name, kind in offered("own_package", object).items()] == [("one", "One")]
+
+
+def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a source distribution is installed with `-e`, or a checkout on Windows."""
+    names = list(shipped())
+    (tmp_path / "fredsim").mkdir()
+    (tmp_path / "experiments").symlink_to(Path(__file__).parents[1] / "experiments")
+    monkeypatch.setattr("fredsim.config.expansion.resources.files", tmp_path.joinpath)
+    assert list(shipped()) == names
+    assert shipped()["quickstart"] == tmp_path / "experiments" / "quickstart.yaml"

@@ -2,14 +2,13 @@
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import fredsim
-from fredsim.config.expansion import ResolvedRun, expand, open_source
+from fredsim.config.expansion import ResolvedRun, expand, open_source, shipped
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
@@ -211,8 +210,7 @@ def test_what_cannot_be_reproduced(paper: Path, refused: Refused) -> None:
 
 def test_shipped_experiments_compare_what_they_carry() -> None:
     """Each can be read; one with published points has a figure against what they are given by."""
-    root = Path(str(resources.files("fredsim") / "experiments"))
-    for path in sorted(root.rglob("*.yaml")):
+    for path in shipped().values():
         if path.name == "lenet.yaml":  # needs PyTorch
             continue
         plan = expand(open_source(path))
