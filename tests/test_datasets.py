@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -247,8 +248,10 @@ def test_an_npz_of_bytes_and_of_numbers(
     """Bytes alone are divided by 255; a part without rows is of no type."""
     x, y = np.zeros((12, 3)), np.arange(12) % 2
     np.savez("mixed.npz", x_train=x.astype(np.uint8), y_train=y, x_test=x, y_test=y)
-    words = ("data={name: npz:mixed.npz, train: 8, validation: 4}", "--quiet", "--out", "out")
+    data = "data={name: npz:mixed.npz, train: 8, validation: 4}"
     says = "mixed.npz: x_train holds uint8 and x_test float64; save both as bytes (uint8)"
-    refused("run", small_yaml, *words, says=(says,))
-    np.savez("mixed.npz", x_train=x.astype(np.uint8), y_train=y, x_test=x[:0], y_test=y[:0])
-    assert command("run", small_yaml, *words)[0] == 0
+    refused("run", small_yaml, data, says=(says,))
+    parts: dict[str, tuple[Any, Any]] = {"bytes": (x.astype(np.uint8), x[:0]), "numbers": (x.astype(np.float32), x)}
+    for name, (train, test) in parts.items():
+        np.savez(f"{name}.npz", x_train=train, y_train=y, x_test=test, y_test=y[: len(test)])
+        assert command("run", small_yaml, data.replace("mixed", name), "--quiet", "--out", name)[0] == 0

@@ -144,6 +144,10 @@ def test_over_how_long_runs_are(small_yaml: Path) -> None:
         "{best: seconds_to, over: seed}": (":9: select: error is missing; it goes with best: seconds_to",),
         "{error: 0.1, over: seed}": (":9: select: error is 0.1, and best is validation_error; it goes",),
         "{over: seed} & data.validation=0": ("select.best: is 'validation_error', and data.validation is 0",),
+        "{best: validation_loss, over: seed} & data.validation=0": ("select.best: is 'validation_loss', and data.val",),
+        "{best: seconds_to, error: 0.1, over: seed} & data.validation=0 & dispatcher={name: clock}": (
+            "select.best: is 'seconds_to', and data.validation is 0",
+        ),
         "{bast: 1, over: server.lr}": (":9: select.bast: unknown key; did you mean 'best'?",),
         "[over]": (":9: select: is ['over']; it must be a mapping",),
     }.items(),

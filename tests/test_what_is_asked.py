@@ -26,9 +26,10 @@ def test_an_axis_that_changes_no_bit_leaves_runs_apart(small_yaml: Path, command
 def test_figures_of_some_runs(small_yaml: Path, command: Command) -> None:
     """Those that `where` leaves have the clock that the figure asks for."""
     axis = "sweep={dispatcher: [{name: clock}, {name: uniform}]}"
-    figures = "figures=[{name: s, x: seconds, where: {dispatcher.name: clock}}]"
-    assert command("run", small_yaml, axis, figures, "--out", "swept")[0] == 0
-    assert Path("swept/s.png").exists()
+    for name, where in {"one": "clock", "some": "[clock, trace]"}.items():
+        figures = f"figures=[{{name: {name}, x: seconds, where: {{dispatcher.name: {where}}}}}]"
+        assert command("run", small_yaml, axis, figures, "--out", "swept")[0] == 0
+        assert Path(f"swept/{name}.png").exists()
 
 
 def test_runs_without_a_value_are_drawn_without_one(small_yaml: Path, command: Command) -> None:
