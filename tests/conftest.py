@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
 import fredsim
@@ -25,6 +26,11 @@ from tests.dask_cluster import Cluster
 # Triton reads it when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+# How long an example takes is no fault of it: a machine may be busy.
+settings.register_profile("fredsim", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fredsim")
 
 
 def pytest_configure(config: pytest.Config) -> None:

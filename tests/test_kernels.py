@@ -33,7 +33,7 @@ def held(size: int, batches: int, std: float, seed: int = 0) -> list[NDArray[np.
     return [row[:size] for row in padded]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     hidden=st.lists(st.integers(1, 130), max_size=3),
     inputs=st.integers(1, 40),

@@ -201,7 +201,7 @@ def networked(data: dict[str, Any], rng: random.Random, policy: str = "") -> dic
 
 def few(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Let hypothesis choose so many experiments by their numbers."""
-    quick = settings(max_examples=count, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    quick = settings(max_examples=count, derandomize=True, database=None, phases=[Phase.generate])
     return lambda test: quick(given(number=st.integers(0, 10**6))(test))
 
 
@@ -254,7 +254,7 @@ def test_versions(number: int) -> None:
 @pytest.mark.parametrize("check", [record_and_server, split, replayed, versions])
 def test_hundreds(check: Check) -> None:
     many = settings(
-        max_examples=int(os.environ.get("FREDSIM_EXPERIMENTS", "300")), deadline=None,
+        max_examples=int(os.environ.get("FREDSIM_EXPERIMENTS", "300")),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ def same(engines: list[Engine], params: list[Array], rows: NDArray[np.int64]) ->
         engine.close()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     columns=st.integers(1, 150),
     mu=st.sampled_from([1, 2, 3, 5, 8, 13, 32, 50, 64, 100]),
@@ -56,7 +56,7 @@ def test_least_squares_of_kernels_and_oracle(columns: int, mu: int, batches: int
     same(engines, held(columns, batches, std), rows)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     size=st.integers(2, 1500), noise=st.sampled_from([0.0, 0.1, 1e30]), batches=st.integers(1, 4),
     threads=st.integers(1, 3), std=st.sampled_from([0.05, 1e25]),

@@ -57,7 +57,7 @@ def staleness(found: Order) -> Integers:
 # What is exact
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     times=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     until=st.integers(1, 3000),

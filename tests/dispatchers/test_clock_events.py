@@ -133,7 +133,7 @@ def ends(setting: Setting) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     setting=clusters().filter(ends),
     chunks=st.lists(st.integers(1, 9), min_size=1, max_size=8),
@@ -153,7 +153,7 @@ def test_whom_nobody_holds(setting: Setting, chunks: list[int], size: int | None
             return
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     setting=clusters().filter(ends),
     replies=st.lists(st.tuples(st.integers(0, 31), st.integers(0, 31), FEW), min_size=1, max_size=25),
@@ -213,7 +213,7 @@ NOISES: list[tuple[dict[str, Any], Distribution]] = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     own=st.lists(st.integers(1, 5), min_size=2, max_size=5) | st.just([1, 1, 300]),
     noise=st.sampled_from(NOISES),

@@ -148,7 +148,7 @@ WORDS = st.one_of(st.integers(0, MOST), st.sampled_from([0, 1, MOST]))
     DISTRIBUTIONS, WORDS, st.sampled_from(Stream), st.lists(st.tuples(WORDS, WORDS), max_size=60),
     st.integers(0, 2**28).map(lambda x: 8 * x),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_compiled_gives_the_same_bits(
     compiled: Draw,
     distribution: Distribution,

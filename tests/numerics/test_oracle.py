@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -23,7 +23,6 @@ def tree_by_definition(leaves: list[np.float32 | None]) -> np.float32 | None:
     return tree_by_definition(level)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.floats(width=32, allow_nan=False, allow_infinity=False, max_value=2.0**100, min_value=-(2.0**100)),

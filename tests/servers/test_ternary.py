@@ -68,14 +68,14 @@ def test_pack_and_unpack_are_inverse_at_every_length(length: int) -> None:
     assert packed.tolist() == by_hand
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from([-1, 0, 1]), max_size=200))
 def test_pack_and_unpack_are_inverse(values: list[int]) -> None:
     codes = np.array(values, np.int8)
     assert ternary.unpack(ternary.pack(codes), len(values)).tolist() == values
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=20), st.integers(0, 90))
 def test_any_bytes_are_decoded_in_one_way_or_refused(data: bytes, count: int) -> None:
     packed = np.frombuffer(data, np.uint8)
