@@ -1,5 +1,6 @@
 """What a kernel may decide for a bandwidth-aware gate: only what the exact v̄ would, and that is nearly all of it."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,9 +254,10 @@ def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, .
             for apart in (0.0, 1e-15, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2):
                 for bound in (exact * (1 - apart), exact * (1 + apart)):
                     applier.begin(np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
-                    (verdict,) = applier(0)
+                    (verdict,) = applier(0, 1)
                     assert verdict in {UNDECIDED, PASSED if exact > bound else REFUSED}, (number, apart)
                     if apart == 1e-2 and number < 4:
                         assert verdict != UNDECIDED
+                        assert math.isclose(applier.mean(0), exact, rel_tol=1e-5)
     finally:
         engine.close()

@@ -149,11 +149,15 @@ class Applier(Protocol):
         """
         ...
 
-    def __call__(self, b: int) -> list[int]:
-        """Apply the rule to the gradients of minibatches b on, to the end or the first UNDECIDED or DIVERGED.
+    def __call__(self, b: int, end: int) -> list[int]:
+        """Apply the rule to the gradients of minibatches b … end − 1, or to the first UNDECIDED or DIVERGED.
 
         Returns the verdict (fredsim.numerics.verdicts) on each client's fetch.
         """
+        ...
+
+    def mean(self, b: int) -> float:
+        """Return about the mean of the watched array after minibatch b; 0 where none is watched."""
         ...
 
 

@@ -153,17 +153,22 @@ class _Applier:
     def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
         """Take what belongs to the minibatches of the last passes."""
         n, self._verdicts = len(coefficients), np.empty(len(coefficients), np.int64)
+        self._partials = np.empty((n, self._engine.threads, 3))
         coefficients = np.ascontiguousarray(coefficients)
         self._arguments.set(
-            passes=self._engine._arguments, end=n, coefficients=coefficients,
-            coefficients_stride=coefficients.strides[0], partials=np.empty((n, self._engine.threads, 3)),
+            passes=self._engine._arguments, coefficients=coefficients,
+            coefficients_stride=coefficients.strides[0], partials=self._partials,
             bounds=np.ascontiguousarray(bounds), copies=addresses(copies), verdicts=self._verdicts,
         )  # fmt: skip
 
-    def __call__(self, b: int) -> list[int]:
-        """Apply the rule to the gradients of minibatches b on."""
+    def __call__(self, b: int, end: int) -> list[int]:
+        """Apply the rule to the gradients of minibatches b … end − 1."""
         self._verdicts[b:] = -1
-        self._arguments.begin = b
+        self._arguments.begin, self._arguments.end = b, end
         self._engine._team.run(self._kernel, self._arguments)
         verdicts: list[int] = self._verdicts[b:].tolist()
         return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts
+
+    def mean(self, b: int) -> float:
+        """Return about the mean of the watched array after minibatch b; 0 where none is watched."""
+        return float(self._partials[b, :, 1].sum()) / self._arguments.parameters

@@ -22,19 +22,28 @@ Array = NDArray[np.float32]
 
 #: Samples that are drawn ahead at once.
 SAMPLES = 2**18
+#: The most events of one window.
+MOST_EVENTS = 64
 
 
 class Fused(Snapshots):
     """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
 
     All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
-    which sums v in float32; a v̄ too near to the gate's bounds for that is UNDECIDED, and formed anew in float64.
+    which sums v in float32; a v̄ too near to the gate's bounds for that is UNDECIDED, and formed anew in float64. A
+    fetch that the present v̄ would refuse is expected to be refused, and its client may arrive again in the window; if
+    the gate decides otherwise, the window ends before it does.
     """
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._spare: list[Array] = []  # arrays of the pool that no client fetched into
+        self._window = parts.limits.window or MOST_EVENTS
+        self._mean = np.nan  # about v̄
+        protocol = parts.protocol
+        #: Whether a client whose fetch is refused goes on as if it had not asked.
+        self._may_return = protocol.wait and not protocol.fred_timestamps
 
     def _warm(self) -> None:
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
@@ -69,8 +78,11 @@ class Fused(Snapshots):
         gate = self._protocol.fetch_gate
         self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
 
-    def _next_window(self, length: Length) -> tuple[Schedule, slice]:
-        """Return the next events, none after a row is due, and their places among what is known of the next."""
+    def _next_window(self, length: Length) -> tuple[Schedule, slice, NDArray[np.bool_]]:
+        """Return the next events, none after a row is due, and their places among what is known of the next.
+
+        And whose fetch is expected to be refused: such clients may be among them again.
+        """
         if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
             left = length.left(self.iteration, self._server.timestamp)
@@ -78,20 +90,22 @@ class Fused(Snapshots):
         row = self._interval.left(self.iteration, self._server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
-        schedule = self._arrivals.next(self.iteration, limit)
+        at = self.iteration - self._known_from
+        low = self._bounds[at : at + limit, 0]
+        refused = (low > self._mean) | (low == np.inf) if self._may_return else np.zeros(len(low), np.bool_)
+        schedule = self._arrivals.next(self.iteration, limit, refused=refused.tolist())
         if schedule.time is not None and len(schedule):
             self._rows_before(int(schedule.time[0]))
             due = -1 if self._reached else self._interval.next_time(self._rows_on_clock)
             count = int(np.searchsorted(schedule.time, due, side="right"))
             self._arrivals.put_back(len(schedule) - count)
             schedule = schedule.first(count)
-        at = self.iteration - self._known_from
-        return schedule, slice(at, at + len(schedule))
+        return schedule, slice(at, at + len(schedule)), refused[: len(schedule)]
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
         holdings, server = self._holdings, self._server
-        schedule, window = self._next_window(length)
+        schedule, window, refused = self._next_window(length)
         if not len(schedule):
             self._over = not self._reached
             return
@@ -103,21 +117,19 @@ class Fused(Snapshots):
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
-        n, size = len(coefficients), server.params.nbytes
-        self._arrivals.put_back(len(clients) - n)  # whose coefficients cannot be formed: the next window says why
-        self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
-        if schedule.time is not None:
-            self.time = int(schedule.time[n - 1])
-        bounds = self._bounds[window][:n]
+        n, theta = len(coefficients), server.params
+        size = theta.nbytes
+        bounds = self._bounds[window][:n].copy()  # where coefficients cannot be formed: the next window says why
+        bounds[refused[:n], 1] = np.inf  # the kernel lets none of these pass
         copies = [  # arrays for what clients may fetch
-            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else server.params
+            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else theta
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
         self._apply.begin(coefficients, bounds, copies)
         i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
         fetched = [self._recorder.fetched]
         while i < n:
-            for verdict in self._apply(i):
+            for verdict in self._apply(i, n):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
                 client, copy = clients[i], copies[i]
@@ -130,13 +142,19 @@ class Fused(Snapshots):
                     holdings.adopt(client, copy, server.timestamp)
                     self._recorder.fetch(size, client)
                 elif verdict == UNDECIDED:
-                    self._fetch(client)
+                    if self._fetch(client) and client in clients[i + 1 : n]:  # its next work is another than expected
+                        n = clients.index(client, i + 1)
                 else:
                     self._refuse(client)
-                if verdict != PASSED and copy is not server.params:
+                if verdict != PASSED and copy is not theta:
                     self._spare.append(copy)
                 fetched.append(self._recorder.fetched)
                 self.iteration, i = self.iteration + 1, i + 1
+        self._mean = self._apply.mean(n - 1)
+        self._arrivals.put_back(len(clients) - n)
+        self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
+        if schedule.time is not None:
+            self.time = int(schedule.time[n - 1])
         if self._log is not None:
             fetches, received = np.diff(fetched, axis=0).T
             counts = 1, fetches, size, received

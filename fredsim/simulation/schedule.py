@@ -163,17 +163,27 @@ class Arrivals(Stateful):
         self._under_way = [-1] * clients  # the events after which they were fetched for
         self._fetched = self._under_way if wait else self._under_way.copy()
 
-    def next(self, iteration: int, limit: int, *, held_for: Callable[[], int] | None = None) -> Schedule:
+    def next(
+        self,
+        iteration: int,
+        limit: int,
+        *,
+        held_for: Callable[[], int] | None = None,
+        refused: Sequence[bool] = (),
+    ) -> Schedule:
         """Return the next arrivals: of different clients, and none that may depend on a reply to another.
 
-        `held_for`, where a reply says who goes on, says for how many pushes each client that pushes does not. There are
-        none where the run's time is over. Raises SimulationError where no gradient will ever arrive.
+        `held_for`, where a reply says who goes on, says for how many pushes each client that pushes does not; else
+        `refused` says of the next arrivals whose fetch will be refused: such a client may arrive again. There are none
+        where the run's time is over. Raises SimulationError where no gradient will ever arrive.
         """
         if held_for is None:
             self._draw(limit)
             begin = end = self._at
             stop = min(begin + limit, len(self._ahead))
-            while end < stop and self._before[end] < begin:
+            if "begun" in self._columns:  # it is compared with what was fetched, which nobody knows yet
+                refused = ()
+            while end < stop and ((at := self._before[end] - begin) < 0 or (at < len(refused) and refused[at])):
                 end += 1
             self._at = end
             clients = self._ahead[begin:end]
