@@ -23,6 +23,7 @@ __all__ = [
     "PositiveInt",
     "Printable",
     "explain",
+    "fields_of",
 ]
 
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -111,7 +112,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         value = item.get("input")
         match item["type"]:
             case "extra_forbidden":
-                known = _fields(model, location[:-1])
+                known = fields_of(model, location[:-1])
                 near = nearest(str(at[-1]), known) if len(problems) < MANY else ""
                 text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
             case "missing":
@@ -147,7 +148,7 @@ def _is_union_branch(part: int | str) -> bool:
     )
 
 
-def _fields(model: type[BaseModel], at: Location) -> list[str]:
+def fields_of(model: type[BaseModel], at: Location) -> list[str]:
     """Return the known keys of the model at a location; of a union those of the branch that the location names."""
     candidates: list[Any] = []
     for part in at:

@@ -9,7 +9,10 @@ import pytest
 from ruamel.yaml import YAML
 
 import fredsim
+from fredsim.config.expansion import expand, open_source
 from fredsim.config.partition import PARTITIONS
+from fredsim.runs.checkpoints import EVERY_MINUTE
+from fredsim.runs.execution import execute
 from fredsim.runs.results import Result, Results
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +34,10 @@ def test_one_of_ones_own(what: str, small_yaml: Path) -> None:
     Path(f"my_{what}s.py").write_text(code, encoding="utf-8")
     small_yaml.write_text(experiment, encoding="utf-8")
     ends = ["iterations=200", "seconds=null"]
+    numpy = [*ends, "backend=numpy"]
+    (run,) = expand(open_source(small_yaml), numpy).runs
+    execute(run.experiment, Path("numpy"), stop_at=90, policy=EVERY_MINUTE)
+    assert list(Path("numpy/checkpoint").glob("*.json"))  # and the run goes on from it
     one, other = (fredsim.run(small_yaml, [*ends, f"backend={backend}"], out=backend) for backend in ("numba", "numpy"))
     assert isinstance(one, Result)
     assert isinstance(other, Result)
@@ -47,7 +54,11 @@ def test_one_of_ones_own(what: str, small_yaml: Path) -> None:
     assert plain.summary["digest"] != one.summary["digest"]
     if what == "dispatcher":  # nobody comes again within eight arrivals
         assert one.metrics["staleness_mean"].iloc[-1] > 8
-        held = fredsim.run(small_yaml, ["iterations=64", "server={name: sync, lr: 0.1}"], out="held")
+        sync = ["iterations=64", "server={name: sync, lr: 0.1}"]
+        (run,) = expand(open_source(small_yaml), sync).runs
+        execute(run.experiment, Path("held"), stop_at=40, policy=EVERY_MINUTE)
+        assert list(Path("held/checkpoint").glob("*.json"))
+        held = fredsim.run(small_yaml, sync, out="held")
         assert isinstance(held, Result)
         assert held.summary["updates"] == 4
     if what == "gate":

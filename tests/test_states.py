@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fredsim.errors import SimulationError
+from fredsim.models.layout import Layout
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.states import put_state, take_state
 from fredsim.servers import ASGD
 
@@ -242,3 +244,21 @@ def test_slots_and_what_came_and_went() -> None:
     fresh.first = 2  # type: ignore[attr-defined]
     put_state(fresh, take_state(begun))
     assert vars(fresh) == {"later": 1}
+
+
+class Given:
+    """What keeps all that it was given."""
+
+    def init(self, layout: Layout, streams: Streams, stream: Stream) -> None:
+        self.layout, self.streams, self.stream, self.count = layout, streams, stream, 0
+
+
+def test_what_fredsim_gave_is_no_state() -> None:
+    found = Given()
+    found.init(Layout((("W", (2, 3)),)), Streams(1), Stream.PUSH_GATE)
+    found.count = 3
+    assert take_state(found) == {"count": 3}
+    fresh = Given()
+    fresh.init(Layout((("W", (2, 3)),)), Streams(1), Stream.PUSH_GATE)
+    put_state(fresh, take_state(found))
+    assert (fresh.count, fresh.streams.seed, fresh.stream) == (3, 1, Stream.PUSH_GATE)

@@ -26,6 +26,9 @@ def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
     """
     if isinstance(spec, str):
         return spec, {}
+    if isinstance(spec, dict) and isinstance(name := spec.get("name"), str):
+        rest = ", ".join(f"{key}: {value}" for key, value in spec.items() if key != "name")
+        raise ValueError(f"is {spec!r}; a gate's name is its key: write {{{name!r}: {{{rest}}}}}")
     if not isinstance(spec, dict) or len(spec) != 1:
         raise ValueError(f"is {spec!r}; it must be always, or one name with its hyper-parameters, such as {{every: 4}}")
     ((name, hyper),) = spec.items()

@@ -135,13 +135,17 @@ NO_NAMES = '/\\:*?"<>|'  # some system does not take these in a file's name
 
 def _short(value: Any) -> str:
     if isinstance(value, Mapping):
-        rest = "".join(f"-{key}{_short(item)}" for key, item in value.items() if key != "name")
+        rest = "".join(f"-{_clean(key)}{_short(item)}" for key, item in value.items() if key != "name")
         return f"{_short(value['name'])}{rest}" if "name" in value else rest.removeprefix("-")
     if isinstance(value, list):
         return "x".join(map(_short, value)) or "none"
     if value is None:
         return "null"
-    return "".join("_" if letter in NO_NAMES or not letter.isprintable() else letter for letter in str(value))
+    return _clean(str(value))
+
+
+def _clean(text: str) -> str:
+    return "".join("_" if letter in NO_NAMES or not letter.isprintable() else letter for letter in text)
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:

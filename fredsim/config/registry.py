@@ -41,7 +41,8 @@ __all__ = [
 ]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
-Problems = list[tuple[tuple[int | str, ...], str]]  # (location, what is wrong)
+Problem = tuple[tuple[int | str, ...], str]  # (location, what is wrong)
+Problems = list[Problem]
 
 KNOWN: dict[Kind, Mapping[str, Any]] = {
     "server": SERVERS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,12 +11,12 @@ from fredsim.config.data import Data, Quadratic
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, PluginChoice, Published, TorchChoice
 from fredsim.config.partition import with_file_digest
-from fredsim.config.registry import Kind, Problems, argument_problems, required_keys, resolve_hyper
+from fredsim.config.registry import Kind, Problem, Problems, argument_problems, required_keys, resolve_hyper
 from fredsim.config.yaml_reader import Key
 from fredsim.data.datasets import USUAL, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.errors import ConfigError
-from fredsim.hyper import explain
+from fredsim.errors import ConfigError, nearest
+from fredsim.hyper import explain, fields_of
 from fredsim.native.model import find_factory, given
 
 __all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
@@ -38,7 +38,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise problems_at(explain(error, Experiment), place) from None
+        raise problems_at(map(_told_where, explain(error, Experiment)), place) from None
     given = [key for key in LENGTHS if getattr(experiment, key) is not None]
     if len(given) != 1:
         found = f"both {' and '.join(given)} are given" if given else "is missing"
@@ -70,6 +70,31 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     except ConfigError as error:
         raise located(error, place) from None
     return experiment
+
+
+#: Keys whose value has a name.
+NAMED = ("data", "model", "dispatcher", "server", "compress", "average")
+#: Keys that a document has beside those of an experiment.
+OF_DOCUMENTS = ("cases", "sweep", "select")
+#: Where keys stand that are often written without the one around them.
+PLACES = {
+    key: f"{around}.{key}"
+    for around in ("evaluation", "dispatcher", "model", "data", "clients")
+    for key in fields_of(Experiment, (around,))
+    if key != "name"
+} | dict.fromkeys(("lr", "learning_rate"), "server.lr")
+
+
+def _told_where(problem: Problem) -> Problem:
+    """Return the problem; of a key beside the experiment's own it says which keys a file has, and how they stand."""
+    (*around, key), text = problem
+    if not around and key in NAMED and text.endswith("it must be a mapping of keys to values"):
+        return (key,), f"{text}, such as {key}: {{name: …}}"
+    if around or not text.startswith("unknown key"):
+        return problem
+    known = (*Experiment.model_fields, *OF_DOCUMENTS)
+    hint = f"; did you mean '{PLACES[key]}'?" if key in PLACES else nearest(str(key), known)
+    return (key,), f"unknown key{hint} (known: {', '.join(known)})"
 
 
 KIND_OF_KEY: dict[str, Kind] = {
@@ -140,9 +165,9 @@ def located(error: ConfigError, place: PlaceOf) -> ConfigError:
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
 
 
-def problems_at(problems: Sequence[tuple[tuple[int | str, ...], str]], place: PlaceOf) -> ConfigError:
+def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
     """Return one error of many problems, each with its place in front."""
-    lines = []
+    lines, problems = [], list(problems)
     for at, text in problems[:MOST]:
         key = ".".join(str(part) for part in at if part != "")
         lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ Array = NDArray[np.float32]
 @dataclass(frozen=True)
 class Layout:
     """Names and shapes in order, each tensor in C order after the one before."""
+
+    UNCHANGING: ClassVar = True  # no state of whoever keeps it
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -7,7 +7,7 @@ many others were made: changing a gate, the evaluation interval or the number of
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,6 +65,8 @@ def philox4x32(
 
 class Streams:
     """Every random draw of a run, by purpose. `seed` is 0 … 2³²−1. Raises ValueError for another."""
+
+    UNCHANGING: ClassVar = True  # no state of whoever keeps it
 
     def __init__(self, seed: int) -> None:
         if not 0 <= seed < 2**32:

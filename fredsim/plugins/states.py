@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet
+from enum import Enum
 from functools import cache
 from types import FunctionType, MemberDescriptorType
 from typing import Any, ClassVar
@@ -101,7 +102,7 @@ def _set_by(cls: type) -> frozenset[str]:
 def _unnamed(found: Any) -> list[str]:
     """Return the attributes of a class of a user's that does not say its state, but for those that it names.
 
-    What fredsim's classes set is their own to name, and a function of fredsim's is none that changes.
+    What fredsim's classes set is their own to name, and what is fredsim's and never changes is no state.
     """
     kind, users = type(found), _users(type(found))
     users_set = {name for cls in users for name in _set_by(cls)}
@@ -111,7 +112,10 @@ def _unnamed(found: Any) -> list[str]:
 
 
 def _is_ours(value: Any) -> bool:
-    return isinstance(value, FunctionType) and value.__module__.startswith(OURS)
+    """Return whether it is a function of fredsim's, or what fredsim gave to `init` and never changes."""
+    if isinstance(value, FunctionType):
+        return value.__module__.startswith(OURS)
+    return type(value).__module__.startswith(OURS) and (isinstance(value, Enum) or hasattr(type(value), "UNCHANGING"))
 
 
 def _has(found: Any, name: str) -> bool:
