@@ -130,7 +130,11 @@ def test_what_is_recorded_is_drawn(own: Path, command: Callable[..., tuple[int, 
         with Path(f"{kind}-table.csv").open(newline="", encoding="utf-8") as file:
             assert float(next(csv.DictReader(file))["final norm"]) == float(rows(result)[-1]["norm"])
     run(own, out="plain")
-    refused("plot", "out", "plain", "--y", "norm", says=("--y: is 'norm' (known: validation_error, ",))
+    says = "--y: is 'norm', which plain has not recorded; --where draws those that have, such as --where server.name="
+    refused("plot", "out", "plain", "--y", "norm", says=(says,))
+    words = ("--y", "norm", "--where", "server.name=own_numbers:Fresh", "-o", "some.svg")
+    assert command("plot", "out", "plain", *words)[0] == 0
+    refused("plot", "out", "plain", "--y", "nrm", says=("--y: is 'nrm' (known: validation_error, ",))
 
 
 def test_a_diverged_run_records_what_it_kept(own: Path) -> None:

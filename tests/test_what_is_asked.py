@@ -44,6 +44,14 @@ def test_runs_without_a_value_are_drawn_without_one(small_yaml: Path, command: C
         assert (code == 0) or messages.startswith("error: "), messages
 
 
+def test_code_that_draws_by_itself_is_named(small_yaml: Path, command: Command, own_server: Callable[..., str]) -> None:
+    Path("own_draws.py").write_text(own_server("grad = grad + np.random.rand()\n"), encoding="utf-8")
+    assert command("run", small_yaml, "server={name: 'own_draws:Plain', lr: 0.1}", "--quiet", "--out", "drawn")[0] == 0
+    code, output, _ = command("verify", "drawn")
+    assert (code, "drawn: different: metrics.csv, line 3" in output) == (1, True)
+    assert "  code of its own takes part (own_draws): the bits are the same where that keeps to what has" in output
+
+
 def test_a_number_of_jobs_that_cannot_be(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
     assert command("run", small_yaml, "--quiet", "--out", "one")[0] == 0
     refused("verify", "one", "--jobs", 0, says=("jobs is 0; it must be 1 at least",))

@@ -148,7 +148,10 @@ class Guarded(Stateful):
         is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
         if not is_array or array.dtype != np.float32 or array.shape != (size,):
             found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
-            raise self.broken(what, f"is {found}; it must be float32 ({size},)")
+            hint = ": nothing has set it" if array is None else ""
+            if is_array and array.dtype == np.float64 and array.shape == (size,):
+                hint = "; a float64 took part: give np.float32 numbers, or .astype(np.float32)"
+            raise self.broken(what, f"is {found}; it must be float32 ({size},){hint}")
 
     def _check_number(self, value: Any, what: str) -> None:
         """Raise SimulationError for what is no real number ≥ 0; ∞ is allowed."""

@@ -35,7 +35,11 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     for result, found in verify_all(results, jobs, monitors, root, backend):
         if result.live and (event := first_unlike(result, root)):
             found = event if found is None else f"{found}; {event}"
-        different |= _print_difference(str(result.folder), found)
+        if _print_difference(str(result.folder), found):
+            different = True
+            if code := result.summary.get("code"):
+                what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
+                typer.echo(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
     return different
 
 
