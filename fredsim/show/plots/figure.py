@@ -153,8 +153,8 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
     Raises ConfigError where they are not valid for this kind of figure, or a run lacks what they ask for.
     """
-    lacking = [run for run in results if options.y not in run.metrics]
-    if options.y not in Y and lacking and len(lacking) < len(results):
+    lacking = [run for run in results if options.y not in run.metrics] if options.y not in Y else []
+    if 0 < len(lacking) < len(results):
         what = f"is '{options.y}', which {lacking[0].folder} has not recorded; --where draws those that have, such as"
         raise ConfigError(f"--y: {what} --where server.name=mymodule:Plain")
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
