@@ -22,8 +22,8 @@ Array = NDArray[np.float32]
 
 #: Samples that are drawn ahead at once.
 SAMPLES = 2**18
-#: The most events of one window.
-MOST_EVENTS = 64
+#: The most events of one window, and the most bytes of what their clients may fetch.
+MOST_EVENTS, MOST_BYTES = 64, 2**26
 
 
 class Fused(Snapshots):
@@ -39,7 +39,7 @@ class Fused(Snapshots):
         super().__init__(parts, choice)
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._spare: list[Array] = []  # arrays of the pool that no client fetched into
-        self._window = parts.limits.window or MOST_EVENTS
+        self._window = parts.limits.window or max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
         self._mean = np.nan  # about v̄
         protocol = parts.protocol
         #: Whether a client whose fetch is refused goes on as if it had not asked.

@@ -82,3 +82,16 @@ def test_what_was_recorded_is_compared_with_what_clients_fetched(simulate: Simul
     trace = {"name": "trace", "file": str(recorded.folder / "events.parquet"), "fetch": GATES["few pass"]}
     assert simulate(changes | {"path": "fused", "dispatcher": trace}).summary["digest"] == recorded.summary["digest"]
     assert not returning(windows)
+
+
+def test_windows_of_a_large_model_are_shorter(
+    simulate: Simulate, windows: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What their clients may fetch takes memory."""
+    changes = BASE | {"dispatcher": {"name": "uniform", "fetch": GATES["few pass"]}, "path": "fused"}
+    usual = simulate(changes)
+    assert max(map(len, windows)) > 9
+    windows.clear()
+    monkeypatch.setattr("fredsim.simulation.fused.MOST_BYTES", 4 * 1210 * 3 + 1)
+    check_same(usual, simulate(changes))
+    assert max(map(len, windows)) == 3
