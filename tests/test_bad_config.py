@@ -123,7 +123,9 @@ OVERRIDES = {
     "server={name: soft_sync, lr: 0.1}": ("server.n: is required",),
     "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
     "server={name: sync, inner: {name: [adam, asgd], lr: 0.1}}": ("inner.name is ['adam', 'asgd'] (known: adagrad",),
-    "server={name: sync, inner: {name: asgd, lr: 0.1, self: 1}}": ("self: unknown key", "(known: lr"),
+    "server={name: sync, inner: {name: asgd, lr: 0.1, self: 1}}": (
+        "ASGD: self: unknown key (known: lr, weight_decay)",
+    ),
     "data={name: 'mishchenko:'}": ("data.name: unknown data set 'mishchenko:'",),
     "average={name: 'mine:Average'}": ("average.name: unknown average 'mine:Average' (known: window)",),
     "server={name: rescaled, lr: 0.1, times: [1, 2]}": ("server.times has 2 values", "give one a client, 8"),

@@ -134,7 +134,9 @@ def test_what_is_recorded_is_drawn(own: Path, command: Callable[..., tuple[int, 
     refused("plot", "out", "plain", "--y", "norm", says=(says,))
     words = ("--y", "norm", "--where", "server.name=own_numbers:Fresh", "-o", "some.svg")
     assert command("plot", "out", "plain", *words)[0] == 0
-    refused("plot", "out", "plain", "--y", "nrm", says=("--y: is 'nrm' (known: validation_error, ",))
+    refused(
+        "plot", "out", "plain", "--y", "nrm", says=("--y: is 'nrm'; did you mean 'norm'? (known: validation_error, ",)
+    )
 
 
 def test_a_diverged_run_records_what_it_kept(own: Path) -> None:

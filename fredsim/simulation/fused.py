@@ -117,9 +117,9 @@ class Fused(Snapshots):
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
-        n, theta = len(coefficients), server.params
+        n, theta = len(coefficients), server.params  # of those that can be formed: the next window says why no more
         size = theta.nbytes
-        bounds = self._bounds[window][:n].copy()  # where coefficients cannot be formed: the next window says why
+        bounds = self._bounds[window][:n].copy()
         bounds[refused[:n], 1] = np.inf  # the kernel lets none of these pass
         copies = [  # arrays for what clients may fetch
             (self._spare.pop() if self._spare else self._pool.take()) if may_pass else theta

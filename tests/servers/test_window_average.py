@@ -130,16 +130,19 @@ def test_a_server_that_does_not_step_adds_nothing() -> None:
     assert (window.server.params != 1).all()
 
 
+class Plain:
+    """A server without a base class, and without a timestamp."""
+
+    def init(self, params: NDArray[np.float32], clients: int) -> None:
+        del clients
+        self.params = params.copy()
+
+    def apply_update(self, grad: NDArray[np.float32], client_id: int, timestamp: int) -> None:
+        del client_id, timestamp
+        self.params = self.params - np.float32(0.5) * grad
+
+
 def test_it_wraps_a_server_without_a_base_class() -> None:
-    class Plain:
-        def init(self, params: NDArray[np.float32], clients: int) -> None:
-            del clients
-            self.params = params.copy()
-
-        def apply_update(self, grad: NDArray[np.float32], client_id: int, timestamp: int) -> None:
-            del client_id, timestamp
-            self.params = self.params - np.float32(0.5) * grad
-
     window = WindowAverage(Plain(), min_window=10, max_window=10)
     window.init(np.zeros(2, np.float32), 1)
     for step in range(4):
@@ -149,23 +152,15 @@ def test_it_wraps_a_server_without_a_base_class() -> None:
 
 
 def test_a_task_that_is_given_up_moves_nothing_where_there_is_no_timestamp() -> None:
-    class Told:
-        def init(self, params: NDArray[np.float32], clients: int) -> None:
-            del clients
-            self.params = params.copy()
-
-        def apply_update(self, grad: NDArray[np.float32], client_id: int, timestamp: int) -> None:
-            del client_id, timestamp
-            self.params = self.params - grad
-
+    class Told(Plain):
         def given_up(self, client_id: int, timestamp: int) -> None:
             del client_id, timestamp
 
     window = WindowAverage(Told(), min_window=10, max_window=10)
     window.init(np.zeros(2, np.float32), 1)
-    window.apply_update(np.full(2, 3, np.float32), 0, 0)
+    window.apply_update(np.full(2, 6, np.float32), 0, 0)
     window.given_up(0, 1)
-    window.apply_update(np.full(2, 3, np.float32), 0, 1)
+    window.apply_update(np.full(2, 6, np.float32), 0, 1)
     np.testing.assert_array_equal(window.averaged_params, np.full(2, -4.5, np.float32))
 
 

@@ -153,10 +153,6 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
     Raises ConfigError where they are not valid for this kind of figure, or a run lacks what they ask for.
     """
-    lacking = [run for run in results if options.y not in run.metrics] if options.y not in Y else []
-    if 0 < len(lacking) < len(results):
-        what = f"is '{options.y}', which {lacking[0].folder} has not recorded; --where draws those that have, such as"
-        raise ConfigError(f"--y: {what} --where server.name=mymodule:Plain")
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
     if options.x == "seconds":
@@ -167,12 +163,14 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         return replace(options, y=y, log=True)
     for run in results:
         if options.y not in run.metrics:
-            what = f"is '{options.y}', which {run.folder} has not recorded"
-            raise ConfigError(f"--y: {what} (all runs have: {', '.join(offered_y(results))})")
+            rest = f" (all runs have: {', '.join(offered_y(results))})"
+            if options.y not in Y:  # some run has it
+                rest = "; --where draws those that have, such as --where server.name=mymodule:Plain"
+            raise ConfigError(f"--y: is '{options.y}', which {run.folder} has not recorded{rest}")
     return options
 
 
 def _number_columns(results: Sequence[Result]) -> list[str]:
-    """Return the columns of numbers in the metrics.csv of all runs, but for iteration and timestamp."""
-    columns = [list(run.metrics.select_dtypes("number").columns) for run in results]
-    return [name for name in columns[0] if name not in {"iteration", "timestamp"} and all(name in c for c in columns)]
+    """Return the columns of numbers in the metrics.csv of any run, but for iteration and timestamp."""
+    columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
+    return [name for name in columns if name not in {"iteration", "timestamp"}]
