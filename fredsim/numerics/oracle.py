@@ -19,6 +19,7 @@ Array = NDArray[np.float32]
 Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
 
 FLUSH = np.float32(2.0**-62)
+MOST_LEAVES = 2**18  # that are held at once: a megabyte
 
 
 def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -52,8 +53,8 @@ def means(losses: Array, wrong: NDArray[np.bool_]) -> tuple[float, float]:
 def combine(factors: Array, rows: Array) -> Array:
     """Return Σ_k factors[m, k]·rows[k, j] of shape (M, J), k ascending from +0, every product formed."""
     total = np.zeros((factors.shape[0], rows.shape[1]), np.float32)
-    for k in range(rows.shape[0]):
-        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        for k in range(rows.shape[0]):
             total = total + factors[:, k, None] * rows[k]
     return total
 
@@ -123,8 +124,9 @@ def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[W
     for a, delta in zip(activations, deltas, strict=True):
         gw = np.empty((a.shape[1], delta.shape[1]), np.float32)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            for k in range(a.shape[1]):  # a row at a time: the leaves of all rows would not fit in memory
-                gw[k] = tree_sum(a[:, k, None] * delta) / count
+            step = max(1, MOST_LEAVES // delta.size)
+            for k in range(0, a.shape[1], step):  # some rows at a time: the leaves of all would not fit in memory
+                gw[k : k + step] = tree_sum(a[:, k : k + step, None] * delta[:, None]) / count
             gb = (tree_sum(delta) / count).astype(np.float32)
         result.append((gw, gb))
     return result, losses
