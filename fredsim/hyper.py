@@ -131,11 +131,23 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
                 text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
+                text += _instead(item["type"], value)
         problems.append((at, text))
     # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
     first = dict(reversed(problems))
     inner = {at[:length] for at in first for length in range(1, len(at))}
     return [(at, text) for at, text in reversed(first.items()) if at not in inner]
+
+
+def _instead(problem: str, value: Any) -> str:
+    """Return what to write where a value of the wrong type says what was meant, else nothing."""
+    if problem == "list_type" and isinstance(value, int | float | str):
+        return f": write [{value}]"
+    if problem.startswith("int") and isinstance(value, float) and value.is_integer():
+        return f": write {int(value)}"
+    if problem.startswith("float") and isinstance(value, str) and re.fullmatch(r"-?\d+,\d+", value):
+        return f": write {value.replace(',', '.')}"
+    return ""
 
 
 def _is_union_branch(part: int | str) -> bool:

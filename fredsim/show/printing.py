@@ -94,7 +94,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         now, then = map(sum, zip(*own, strict=True))
         what = f"{duration(now)}, and {duration(then)} with asgd in its place"
         typer.echo(f"a server of your own: {what}; as a rule (docs/rules.md) it could be near that")
-    typer.echo(f"{len(found)} runs, {duration(sum(run.seconds for run in found))} one after the other")
+    runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
+    typer.echo(f"{runs}, {duration(sum(run.seconds for run in found))} one after the other")
 
 
 def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]:
