@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.runs.results import Result
 
-__all__ = ["Sizes", "applied", "check_files", "gate_of", "given_up"]
+__all__ = ["Sizes", "applied", "check_files", "gate_of", "given_up", "sent_and_lost"]
 
 FEATURES, CLASSES = 64, 10  # of `digits`
 
@@ -137,10 +137,19 @@ def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: in
             assert (stamps - staleness <= own).all()
         return
     unsent: dict[int, list[int]] = {}
-    for client, stamp, mine, pushed, found, nothing in zip(
-        events["client"], stamps, own, events["pushed"], staleness, given_up(events), strict=True
+    sent = sent_and_lost(events)
+    unknown: set[int] = set()  # clients that sent it: whether it passed, and took the rest along, no row says
+    for client, number, stamp, mine, pushed, found, nothing in zip(
+        events["client"], events["number"], stamps, own, events["pushed"], staleness, given_up(events), strict=True
     ):
         wanted = mine
+        if (client, number) in sent:
+            unknown.add(client)
+        if client in unknown and policy_of(config) != "skip":
+            unsent[client] = [mine] if policy_of(config) == "reapply" else []
+            if pushed:
+                unknown.discard(client)
+            continue
         if nothing:
             pass
         elif policy_of(config) in {"accumulate", "average"}:
@@ -154,6 +163,20 @@ def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: in
             if pushed:
                 wanted = unsent[client][0] = mine
         assert found == stamp - wanted
+
+
+def sent_and_lost(events: pd.DataFrame) -> set[tuple[int, int]]:
+    """Return client and number of each work before which one was sent that never arrived: the server had it restart."""
+    if "done_client" not in events:
+        return set()
+    lists = zip(events["done_client"], events["done_number"], strict=True)
+    done = {pair for clients, numbers in lists for pair in zip(clients, numbers, strict=True)}
+    found, last = set(), dict.fromkeys(events["client"], -1)
+    for client, number in zip(events["client"], events["number"], strict=True):
+        if any((client, lost) in done for lost in range(last[client] + 1, number)):
+            found.add((client, number))
+        last[client] = number
+    return found
 
 
 def check_rows(config: Mapping[str, Any], result: Result) -> None:

@@ -30,7 +30,7 @@ from fredsim.runs.run import Run
 from fredsim.simulation.engines import make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Simulation
-from tests.properties import Sizes, check_files
+from tests.properties import Sizes, check_files, sent_and_lost
 from tests.random_experiments import clock, experiment, fitting, made_up
 from tests.test_going_on import files_of, stopped
 from tests.test_random_experiments import PATHS, left_behind
@@ -219,6 +219,31 @@ def made(number: int, change: Callable[[dict[str, Any], random.Random], dict[str
 @few(14)
 def test_record_and_server(change: Any, number: int) -> None:
     hold(record_and_server, made(number, change))
+
+
+def test_a_push_on_its_way_is_lost_where_its_client_begins_anew(tmp_path: Path) -> None:
+    """With what it had accumulated: the next has nothing of it."""
+    copies = {"push": {"every": 2}, "dropped_push": "accumulate", "link": {"latency": 0.5}, "server": {"up": 1000.0}}
+    compute = {"seconds": 1.0, "noise": {"name": "exponential"}}
+    data = {
+        "iterations": 60,
+        "data": {"name": "digits", "train": 50},
+        "model": {"hidden": [12]},
+        "clients": {"count": 9, "batch_size": 17, "sampling": "shuffled"},
+        "dispatcher": {"name": "clock", "compute": compute} | copies,
+        "server": {"name": "malenia", "lr": 0.0001},
+        "evaluation": {"every": 20},
+    }
+    record_and_server(data, tmp_path)
+    result = fredsim.load(tmp_path / "run")
+    assert isinstance(result, Result)
+    events, found = result.events, 0
+    for client, number in sent_and_lost(events):
+        since = events[(events["client"] == client) & (events["number"] >= number)]
+        begun_from = since["timestamp"] - since["staleness"]  # of a push that has accumulated: the oldest
+        found += bool(since["pushed"].any())
+        assert (begun_from >= begun_from.iloc[0]).all()
+    assert found
 
 
 @pytest.mark.parametrize("server", HOLDING, ids=str)
