@@ -13,6 +13,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import generated
 from fredsim.jit.team import Team
 from fredsim.kernels.engine import NumbaEngine
+from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -145,6 +146,25 @@ def test_means_are_the_oracles(threads: int) -> None:
                 result[0] = np.nan
                 run(mean64, mean64.pack(array=values, count=n, sums=sums, scratch=scratch, result=result))
                 assert result[0] == expected_mean(values), n
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_copy_that_says_whether_all_is_finite(threads: int) -> None:
+    operations = NumbaOperations(threads)
+    for size in (1, 15, 16, 17, 100):
+        array = np.linspace(-1e38, 3e38, size, dtype=np.float32)
+        out = np.full(size + 1, 7, np.float32)
+        assert operations.duplicate_finite(array, out[:size])
+        assert operations.finite(array)
+        np.testing.assert_array_equal(out, [*array, 7])
+        for place in range(size):
+            for bad in (np.nan, np.inf, -np.inf):
+                other = array.copy()
+                other[place] = bad
+                assert not operations.duplicate_finite(other, out[:size])
+                assert not operations.finite(other)
+                np.testing.assert_array_equal(out, [*other, 7])
+    operations.close()
 
 
 def test_an_engine_measures_what_its_array_holds_now() -> None:

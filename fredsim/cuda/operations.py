@@ -167,6 +167,11 @@ class CudaOperations:
         """Copy an array, on the device or to it."""
         out[...] = array
 
+    def duplicate_finite(self, array: Any, out: Any) -> bool:
+        """Copy an array, on the device or to it; return whether every element is finite."""
+        out[...] = array
+        return self.finite(out)
+
     def mean(self, array: Any) -> float:
         """Return the mean, float64."""
         values = self.tensor_of(array).reshape(-1)

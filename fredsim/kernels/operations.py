@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits, Pool
 from fredsim.jit.team import Team
 from fredsim.kernels.draws import NumbaDraws
-from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, mean64
+from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, duplicate_finite, mean64
 from fredsim.kernels.ternary import NumbaTernary
 from fredsim.kernels.update import TeamRule
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -71,6 +71,13 @@ class NumbaOperations:
             self._team.run(duplicate, duplicate.pack(array=array, count=len(array), out=out))
         else:
             np.copyto(out, array)
+
+    def duplicate_finite(self, array: Array, out: Array) -> bool:
+        """Copy an array (P,), and look at its elements on the way."""
+        array = np.ascontiguousarray(array)
+        given = duplicate_finite.pack(array=array, count=len(array), out=out, result=self._finite)
+        self._team.run(duplicate_finite, given)
+        return bool(self._finite.all())
 
     def close(self) -> None:
         """End the threads."""

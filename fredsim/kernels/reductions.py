@@ -14,7 +14,7 @@ from fredsim.jit.shuffles import add_pairs
 from fredsim.jit.team import barrier_wait, share
 from fredsim.jit.vector import load, load_part, no_nan, store, store_part, zeros
 
-__all__ = ["BLOCK", "all_finite", "copy", "duplicate", "mean64"]
+__all__ = ["BLOCK", "all_finite", "copy", "duplicate", "duplicate_finite", "mean64"]
 
 BLOCK = 1024
 
@@ -52,6 +52,23 @@ def duplicate(rank, size, barrier, a):
     """Copy `count` float32."""
     begin, end = share(rank, size, a.count)
     copy(shift(a.array, begin), end - begin, shift(a.out, begin))
+
+
+@kernel(array=floats, count=int, out=floats, result=int64s)
+def duplicate_finite(rank, size, barrier, a):
+    """Copy `count` float32; write to result[rank] whether this thread's share of them is finite."""
+    i, end = share(rank, size, a.count)
+    total = zeros(16)
+    while i + 16 <= end:
+        some = load(total, a.array, i)
+        store(a.out, i, some)
+        total = total + some * 0.0
+        i += 16
+    if i < end:
+        some = load_part(total, a.array, i, end - i)
+        store_part(a.out, i, some, end - i)
+        total = total + some * 0.0
+    put(a.result, rank, np.int64(no_nan(total)))
 
 
 @njit(error_model="numpy")

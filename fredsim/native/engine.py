@@ -57,7 +57,8 @@ class TorchEngine:
         self.seconds = 0.0  # in PyTorch, without the operations
         self._operations = operations
         self.compile_rule, self.finite = operations.compile_rule, operations.finite
-        self.duplicate, self.mean, self.zeros = operations.duplicate, operations.mean, operations.zeros
+        self.duplicate, self.duplicate_finite = operations.duplicate, operations.duplicate_finite
+        self.mean, self.zeros = operations.mean, operations.zeros
         self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without

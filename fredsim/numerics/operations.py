@@ -47,6 +47,10 @@ class Operations(Protocol):
         """Copy one array (n,) to another."""
         ...
 
+    def duplicate_finite(self, array: Array, out: Array) -> bool:
+        """Copy one array (n,) to another; return whether every element is finite."""
+        ...
+
     def mean(self, array: Array) -> float:
         """Return the mean of all elements in float64, summed by the binary tree of docs/numerics.md."""
         ...
@@ -91,6 +95,11 @@ class NumpyOperations:
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy."""
         np.copyto(out, array)
+
+    def duplicate_finite(self, array: Array, out: Array) -> bool:
+        """Copy; return whether every element is finite."""
+        np.copyto(out, array)
+        return self.finite(out)
 
     mean = staticmethod(mean64)
     draw = staticmethod(draw)

@@ -64,7 +64,8 @@ class GuardedServer(Guarded):
         supplies.start(self, params=mine)
         self.where = "init"
         self._size, self._layout = supplies.layout.size, supplies.layout
-        self._mean, self._finite = supplies.operations.mean, supplies.operations.finite
+        self._mean, finite = supplies.operations.mean, supplies.operations.finite
+        self.check: Callable[..., bool] = lambda params, **_: finite(params)  # Holdings.check copies, too
         self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
         self._checked = self.contract.checked
@@ -257,7 +258,7 @@ class GuardedServer(Guarded):
 
     def _after_update(self, *, pushed: bool) -> bool:
         """Read the timestamp, check the parameters; return whether they are finite."""
-        before = self.timestamp
+        before, params = self.timestamp, self.params
         self._statistics.clear()  # v may change while the timestamp stays
         if not self.contract.timestamp:
             self.timestamp += pushed
@@ -266,9 +267,8 @@ class GuardedServer(Guarded):
             if not isinstance(now, INTEGER) or not before <= now <= before + 1:
                 raise self.broken("timestamp", f"is {now!r} after {before}; it must be that, or one more")
             self.timestamp = int(now)
-        params = self.params
         self._check_array(params, self._size, "params")
-        return bool(getattr(self._inner, "finite", True)) and self._finite(params)
+        return bool(getattr(self._inner, "finite", True)) and self.check(params, new=self.timestamp > before)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that asks for it what a client computes its next gradient from."""

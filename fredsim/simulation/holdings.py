@@ -64,6 +64,8 @@ class Holdings(Stateful):
         self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
         self._pool = pool
         self._shared: dict[int, Version] = {}
+        self._spare: Array | None = None  # of the pool's
+        self._copied = False  # whether the server's parameters, as they are now, lie in it
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
         self._under_way = [start] * clients
@@ -100,6 +102,15 @@ class Holdings(Stateful):
             version = self._store(params, timestamp, shared)
         self._replace(client, version)
         self._stamps.pop(client, None)
+
+    def check(self, params: Array, *, new: bool) -> bool:
+        """Return whether a server's parameters (P,) are finite; `new` ones are copied for clients in the same pass."""
+        self._copied = new
+        if not new:
+            return self._engine.finite(params)
+        if self._spare is None:
+            self._spare = self._pool.take()
+        return self._engine.duplicate_finite(params, self._spare)
 
     def agrees(self, params: Array, timestamp: int) -> bool:
         """Return whether clients that fetched at this timestamp, if there are any, hold these parameters (P,)."""
@@ -182,8 +193,11 @@ class Holdings(Stateful):
         self._held[client] = version
 
     def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
-        room = self._pool.take()
-        self._engine.duplicate(params, room)
+        if shared and self._copied and self._spare is not None:
+            room, self._spare, self._copied = self._spare, None, False
+        else:
+            room = self._pool.take()
+            self._engine.duplicate(params, room)
         self._pool.page_out(room)
         version = Version(room, timestamp, shared)
         if shared:

@@ -52,6 +52,8 @@ class Snapshots(Simulation):
             parts.engine, parts.params, parts.clients,
             wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
         )  # fmt: skip
+        if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
+            self._server.check = self._holdings.check
         self._warm()
         self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine)
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
@@ -66,16 +68,14 @@ class Snapshots(Simulation):
             self._clock.tell_sizes(self._send_early)
             if self._log is not None:
                 self._log.early = True
-        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps by it
         #: For how many pushes each client that pushes does not go on, where its going on must be told.
         self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
             self._held_for = lambda: 1
         # One event a window where the one before may change what it is: a restart discards work under way, a dropped
         # copy, or a task that is given up, who is held, and clients' own steps take the learning rate of their arrival.
-        missed = bool(gates) or self._dispatcher.limited
         self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
-        certain = not (contract.cancels or (contract.holds and missed) or self._own_steps)
+        certain = not (contract.cancels or (contract.holds and (gates or self._dispatcher.limited)) or self._own_steps)
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
@@ -206,7 +206,7 @@ class Snapshots(Simulation):
         elif message is None:  # the client goes on, and nobody else
             pushed = PushResult((client,), (), finite=True)
         else:
-            needed = message.needed or self._keeps_pushes
+            needed = message.needed or self._protocol.replica  # which steps by it
             if server.contract.tell_time and self._dispatcher.timed:
                 server.tell_time(self.time / 1e9)
             pushed = server.push(message.push, client, message.timestamp, self.iteration, needed=needed)
