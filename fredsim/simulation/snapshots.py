@@ -59,8 +59,7 @@ class Snapshots(Simulation):
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
-        #: The clock, where it must be told who goes on when.
-        self._clock = clock if clock is not None and clock.reacts else None
+        self._clock = clock if clock is not None and clock.reacts else None  # where it is told who goes on when
         self._sends_early = False  # whether what a push weighs is known, and asked for, when its gradient is done
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
@@ -68,6 +67,7 @@ class Snapshots(Simulation):
             self._clock.tell_sizes(self._send_early)
             if self._log is not None:
                 self._log.early = True
+        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps by it
         #: For how many pushes each client that pushes does not go on, where its going on must be told.
         self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
@@ -206,7 +206,7 @@ class Snapshots(Simulation):
         elif message is None:  # the client goes on, and nobody else
             pushed = PushResult((client,), (), finite=True)
         else:
-            needed = message.needed or self._protocol.replica  # which steps by it
+            needed = message.needed or self._keeps_pushes
             if server.contract.tell_time and self._dispatcher.timed:
                 server.tell_time(self.time / 1e9)
             pushed = server.push(message.push, client, message.timestamp, self.iteration, needed=needed)
