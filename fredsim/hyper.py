@@ -141,7 +141,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
 
 def _instead(problem: str, value: Any) -> str:
     """Return what to write where a value of the wrong type says what was meant, else nothing."""
-    if problem == "list_type" and isinstance(value, int | float | str):
+    if problem == "list_type" and isinstance(value, int | float | str) and not isinstance(value, bool):
         return f": write [{value}]"
     if problem.startswith("int") and isinstance(value, float) and value.is_integer():
         return f": write {int(value)}"

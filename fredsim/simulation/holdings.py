@@ -175,6 +175,7 @@ class Holdings(Stateful):
         for held in self._lists().values():
             for version in held:
                 self._drop(version)
+        self._copied = False
         stored = zip(state["timestamps"].tolist(), state["shared"].tolist(), strict=True)
         versions = [self._store(state[f"version.{n}"], *of) for n, of in enumerate(stored)]
         for name, held in self._lists().items():
