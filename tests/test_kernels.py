@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.compute.numpy_engine import NumpyEngine
+from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import generated
 from fredsim.jit.team import Team
@@ -148,9 +148,9 @@ def test_means_are_the_oracles(threads: int) -> None:
                 assert result[0] == expected_mean(values), n
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [0, 1, 2, 3])
 def test_a_copy_that_says_whether_all_is_finite(threads: int) -> None:
-    operations = NumbaOperations(threads)
+    operations = NumbaOperations(threads) if threads else NumpyBackendOperations()
     for size in (1, 15, 16, 17, 100):
         array = np.linspace(-1e38, 3e38, size, dtype=np.float32)
         out = np.full(size + 1, 7, np.float32)
