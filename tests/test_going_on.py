@@ -237,3 +237,44 @@ def test_a_statistic_that_changes_between_updates(tmp_path: Path, monkeypatch: p
     while status == "interrupted":
         status, _ = stopped(data, tmp_path / "run", 2)
     assert files_of(tmp_path / "run") == whole
+
+
+OWN = """
+class Turns:
+    def init(self, clients, streams):
+        self.clients, self.turn = clients, 0
+
+    def choose(self, step):
+        self.turn = (self.turn * 5 + 3) % 101
+        return self.turn % self.clients
+
+    def hold(self, client):
+        pass
+
+    release = hold
+
+class Slow:
+    def seconds(self, client, task):
+        return 1 + client / 3 + task % 2
+"""
+
+
+@pytest.mark.parametrize("name", ["Turns", "Slow"])
+def test_stopped_while_a_users_class_is_asked_who_comes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the whole order is drawn first it is drawn in pieces, and again where a run goes on."""
+    (tmp_path / "own_slow_orders.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = DATA | {"path": "hand", "dispatcher": {"name": f"own_slow_orders:{name}"}}
+    whole, _, _ = left_behind(data, {})
+    monkeypatch.setattr("fredsim.simulation.guarded_plugins.OWN_CHOICES", 7)
+    monkeypatch.setattr("fredsim.simulation.guarded_clock.OWN_CHOICES", 7)
+    monkeypatch.setattr("fredsim.simulation.scheduled.SLICE", -1)
+    reached = []
+    for stops in (4, 12, 4, 10**9):
+        stopped(data, tmp_path / "run", stops)
+        reached.append(Result(tmp_path / "run").summary["iterations"])
+    assert reached == [0, reached[1], reached[1], 60]
+    assert 0 < reached[1] < 60
+    assert files_of(tmp_path / "run") == whole

@@ -149,7 +149,7 @@ def test_a_schedule_that_is_made_as_the_run_goes(
         while len(found) < 300:
             if rng.random() < 0.1:
                 state, made = made.take_state(), arrivals(name, hyper, wait, iterations)
-                made._dispatcher.order(int(state["_drawn"]))  # a dispatcher has a state of its own
+                list(made._dispatcher.orders(int(state["_drawn"]), None))  # a dispatcher has a state of its own
                 made.put_state(state)
             coming = made.coming(5)
             window = made.next(len(found), min(int(rng.integers(1, 9)), 300 - len(found)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fredsim.dispatchers.base import Order
 from fredsim.models.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
@@ -89,7 +90,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     clock = found.clock
     clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
-    order = clock.whole_order(most, until)
+    order = Order.joined(list(clock.orders(most, until)))
     assert order.time is not None
     seconds, count = order.time / 1e9, len(order)
     over = count < most

@@ -7,6 +7,7 @@ A user's own clock needs `__init__(**hyper)` and `seconds(client, task)`; it may
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import REAL, Guarded
 from fredsim.plugins.states import State, part_of, put_state, take_state
-from fredsim.simulation.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.guarded_plugins import OWN_CHOICES, GuardedDispatcher
 from fredsim.simulation.paths import LONGEST_SCHEDULE
 
 __all__ = ["GuardedClock", "OwnClock"]
@@ -83,22 +84,22 @@ class GuardedClock(GuardedDispatcher):
         """Return the error of a run of so many events, None where nobody knows, of which none comes at `step`."""
         return self._clock.ended(step, events)
 
-    def whole_order(self, count: int | None, until: int | None) -> Order:
-        """Return the first `count` arrivals, or those until a time in nanoseconds.
+    def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
+        """Yield the first `count` arrivals, or those until a time in nanoseconds, in pieces.
 
         Fewer where no more will ever arrive, and no more than LONGEST_SCHEDULE.
         """
-        most = LONGEST_SCHEDULE if count is None else count
-        orders, there = [], 0
-        many = 2**20 if until is None else 2**8  # more and more: what is drawn beyond the end is lost
-        while there < most:
-            order = self.draw(min(most - there, many))
-            many = min(2 * many, 2**20)
-            orders.append(order.until(until))
-            there += len(orders[-1])
-            if len(orders[-1]) < max(1, len(order)):
-                break
-        return Order.joined(orders).first(most)
+        left = LONGEST_SCHEDULE if count is None else count
+        most = OWN_CHOICES if isinstance(self._clock, OwnClock) else 2**20
+        many = most if until is None else 2**8  # more and more: what is drawn beyond the end is lost
+        ended = False
+        while left > 0 and not ended:
+            order = self.draw(min(left, many))
+            part = order.until(until)
+            yield part.first(left)
+            left -= len(part)
+            many = min(2 * many, most)
+            ended = len(part) < max(1, len(order))
 
 
 class OwnTasks(Guarded):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
 Array = NDArray[np.float32]
 BOOLEAN = (bool, np.bool_)
+#: Choices of a user's class that are asked for at once: it may be slow.
+OWN_CHOICES = 256
 
 
 class GuardedDispatcher(Guarded):
@@ -89,11 +91,15 @@ class GuardedDispatcher(Guarded):
             self.hold(client)
         super().put_state(state)
 
-    def order(self, count: int) -> Order:
-        """Return the first `count` arrivals, where no client is ever held."""
+    def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
+        """Yield the first `count` arrivals, where no client is ever held, in pieces; none has a time."""
+        assert count is not None  # only a clock can end a run
         if self._ours:
-            return Order(self._inner.order(count))
-        return Order(np.array([self.choose(step) for step in range(count)], np.int64))
+            yield Order(self._inner.order(count))
+            return
+        for begin in range(0, count, OWN_CHOICES):
+            end = min(begin + OWN_CHOICES, count)
+            yield Order(np.array([self.choose(step) for step in range(begin, end)], np.int64))
 
 
 class GuardedGate(Guarded):

@@ -36,30 +36,45 @@ QUEUED_BYTES = 256 * 2**20
 class Scheduled(Simulation):
     """A run whose whole schedule is known before its first event."""
 
+    #: How the names begin of what clients hold, in a state.
+    held: str
+
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._many = 64  # events at once: what takes a fraction of a second
-        self._schedule: Schedule | None = None
+        self._schedule: Schedule | None = None  # drawn when it is first needed
+        self._orders: list[Order] = []  # that are drawn of it
+        self._coming = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
+        self._left: State = {}  # what clients held where the run goes on, until the schedule is known
 
+    @property
     def _known(self) -> Schedule:
-        """Return the schedule, drawn when it is first needed."""
-        if self._schedule is None:
-            self._schedule = whole_schedule(self._order(), wait=self._protocol.wait)
-            self._prepare(self._schedule)
+        """The schedule, once it is drawn."""
+        assert self._schedule is not None
         return self._schedule
 
-    def _order(self) -> Order:
-        """Return who arrives. Raises SimulationError where too few ever will, ConfigError for too many."""
-        drawn, dispatcher = self._parts.drawn, self._dispatcher
-        if not isinstance(dispatcher, GuardedClock):
-            return dispatcher.order(drawn.events or 0)
-        order = dispatcher.whole_order(drawn.events, drawn.until)
+    def _draw(self, seconds: float) -> None:
+        """Draw of the schedule what takes so long: a user's dispatcher, or clock, may be slow.
+
+        Raises SimulationError where too few ever arrive, ConfigError for too many.
+        """
+        end = time.perf_counter() + seconds
+        for order in self._coming:
+            self._orders.append(order)
+            if time.perf_counter() > end:
+                return
+        order, drawn = Order.joined(self._orders), self._parts.drawn
+        self._orders.clear()
         if self._parts.goal is None:
             self._check_length(order)
         if drawn.events is None and len(order) == LONGEST_SCHEDULE:
             many = f"in seconds there are more than {LONGEST_SCHEDULE:,} arrivals, whose order is not kept in memory"
             raise ConfigError(f"path is {self._choice.path}; {many}: give path: snapshots")
-        return order
+        self._schedule = whole_schedule(order, wait=self._protocol.wait)
+        self._prepare()
+        if self._left:
+            self._put_held(self._left)
+            self._left = {}
 
     def _check_length(self, order: Order | Schedule) -> None:
         """Raise SimulationError where too few ever arrive."""
@@ -73,8 +88,26 @@ class Scheduled(Simulation):
         del owners["dispatcher"]  # the schedule is drawn from its start
         return owners
 
-    def _prepare(self, schedule: Schedule) -> None:
+    def take_state(self) -> State:
+        """Return the state with what clients hold."""
+        held = self._left if self._schedule is None else self._take_held()
+        return super().take_state() | held
+
+    def put_state(self, state: State) -> None:
+        """Go on from a state, what clients hold included."""
+        super().put_state(state)
+        self._left = {name: value for name, value in state.items() if name.startswith(self.held)}
+
+    def _prepare(self) -> None:
         """Make room for what clients will hold, and the machine."""
+        raise NotImplementedError
+
+    def _take_held(self) -> State:
+        """Return what clients hold, and bring the server's own arrays up to date."""
+        raise NotImplementedError
+
+    def _put_held(self, state: State) -> None:
+        """Take up what clients hold."""
         raise NotImplementedError
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
@@ -83,7 +116,7 @@ class Scheduled(Simulation):
 
     def _rows(self, events: Integers) -> NDArray[np.int32]:
         """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
-        schedule, some = self._known(), events >= 0
+        schedule, some = self._known, events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]
         sent = chosen if schedule.sent is None else schedule.sent[chosen]
@@ -91,8 +124,11 @@ class Scheduled(Simulation):
         return result
 
     def _advance(self, length: Length) -> None:
-        """Let events happen up to the next row, or as many as take a fraction of a second."""
-        schedule = self._known()
+        """Let events happen up to the next row, or as many as take a fraction of a second; or draw of the schedule."""
+        if self._schedule is None:
+            self._draw(SLICE)
+            return
+        schedule = self._schedule
         started, begin, server = time.perf_counter(), self.iteration, self._server
         many = self._next_stretch(schedule, length)
         if not many:
@@ -140,6 +176,8 @@ class Scheduled(Simulation):
 class WorkInHand(Scheduled):
     """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
 
+    held = "work."
+
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
@@ -162,8 +200,9 @@ class WorkInHand(Scheduled):
             self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
-    def _prepare(self, schedule: Schedule) -> None:
+    def _prepare(self) -> None:
         """Find the slots of the works, and begin those that clients start from the initial parameters."""
+        schedule = self._known
         self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
         self._next = next_works(schedule)
         machine = self._machine = self._make_machine(slots)
@@ -177,20 +216,14 @@ class WorkInHand(Scheduled):
         """Let the work of some events arrive, and the next one of each client begin."""
         machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
         targets = np.where(following >= 0, slots, -1)
-        begun = self._known().begun[begin:end] - begin
+        begun = self._known.begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
 
-    def take_state(self) -> State:
-        """Return the state with the work in hand."""
-        self._known()
+    def _take_held(self) -> State:
         self._give()
-        work = {f"work.{name}": as_state(values) for name, values in cast("HandMachine", self._machine).work.items()}
-        return super().take_state() | work
+        return {f"work.{name}": as_state(values) for name, values in cast("HandMachine", self._machine).work.items()}
 
-    def put_state(self, state: State) -> None:
-        """Take up the work in hand, too."""
-        super().put_state(state)
-        self._known()
+    def _put_held(self, state: State) -> None:
         for name, values in cast("HandMachine", self._machine).work.items():
             values[...] = state[f"work.{name}"]
 
@@ -212,6 +245,8 @@ class WorkInHand(Scheduled):
 class Queued(Scheduled):
     """Clients hold the parameters they fetched, in places on a device."""
 
+    held = "places"
+
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._make_machine(1).warm()
@@ -221,25 +256,20 @@ class Queued(Scheduled):
         engine = cast(QueueingEngine, self._engine)
         return engine.queue_machine(self._server.rule, server.params, server.state_of(0), places)
 
-    def _prepare(self, schedule: Schedule) -> None:
+    def _prepare(self) -> None:
         """Find a place for what each client will hold."""
-        self._held, self._kept, places = places_of(schedule)
+        self._held, self._kept, places = places_of(self._known)
         self._machine = self._make_machine(places)
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Queue some events."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
-        windows = list(windows_of(self._known().begun[begin:end] - begin, room))
+        windows = list(windows_of(self._known.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))
         return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
 
-    def take_state(self) -> State:
-        """Return the state with what clients hold."""
-        self._known()
-        return super().take_state() | {"places": self._machine.take_places()}
+    def _take_held(self) -> State:
+        return {"places": self._machine.take_places()}
 
-    def put_state(self, state: State) -> None:
-        """Take up what clients hold, too."""
-        super().put_state(state)
-        self._known()
+    def _put_held(self, state: State) -> None:
         self._machine.put_places(state["places"])

@@ -35,7 +35,7 @@ def order(count: int, clients: int, seed: int = 0, **hyper: Any) -> Order:
     clock = GuardedClock(Clock(**hyper), clients)
     clock._clock.init(clients, Streams(seed))
     clock.settle(reacts=False, size=0, steps=1, until=None)
-    return clock.whole_order(count, None)
+    return Order.joined(list(clock.orders(count, None)))
 
 
 def durations(found: Order) -> dict[tuple[int, int], int]:
@@ -70,7 +70,7 @@ def test_fixed_times(times: list[int], until: int, scale: int, reacts: bool) -> 
     clock = GuardedClock(Clock(compute={"seconds": [time * scale / 1e9 for time in times]}), len(times))
     clock._clock.init(len(times), Streams(0))
     clock.settle(reacts=reacts, size=0, steps=1, until=until * scale)
-    found = clock.whole_order(None, until * scale)
+    found = Order.joined(list(clock.orders(None, until * scale)))
     expected = [
         (time * (task + 1), client, task)
         for client, time in enumerate(nanoseconds)
