@@ -68,7 +68,7 @@ def live(
     overrides: option.Overrides = None,
     out: option.Out = None,
     workers: Annotated[
-        int | None, option.Count("--workers", help="Processes, on this machine [one a processor].")
+        int | None, option.Count("--workers", help="Processes, on this machine (one a processor).")
     ] = None,
     dask: option.Dask = None,
     delay: Annotated[float, option.Number("--delay", help="Seconds that a work sleeps besides, in the mean.")] = 0.0,
@@ -219,7 +219,7 @@ def export_(
     folders: option.Folders,
     to: Annotated[str, typer.Option("--to", help="tensorboard or mlflow.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A folder [tensorboard], or a SQLite file [mlflow.db].")
+        Path | None, typer.Option("-o", "--output", help="A folder (tensorboard), or a SQLite file (mlflow.db).")
     ] = None,
 ) -> None:
     """Write recorded runs for TensorBoard or MLflow; a run that is there already is not written twice."""

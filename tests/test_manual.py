@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 from typer.main import get_command
 
 import fredsim
@@ -79,6 +80,7 @@ def test_every_command_and_option_has_its_place() -> None:
             names = [one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
             assert [word for word in names if f"`{word}`" not in sections[name]] == []
             assert one.help, f"{name} {one.name} says nothing"
+            assert Text.from_markup(one.help).plain == one.help  # rich takes [words] for markup, and they are lost
 
 
 def test_every_other_name_has_its_place() -> None:

@@ -61,7 +61,9 @@ def verify(
     experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
-        execute(experiment, Path(folder), root=root, observer=observer, until=_stopped_at(result))
+        execute(
+            experiment, Path(folder), root=root, observer=observer, until=_stopped_at(result), label=result.folder.name
+        )
         return difference(result, Result(Path(folder)), again=True)
 
 

@@ -72,13 +72,13 @@ Root = Annotated[
         "--data-root",
         parser=_folder,
         metavar="PATH",
-        help="Where data files are kept [FREDSIM_DATA, else the user's cache].",
+        help="Where data files are kept (FREDSIM_DATA, else the user's cache).",
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", parser=_folder, metavar="PATH", help="The folder of results [results/NAME or results/PAPER]."
+        "--out", parser=_folder, metavar="PATH", help="The folder of results (results/NAME or results/PAPER)."
     ),
 ]
 CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds between two checkpoints; 0: none.")]
@@ -89,10 +89,10 @@ KeepCheckpoints = Annotated[
     bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip runs that have finished or diverged.")]
-By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line [all that differ but seed].")]
-InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel [λ and µ]; none: one.")]
+By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line (all that differ but seed).")]
+InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel (λ and µ); none: one.")]
 FigureFile = Annotated[
-    Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file [error.pdf, or the kind's name].")
+    Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file (error.pdf, or the kind's name).")
 ]
 FigureKind = Annotated[
     str, typer.Option(help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.")
@@ -123,14 +123,14 @@ FigureStyle = Annotated[
 ]
 Caption = Annotated[
     bool | None,
-    typer.Option("--caption/--no-caption", help="Write the caption into the picture [yes, without --style]."),
+    typer.Option("--caption/--no-caption", help="Write the caption into the picture (yes, without --style)."),
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
 Predict = Annotated[
-    list[Path] | None, typer.Option(help="Live runs that the clock is to predict [the one that it is fitted to].")
+    list[Path] | None, typer.Option(help="Live runs that the clock is to predict (the one that it is fitted to).")
 ]
 PredictOut = Annotated[
-    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both [they are not kept].")
+    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both (they are not kept).")
 ]
 
 
