@@ -82,9 +82,11 @@ def plot(
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
                 axes.set_title(panels[number].title, parse_math=False)
-            if found.shared and number < count - columns:  # something stands below
+            below = number < count - columns  # something stands there
+            if found.shared:
+                axes.tick_params(labelbottom=not below)
+            if found.shared and below:
                 axes.set_xlabel("")
-                axes.tick_params(labelbottom=False)
             if found.shared and number % columns:
                 axes.set_ylabel("")
         place = "above" if found.axes else "beside" if found.beside else "inside"

@@ -35,6 +35,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         if options.log:
             logarithmic([axes])
         axes.set_xlim(left=-0.5)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("staleness τ (updates)")
         axes.set_ylabel("share of pushes, per update")
     return Drawing(f"{CAPTION} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
