@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fredsim.show.plots.drawing import Drawing, Kind, Options, logarithmic
@@ -35,7 +36,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         if options.log:
             logarithmic([axes])
         axes.set_xlim(left=-0.5)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         axes.set_xlabel("staleness τ (updates)")
         axes.set_ylabel("share of pushes, per update")
     return Drawing(f"{CAPTION} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
