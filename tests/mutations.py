@@ -1,26 +1,29 @@
 """Change servers, dispatchers and the loop, one small thing at a time, and list the changes that no test notices.
 
-    python -m tests.mutations [MODULE …] [--share 0.1] [--seed 0] [--jobs 2] [--out FILE]
+    coverage run -m pytest -n 2 --durations=0 > tests.log; coverage combine
+    python -m tests.mutations tests.log [MODULE …] [--share 0.1] [--seed 0] [--jobs 2] [--out FILE]
 
-Of each module's mutants (tests/mutants.py) a random share is tried. A mutant is written into a copy of this checkout;
-the tests of its module run there, and those that are slower where these notice nothing, in forks of a process that has
-imported the libraries. Linux and macOS only.
+The first run of the tests says which of them execute each line, and how long they take. Of each module's mutants
+(tests/mutants.py) a random share is tried: a mutant is written into a copy of this checkout, where the tests that
+execute its line run, the quick ones first, in forks of a process that has imported the libraries. Linux and macOS only.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import random
-import resource
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -30,35 +33,73 @@ ROOT = Path(__file__).parents[1]
 MODULES = ("servers", "dispatchers", "dispatchers/gates", "fredsim/simulation", "fredsim/compressors")
 LIBRARIES = ("hypothesis", "matplotlib", "numba", "pandas", "pyarrow.parquet", "pydantic", "pytest", "rich",
              "ruamel.yaml", "safetensors.numpy", "typer")  # fmt: skip
-#: The tests that run first, by where a module is; of a server, dispatcher, gate or compressor those that name it.
-NAMED = ("tests/golden/test_golden.py", "tests/servers", "tests/dispatchers", "tests/test_compressors.py")
-FIRST = {
-    "servers": ("tests/servers/test_servers.py", "tests/servers/test_formulas_buffers.py"),
-    "dispatchers": ("tests/dispatchers", "tests/test_trace.py"),
-    "fredsim": ("tests/test_contract.py", "tests/test_schedule.py", "tests/test_record.py", "tests/test_seconds.py"),
-}
-THEN = (
-    "tests/golden/test_golden.py", "tests/servers", "tests/dispatchers", "tests/test_bad_plugins.py",
-    "tests/test_state.py", "tests/test_clock_runs.py", "tests/test_invariance.py", "tests/test_contract.py",
-    "tests/test_equivalences.py", "tests/test_bad_config.py", "tests/test_properties.py", "tests/test_events.py",
-    "tests/test_random_experiments.py",
-)  # fmt: skip
+FIRST = 20  # seconds of tests that run first, of a few files
+FILES = 4
+MOST = 240  # seconds of tests that a mutant is tried with
+SLACK = 90  # seconds: a fork collects tests, and a rule that is changed is compiled
 MEMORY = 12 * 2**30  # a mutant may ask for all that there is
-SECONDS = 900  # for tests of the module as it is
 
 
-def stages(module: str) -> list[list[str]]:
-    """Return the words for pytest, first of the module's own tests, then of many."""
-    name = Path(module).stem
-    own = [path for path in FIRST[module.split("/", 1)[0]] if Path(path).exists()]
-    if module.startswith(("servers", "dispatchers", "fredsim/compressors")) and _named(name):
-        own = [*NAMED, "-k", name]
-    return [own, list(THEN)]
+class Covering:
+    """Which tests execute a line of a module, and how long they take."""
+
+    def __init__(self, data: str, log: str, module: str) -> None:
+        """Read coverage's data file, and what pytest printed."""
+        from coverage import CoverageData
+
+        self._seconds: dict[str, float] = defaultdict(float)
+        for seconds, test in re.findall(r"^([\d.]+)s (?:call|setup) +(\S+?::\w+)", log, re.M):
+            self._seconds[test] += float(seconds)
+        found = CoverageData(data)
+        found.read()
+        (file,) = [file for file in found.measured_files() if file == str(ROOT / module)]
+        self._tests = {
+            line: {name for context in contexts if (name := _test(context))}
+            for line, contexts in found.contexts_by_lineno(file).items()
+        }
+        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+        self._functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+    def of(self, line: int) -> list[str]:
+        """Return the tests that execute a line, the quick ones first; where none does those of its function, or all.
+
+        A module's own lines, and those of its classes, are executed when it is imported.
+        """
+        around = [f for f in self._functions if f.lineno <= line <= (f.end_lineno or 0)]
+        tests = set[str]()
+        if around:
+            function = max(around, key=lambda f: f.lineno)
+            begin, end = function.body[0].lineno, function.end_lineno or 0
+            before = [at for at in range(begin, line + 1) if self._tests.get(at)]
+            tests = self._tests[before[-1]] if before else set().union(*map(self._of, range(begin, end + 1)))
+        tests = tests or set().union(*self._tests.values())
+        return sorted(tests, key=lambda test: (self._seconds[test], test))
+
+    def _of(self, line: int) -> set[str]:
+        return self._tests.get(line, set())
+
+    def stages(self, line: int) -> tuple[list[str], list[str]]:
+        """Return the tests to run first, and those to run where these notice nothing."""
+        first, then, spent, files = [], [], 0.0, set[str]()
+        for test in self.of(line):
+            spent += self._seconds[test]
+            file = test.partition("::")[0]
+            if spent <= FIRST and (len(files) < FILES or file in files):
+                files.add(file)
+                first.append(test)
+            elif spent <= MOST:
+                then.append(test)
+        return first, then
+
+    def limit(self, tests: Sequence[str]) -> float:
+        """Return how many seconds tests may take."""
+        return 3 * sum(self._seconds[test] for test in tests) + SLACK
 
 
-def _named(name: str) -> bool:
-    """Return whether golden experiments have this name."""
-    return f'"{name}' in Path("tests/golden/digests.json").read_text(encoding="utf-8")
+def _test(context: str) -> str:
+    """Return pytest's name of a test function, of coverage's; empty for what is none."""
+    module, _, name = context.rpartition(".")
+    return f"{module.replace('.', '/')}.py::{name}" if module.startswith("tests.") else ""
 
 
 def noticed(words: Sequence[str], seconds: float, module: str, source: str) -> bool:
@@ -66,6 +107,8 @@ def noticed(words: Sequence[str], seconds: float, module: str, source: str) -> b
     Path(module).write_text(source, encoding="utf-8")
     began, child = time.monotonic(), os.fork()
     if child == 0:
+        import resource
+
         os.setsid()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -98,31 +141,51 @@ def copied() -> Path:
     return folder
 
 
-def unnoticed(module: str, share: float, seed: int) -> tuple[int, list[Mutant]]:
+def unnoticed(module: str, share: float, seed: int, data: str, log: str) -> tuple[int, list[Mutant]]:
     """Try a share of the mutants of a module in a copy of this checkout; return how many, and what nothing noticed."""
-    folder = copied()
+    source, random_ = (ROOT / module).read_text(encoding="utf-8"), random.Random(f"{seed} {module}")
+    chosen = [mutant for mutant in mutants(source) if random_.random() < share]
+    if not chosen:
+        return 0, []
+    covering, folder, right = Covering(data, log, module), copied(), set[str]()
     try:
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         for library in LIBRARIES:
             importlib.import_module(library)
-        source, random_ = Path(module).read_text(encoding="utf-8"), random.Random(f"{seed} {module}")
-        left = chosen = [mutant for mutant in mutants(source) if random_.random() < share]
-        for words in stages(module):
-            began = time.monotonic()
-            if left and noticed(words, SECONDS, module, source):
-                raise SystemExit(f"{module}: tests fail before anything is changed: pytest {' '.join(words)}")
-            limit = 3 * (time.monotonic() - began) + 20
-            left = [mutant for mutant in left if not noticed(words, limit, module, mutant.source)]
+
+        def fails(tests: list[str], mutant: Mutant) -> bool:
+            """Return whether a test fails that does not of the module as it is."""
+            if not tests or not noticed(tests, covering.limit(tests), module, mutant.source):
+                return False
+            new = [test for test in tests if test not in right]
+            if new and noticed(new, covering.limit(new), module, source):
+                raise SystemExit(f"{module}: tests fail before anything is changed: pytest {' '.join(new)}")
+            right.update(new)
+            return True
+
+        left = [mutant for mutant in chosen if not any(fails(tests, mutant) for tests in covering.stages(mutant.line))]
         return len(chosen), left
     finally:
         shutil.rmtree(folder)
 
 
+def tried(modules: Sequence[str], asked: argparse.Namespace) -> Iterator[tuple[str, int, list[Mutant]]]:
+    """Yield each module, how many mutants of it were tried, and those that nothing noticed."""
+    log = asked.log.read_text(encoding="utf-8")
+    with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
+        more = (asked.share, asked.seed, str(asked.coverage.absolute()), log)
+        futures = {module: pool.submit(unnoticed, module, *more) for module in modules}
+        for module, future in futures.items():
+            yield module, *future.result()
+
+
 def main() -> int:
     """Try the modules, print what comes out as it comes; return 1 where a mutant is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("log", type=Path, help="what pytest --durations=0 printed")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="files; those of MODULES where none is given")
+    parser.add_argument("--coverage", type=Path, default=Path(".coverage"), help="coverage's data (default .coverage)")
     parser.add_argument("--share", type=float, default=0.1, help="of the mutants of each module (default 0.1)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
     parser.add_argument("--jobs", type=int, default=2, help="modules side by side (default 2)")
@@ -131,18 +194,15 @@ def main() -> int:
     modules = asked.modules or [
         str(path.relative_to(ROOT)) for place in MODULES for path in sorted((ROOT / place).glob("*.py"))
     ]
-    lines, count = [], 0
-    with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
-        futures = {module: pool.submit(unnoticed, module, asked.share, asked.seed) for module in modules}
-        for module, future in futures.items():
-            tried, left = future.result()
-            count += tried
-            print(f"{module}: {tried - len(left)} of {tried} noticed", flush=True)  # noqa: T201
-            source = (ROOT / module).read_text(encoding="utf-8").splitlines()
-            for mutant in left:
-                lines.append(f"- `{module}:{mutant.line}` `{source[mutant.line - 1].strip()}`: {mutant.change}")
-                print(lines[-1], flush=True)  # noqa: T201
-    print(f"{count - len(lines)} of {count} noticed")  # noqa: T201
+    lines, total = [], 0
+    for module, count, left in tried(modules, asked):
+        total += count
+        print(f"{module}: {count - len(left)} of {count} noticed", flush=True)  # noqa: T201
+        source = (ROOT / module).read_text(encoding="utf-8").splitlines()
+        for mutant in left:
+            lines.append(f"- `{module}:{mutant.line}` `{source[mutant.line - 1].strip()}`: {mutant.change}")
+            print(lines[-1], flush=True)  # noqa: T201
+    print(f"{total - len(lines)} of {total} noticed")  # noqa: T201
     if asked.out:
         asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return bool(lines)

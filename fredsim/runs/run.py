@@ -78,6 +78,7 @@ class Run:
         self._files += self._others.values()
         self._measures = measures_of(prepared, backend, engine.threads)
         self._due = 0.0  # when the next checkpoint is
+        self._written = 0  # the iteration of the last one
         self.simulation, self.recorder = self._make()
         # What a checkpoint must be of, so that this run can go on from it.
         self._identity: dict[str, Any] = {
@@ -200,7 +201,7 @@ class Run:
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
         """Tell the observer how far the run is, and write a checkpoint where one is due."""
         self._observer.advance(iteration, timestamp, seconds)
-        if self._every and time.perf_counter() >= self._due:
+        if self._every and time.perf_counter() >= self._due and iteration > self._written:
             self._checkpoint()
 
     def _interrupted(self) -> None:
@@ -219,7 +220,7 @@ class Run:
         except (SimulationError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {reason}")
-        now = time.perf_counter()
+        now, self._written = time.perf_counter(), simulation.iteration
         self._due = now + max(self._every, (now - began) / MOST_OF_TIME)
 
     @np.errstate(all="ignore")

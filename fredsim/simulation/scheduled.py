@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import cast
 
@@ -36,16 +37,12 @@ QUEUED_BYTES = 256 * 2**20
 class Scheduled(Simulation):
     """A run whose whole schedule is known before its first event."""
 
-    #: How the names begin of what clients hold, in a state.
-    held: str
-
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._many = 64  # events at once: what takes a fraction of a second
         self._schedule: Schedule | None = None  # drawn when it is first needed
         self._orders: list[Order] = []  # that are drawn of it
         self._coming = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
-        self._left: State = {}  # what clients held where the run goes on, until the schedule is known
 
     @property
     def _known(self) -> Schedule:
@@ -72,9 +69,6 @@ class Scheduled(Simulation):
             raise ConfigError(f"path is {self._choice.path}; {many}: give path: snapshots")
         self._schedule = whole_schedule(order, wait=self._protocol.wait)
         self._prepare()
-        if self._left:
-            self._put_held(self._left)
-            self._left = {}
 
     def _check_length(self, order: Order | Schedule) -> None:
         """Raise SimulationError where too few ever arrive."""
@@ -89,14 +83,16 @@ class Scheduled(Simulation):
         return owners
 
     def take_state(self) -> State:
-        """Return the state with what clients hold."""
-        held = self._left if self._schedule is None else self._take_held()
+        """Return the state with what clients hold; before the first event that follows from the parameters."""
+        held = self._take_held() if self.iteration > 0 else {}
         return super().take_state() | held
 
     def put_state(self, state: State) -> None:
         """Go on from a state, what clients hold included."""
         super().put_state(state)
-        self._left = {name: value for name, value in state.items() if name.startswith(self.held)}
+        if self.iteration > 0:
+            self._draw(math.inf)
+            self._put_held(state)
 
     def _prepare(self) -> None:
         """Make room for what clients will hold, and the machine."""
@@ -176,8 +172,6 @@ class Scheduled(Simulation):
 class WorkInHand(Scheduled):
     """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
 
-    held = "work."
-
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
@@ -244,8 +238,6 @@ class WorkInHand(Scheduled):
 
 class Queued(Scheduled):
     """Clients hold the parameters they fetched, in places on a device."""
-
-    held = "places"
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
