@@ -64,7 +64,9 @@ def run(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations a round; 10 λ where that is more.")] = USUAL,
     threads: Annotated[int, typer.Option(min=1, help="Threads of fredsim.")] = 2,
     peer_threads: Annotated[int, typer.Option(min=0, help="Threads of PyTorch and JAX; 0: as many.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="The contest of ASGD and FASGD, in a few minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The contest of ASGD and FASGD, in about two minutes.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the tables as Markdown.")] = None,
 ) -> None:
     """Time fredsim against its peers and against itself."""
@@ -80,7 +82,7 @@ def run(
     jax_loop.open_pool(peers)
     torch.set_num_threads(peers)
     make: dict[str, Callable[[], Table]] = {
-        "contest": lambda: contest(measured, iterations, rounds, threads),
+        "contest": lambda: contest(measured, iterations, rounds, threads, quick=quick),
         "plain": lambda: own_server(given or FIGURE_1, iterations, rounds, threads),
         "gates": lambda: gates(iterations, rounds, threads),
         "scale": lambda: scale(rounds, threads),

@@ -71,8 +71,8 @@ def agreement(cell: Cell, own: Maker, peers: dict[str, Maker]) -> str:
     raise SystemExit(f"{cell.label}: that is above {TOLERANCE}: they do not simulate the same thing")
 
 
-def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Table:
-    """Time fredsim, PyTorch and JAX in each cell, for `least` iterations or more."""
+def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int, *, quick: bool = False) -> Table:
+    """Time fredsim, PyTorch and JAX in each cell, for `least` iterations or more; `quick`: PyTorch in one round."""
     differences, makers = [], []
     for cell in cells:
         most = max(CHECKED, cell.iterations(least))
@@ -85,7 +85,7 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Tab
     for cell, sides_of in zip(cells, makers, strict=True):
         iterations = cell.iterations(least)
         sides = [make(iterations) for make in sides_of]
-        timings.append(alternate([seconds_of(side) for side in sides], rounds))
+        timings.append(alternate([seconds_of(side) for side in sides], rounds, once=[1] if quick else []))
         say(f"{cell.label}: timed over {iterations:,} iterations")
     rates = rates.best_of(measure(threads, tuple(rates.near)))
 
@@ -102,9 +102,10 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Tab
     return Table(
         "fredsim and its peers",
         f"Iterations per second, medians of {rounds} alternating rounds of {least:,} iterations, or 10 λ where that is "
-        "more. Ratio: seconds of the better of the two peers / fredsim's, by rounds. Floor: the least µs of an "
-        "iteration at the rates below, and what bounds it (benchmarks/floor.py says what it leaves out); × floor: "
-        f"fredsim's time over it. Reached: how many per cent of each of those rates. {rates.describe()}",
+        f"more{'; of PyTorch one round' * quick}. Ratio: seconds of the better of the two peers / fredsim's, by "
+        "rounds. Floor: the least µs of an iteration at the rates below, and what bounds it (benchmarks/floor.py says "
+        "what it leaves out); × floor: fredsim's time over it. Reached: how many per cent of each of those rates. "
+        f"{rates.describe()}",
         ("server", "λ", "µ", "fredsim it/s", "torch it/s", "JAX it/s", "ratio", "range", "floor µs", "× floor",
          "reached", "max|Δθ|/max|θ|"),
         rows,

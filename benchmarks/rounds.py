@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from statistics import median
 
 __all__ = ["STEADY", "Rounds", "alternate", "disturbed", "in_brief"]
@@ -14,13 +14,16 @@ STEADY = 1.5  # a side's slowest round over its fastest; beyond that something e
 Rounds = list[tuple[float, ...]]  # seconds, or any other cost, of each side
 
 
-def alternate(sides: Sequence[Callable[[], float]], rounds: int) -> Rounds:
-    """Return what each side took in each round; who comes first rotates."""
-    result = []
+def alternate(sides: Sequence[Callable[[], float]], rounds: int, once: Collection[int] = ()) -> Rounds:
+    """Return what each side took in each round; who comes first rotates. Those of `once` run in the first alone."""
+    result: Rounds = []
     for turn in range(rounds):
         took = [0.0] * len(sides)
         for place in range(len(sides)):
             side = (turn + place) % len(sides)
+            if turn and side in once:
+                took[side] = result[0][side]
+                continue
             time.sleep(SETTLE)
             took[side] = sides[side]()
         result.append(tuple(took))

@@ -1,6 +1,7 @@
 """What the benchmarks compare is the same simulation on every side; no figure of theirs is tested."""
 
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,17 @@ def test_a_table_reads_as_markdown(benchmark_module: Any) -> None:
     table = tables.Table("Title", "Note.", ("server", "max|Δθ|"), [("asgd", "1e-07")])
     text = "head\n\n## Title\n\nNote.\n\n| server | max\\|Δθ\\| |\n| --- | ---: |\n| asgd | 1e-07 |\n"
     assert tables.markdown(["head"], [table]) == text
+
+
+def test_who_runs_in_which_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    rounds = importlib.import_module("benchmarks.rounds")
+    monkeypatch.setattr(rounds, "SETTLE", 0)
+    calls: list[str] = []
+
+    def run(name: str) -> float:
+        calls.append(name)
+        return float(len(calls))
+
+    assert rounds.alternate([partial(run, name) for name in "abc"], 3, once=[1]) == [(1, 2, 3), (5, 2, 4), (7, 2, 6)]
+    assert "".join(calls) == "abccaca"
