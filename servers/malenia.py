@@ -85,8 +85,6 @@ class Malenia(ElementwiseServer):
         """Return whether the harmonic mean n / Σ 1/b is large enough, exactly."""
         if not self._counts.all():
             return False
-        if self.hyper.harmonic == 1:
-            return True
         clients = np.bincount(self._counts).tolist()  # by their number of gradients
         total = sum(Fraction(count, b) for b, count in enumerate(clients) if count)
         return self.clients >= Fraction(self.hyper.harmonic) * total
