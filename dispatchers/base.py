@@ -74,8 +74,6 @@ class Dispatcher(Configurable):
     """Base of the dispatchers that come with fredsim."""
 
     idea: str = ""
-    #: Whether arrivals have times.
-    timed: bool = False
 
     def expect(self, clients: int) -> None:
         """Raise ConfigError where the hyper-parameters do not go with so many clients; asked before all else."""
@@ -104,6 +102,8 @@ class Dispatcher(Configurable):
 class Timeline(Dispatcher):
     """A dispatcher that knows more of arrivals than who comes: a clock, or a trace."""
 
+    #: Whether arrivals have times.
+    timed: bool
     #: Whether tasks may be given up, so that arrivals say whether theirs was.
     limited: bool = False
     #: Tells what each push weighs, where that is not the same for all.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fredsim.runs.results import Result
+from fredsim.servers.window_average import WindowAverage
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]
@@ -59,6 +60,26 @@ def test_a_window(simulate: Simulate, plain: ModuleType, count: int) -> None:
     np.testing.assert_allclose(average, window_average(expected, 0.5, 10, 20), atol=1e-6)
     assert (count == 1) == bool(np.allclose(average, raw, atol=1e-5))
     assert result.summary["digest"] == plain.World().digest(raw)
+
+
+class Follows:
+    """A server whose parameters are what was pushed last."""
+
+    def init(self, params: Array, clients: int) -> None:
+        self.params = params
+
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        self.params = grad
+
+
+def test_a_sum_of_many_is_one_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Paddle adds them: 2²⁴ + 1 is 2²⁴ in float32, but the sum of the next three ones is not lost."""
+    monkeypatch.setattr("fredsim.servers.window_average.SPILL", 3)
+    averaged = WindowAverage(Follows(), rate=1.0, min_window=10, max_window=10)
+    averaged.init(np.zeros(1, np.float32), 1)
+    for number, value in enumerate([2.0**24, 1, 1, 1, 1, 1]):
+        averaged.apply_update(np.array([value], np.float32), 0, number)
+    assert averaged.averaged_params == np.float32(2**24 + 4) / np.float32(6)
 
 
 @pytest.mark.parametrize("backend", ["numba", "numpy"])

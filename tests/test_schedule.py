@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.dispatchers.base import Order
+from fredsim.dispatchers.base import Order, by_client
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
@@ -170,3 +170,12 @@ def test_a_schedule_that_is_made_as_the_run_goes(
         assert [work for _, work in found] == by_hand(order, wait, some)
         if not some:
             assert rows(whole_schedule(Order(np.array(order)), wait=wait)) == [work for _, work in found]
+
+
+@pytest.mark.parametrize("most", [3, 2**16 - 1, 2**16, 2**40])
+def test_arrivals_of_the_same_client(most: int) -> None:
+    """With ids of any size: those below 2¹⁶ are sorted as such."""
+    clients = [most, 0, most, most - 1, 0, most, 1]
+    number, before = by_client(np.array(clients))
+    assert number.tolist() == [0, 0, 1, 0, 1, 2, 0]
+    assert before.tolist() == [-1, -1, 0, -1, 1, 2, -1]
