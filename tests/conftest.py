@@ -41,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[number::count] or os.sched_getaffinity(0))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let coverage, where it measures, keep which test function executes what."""
+    if (coverage := sys.modules.get("coverage")) and (measuring := coverage.Coverage.current()):
+        measuring.switch_context(item.nodeid.partition("[")[0])
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take more than a minute")
 

@@ -54,7 +54,7 @@ class Covering:
         found.read()
         (file,) = [file for file in found.measured_files() if file == str(ROOT / module)]
         self._tests = {
-            line: {name for context in contexts if (name := _test(context))}
+            line: {context for context in contexts if context}
             for line, contexts in found.contexts_by_lineno(file).items()
         }
         tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
@@ -94,12 +94,6 @@ class Covering:
     def limit(self, tests: Sequence[str]) -> float:
         """Return how many seconds tests may take."""
         return 3 * sum(self._seconds[test] for test in tests) + SLACK
-
-
-def _test(context: str) -> str:
-    """Return pytest's name of a test function, of coverage's; empty for what is none."""
-    module, _, name = context.rpartition(".")
-    return f"{module.replace('.', '/')}.py::{name}" if module.startswith("tests.") else ""
 
 
 def noticed(words: Sequence[str], seconds: float, module: str, source: str) -> bool:

@@ -53,22 +53,17 @@ def test_what_executes_a_line_is_tried(tmp_path: Path, monkeypatch: pytest.Monke
     coverage = pytest.importorskip("coverage")
     monkeypatch.setattr(mutations, "ROOT", tmp_path)
     (tmp_path / "module.py").write_text(f"A = 1\n{SOURCE}", encoding="utf-8")
-    data, file = coverage.CoverageData(str(tmp_path / "data")), str(tmp_path / "module.py")
-    for test, lines in {
-        "": [1, 2],
-        "one.test_body": [4, 6],
-        "one.test_slow": [4],
-        "sub.test_two.test_branch": [4, 5],
-    }.items():
-        data.set_context(test and f"tests.{test.replace('one.', 'test_one.')}")
-        data.add_lines({file: lines})
-    data.write()
-    found = mutations.Covering(str(tmp_path / "data"), LOG, "module.py")
     body, slow, branch = (
         "tests/test_one.py::test_body",
         "tests/test_one.py::test_slow",
         "tests/sub/test_two.py::test_branch",
     )
+    data, file = coverage.CoverageData(str(tmp_path / "data")), str(tmp_path / "module.py")
+    for test, lines in {"": [1, 2], body: [4, 6], slow: [4], branch: [4, 5]}.items():
+        data.set_context(test)
+        data.add_lines({file: lines})
+    data.write()
+    found = mutations.Covering(str(tmp_path / "data"), LOG, "module.py")
     assert found.of(6) == [body]
     assert found.of(5) == [branch]
     assert found.stages(4) == found.stages(1) == found.stages(2) == ([branch, body], [slow])

@@ -107,6 +107,14 @@ def test_gradients_that_never_arrive(dropped: str, tmp_path: Path, digits_experi
     events = recorded.events
     done = zip(np.concatenate(events["done_client"]), np.concatenate(events["done_number"]), strict=True)
     assert len({*done} - {*zip(events["client"], events["number"], strict=True)}) > 20
+    other = data | replayed(recorded, data["dispatcher"]) | {"server": {"name": "asgd", "lr": 0.1}}
+    with pytest.raises(SimulationError, match="the run is not the recorded one"):
+        fredsim.run(other, out=tmp_path / "other")
+    other["dispatcher"]["check"] = False
+    alone = fredsim.run(other, out=tmp_path / "alone")
+    assert isinstance(alone, Result)
+    for column in ("client", "time_ns"):
+        assert alone.events[column].tolist() == events[column].tolist()
 
 
 @pytest.mark.parametrize("server", [{"name": "ringmaster", "threshold": 2, "stop": True}, {"name": "sync"}])
@@ -170,6 +178,15 @@ def test_a_table_by_hand(suffix: str, path: str, simulate: Simulate, tmp_path: P
     seconds = {"evaluation": {"every": 1.0, "unit": "seconds"}}
     rows = simulate({**clients, **write(tmp_path / f"timed.{suffix}", time=TIMES, client=ORDER), **seconds}).metrics
     assert rows["iteration"].tolist() == [0, 4, 5, 7, 10]
+
+
+def test_a_task_that_comes_twice(simulate: Simulate, tmp_path: Path) -> None:
+    """In the first two rows, and in any others."""
+    for at, numbers in ((1, [0, 0, 1, 2]), (3, [0, 1, 2, 2])):
+        changes = write(tmp_path / "t.csv", client=[1, 1, 1, 1], number=numbers)
+        what = rf"t\.csv, row {at}: number is {numbers[at]}; client 1 has begun {numbers[at] + 1} tasks before"
+        with pytest.raises(SimulationError, match=what):
+            simulate(changes)
 
 
 def test_whole_nanoseconds(simulate: Simulate, tmp_path: Path) -> None:
