@@ -90,7 +90,7 @@ class GuardedClock(GuardedDispatcher):
         Fewer where no more will ever arrive, and no more than LONGEST_SCHEDULE.
         """
         left = LONGEST_SCHEDULE if count is None else count
-        most = OWN_CHOICES if isinstance(self._clock, OwnClock) else 2**20
+        most = max(OWN_CHOICES, self._clients) if isinstance(self._clock, OwnClock) else 2**20
         many = most if until is None else 2**8  # more and more: what is drawn beyond the end is lost
         ended = False
         while left > 0 and not ended:
