@@ -47,9 +47,9 @@ def torch_side(cell: Cell) -> Maker:
     return lambda iterations: partial(torch_loop.run, cell, iterations)
 
 
-def jax_side(cell: Cell, most: int) -> Maker:
-    """Return the maker of JAX's side, which is compiled here, for so many iterations at most."""
-    return partial(partial, jax_loop.Compiled(cell, most).run)
+def jax_side(cell: Cell) -> Maker:
+    """Return the maker of JAX's side, which compiles."""
+    return partial(jax_loop.Compiled, cell)
 
 
 def agreement(cell: Cell, own: Maker, peers: dict[str, Maker]) -> str:
@@ -73,18 +73,16 @@ def agreement(cell: Cell, own: Maker, peers: dict[str, Maker]) -> str:
 
 def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int, *, quick: bool = False) -> Table:
     """Time fredsim, PyTorch and JAX in each cell, for `least` iterations or more; `quick`: PyTorch in one round."""
-    differences, makers = [], []
+    differences = []
     for cell in cells:
-        most = max(CHECKED, cell.iterations(least))
-        own, peers = fredsim_side(cell, threads), {"torch": torch_side(cell), "JAX": jax_side(cell, most)}
-        differences.append(agreement(cell, own, peers))
-        makers.append((own, *peers.values()))
+        peers = {"torch": torch_side(cell), "JAX": jax_side(cell)}
+        differences.append(agreement(cell, fredsim_side(cell, threads), peers))
     needs = {cell: work(cell, cell.iterations(least)) for cell in cells}
     rates = measure(threads, tuple(sorted({need.swept for need in needs.values()})))
     timings: list[Rounds] = []
-    for cell, sides_of in zip(cells, makers, strict=True):
+    for cell in cells:
         iterations = cell.iterations(least)
-        sides = [make(iterations) for make in sides_of]
+        sides = [make(iterations) for make in (fredsim_side(cell, threads), torch_side(cell), jax_side(cell))]
         timings.append(alternate([seconds_of(side) for side in sides], rounds, once=[1] if quick else []))
         say(f"{cell.label}: timed over {iterations:,} iterations")
     rates = rates.best_of(measure(threads, tuple(rates.near)))

@@ -1,11 +1,11 @@
-"""What one would write in JAX: the whole simulation as one compiled function, a loop over the arrivals.
+"""What one would write in JAX: the whole simulation as one compiled function, a scan over the arrivals.
 
 The clients' snapshots are carried as arrays (λ, …), a layer each, updated in place: their buffers are donated and the
 whole carry is returned, else XLA copies them at the start. One flat array (λ, P) instead takes up to four times as
-long, since its slices are copied before they are multiplied; the loss by one-hot labels, an unrolled scan, or one of a
-length that is known when it is compiled, is as fast. XLA flushes subnormal numbers to zero, which PyTorch does not.
+long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan is as
+fast. XLA flushes subnormal numbers to zero, which PyTorch does not.
 
-Its clock covers the loop alone: compilation, the order of clients, the data and the snapshots stand ready before.
+Its clock covers the scan alone: compilation, the order of clients, the data and the snapshots stand ready before.
 
 XLA has no option for its number of threads. Its pool is as large as the set of processors that the process may run on
 when the first array is made, so `open_pool` narrows that set (sched_setaffinity; where there is none, as on macOS, XLA
@@ -52,20 +52,19 @@ def open_pool(threads: int) -> None:
 
 
 class Compiled:
-    """The simulation of a cell, compiled once for up to so many iterations."""
+    """The simulation of a cell, compiled for so many iterations."""
 
-    def __init__(self, cell: Cell, most: int) -> None:
+    def __init__(self, cell: Cell, iterations: int) -> None:
         self._cell = cell
-        self._inputs = (*on_device(cell.dataset()), jnp.array(plan(cell.clients, most), jnp.int32))
-        run = jax.jit(simulation(cell), donate_argnums=0)
-        self._run = run.lower(jax.eval_shape(self._start), *self._inputs, jnp.int32(most)).compile()
+        self._inputs = (*on_device(cell.dataset()), jnp.array(plan(cell.clients, iterations), jnp.int32))
+        run = jax.jit(simulation(cell, iterations), donate_argnums=0)
+        self._run = run.lower(jax.eval_shape(self._start), *self._inputs).compile()
 
-    def run(self, iterations: int) -> tuple[float, NDArray[np.float32]]:
-        """Return the seconds of so many iterations and the final parameters (P,)."""
-        count = jnp.int32(iterations)
+    def __call__(self) -> tuple[float, NDArray[np.float32]]:
+        """Return the seconds of the iterations and the final parameters (P,)."""
         carry = jax.block_until_ready(self._start())
         begin = time.perf_counter()
-        carry = jax.block_until_ready(self._run(carry, *self._inputs, count))
+        carry = jax.block_until_ready(self._run(carry, *self._inputs))
         seconds = time.perf_counter() - begin
         return seconds, np.concatenate([np.asarray(part).reshape(-1) for part in carry[0]])
 
@@ -90,17 +89,17 @@ def loss(theta: Parts, x: Array, y: Array) -> Array:
     return (jax.nn.logsumexp(logits, axis=1) - of_label).mean()
 
 
-def simulation(cell: Cell) -> Callable[[Carry, Array, Array, Array, Array], Carry]:
-    """Return the function to compile: (carry, x, y, order of clients, how many arrive) to the carry at the end."""
+def simulation(cell: Cell, iterations: int) -> Callable[[Carry, Array, Array, Array], Carry]:
+    """Return the function to compile: (carry, x, y, order of clients) to the carry at the end."""
     mu = cell.batch_size
     rule = RULES[cell.server](cell.hyper)
 
-    def run(carry: Carry, x: Array, y: Array, order: Array, count: Array) -> Carry:
+    def run(carry: Carry, x: Array, y: Array, order: Array) -> Carry:
         batches = len(y) // mu
 
-        def arrive(timestamp: Array, carry: Carry) -> Carry:
+        def arrive(carry: Carry, event: tuple[Array, Array]) -> tuple[Carry, None]:
             theta, state, held, fetched = carry
-            client = order[timestamp]
+            timestamp, client = event
             at = timestamp % batches * mu
             own = tuple(lax.dynamic_index_in_dim(part, client, keepdims=False) for part in held)
             minibatch = lax.dynamic_slice_in_dim(x, at, mu), lax.dynamic_slice_in_dim(y, at, mu)
@@ -111,9 +110,10 @@ def simulation(cell: Cell) -> Callable[[Carry, Array, Array, Array, Array], Carr
             held = tuple(
                 lax.dynamic_update_index_in_dim(part, new, client, 0) for part, new in zip(held, theta, strict=True)
             )
-            return theta, state, held, fetched.at[client].set(timestamp + 1)
+            return (theta, state, held, fetched.at[client].set(timestamp + 1)), None
 
-        return lax.fori_loop(jnp.int32(0), count, arrive, carry)
+        carry, _ = lax.scan(arrive, carry, (jnp.arange(iterations, dtype=jnp.int32), order))
+        return carry
 
     return run
 

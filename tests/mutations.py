@@ -52,18 +52,18 @@ class Covering:
             self._seconds[test] += float(seconds)
         found = CoverageData(data)
         found.read()
-        (file,) = [file for file in found.measured_files() if file == str(ROOT / module)]
-        self._tests = {
-            line: {context for context in contexts if context}
-            for line, contexts in found.contexts_by_lineno(file).items()
-        }
+        if str(ROOT / module) not in found.measured_files():
+            raise SystemExit(f"{data}: does not measure {ROOT / module}; run the tests with coverage in this checkout")
+        measured = found.contexts_by_lineno(str(ROOT / module))
+        self._tests = {line: set(filter(None, contexts)) for line, contexts in measured.items()}
         tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
         self._functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
     def of(self, line: int) -> list[str]:
-        """Return the tests that execute a line, the quick ones first; where none does those of its function, or all.
+        """Return the tests that execute a line, the quick ones first.
 
-        A module's own lines, and those of its classes, are executed when it is imported.
+        Where none does, those of the line before it in its function, or of all of that; of a line in no function, which
+        is executed when the module is imported, all of the module's.
         """
         around = [f for f in self._functions if f.lineno <= line <= (f.end_lineno or 0)]
         tests = set[str]()

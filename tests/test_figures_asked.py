@@ -51,6 +51,22 @@ def test_what_else_differs_makes_lines(small_yaml: Path) -> None:
     ]  # fmt: skip
 
 
+def test_numbers_of_axes(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Of three panels two have nothing below them; a staleness of 0 alone stands at 0, and at no fraction."""
+    runs = list(fredsim.run(small_yaml, ["sweep={clients.count: [1, 2, 3]}"]))  # type: ignore[arg-type]
+    plot(runs, Path("curves.svg"))
+    plot(runs, Path("staleness.svg"), "staleness")
+    curves, staleness = (figure.axes[:3] for figure in drawn)
+    shown = [any(text.get_text() and text.get_visible() for text in axes.get_xticklabels()) for axes in curves]
+    assert shown == [False, True, True]
+    assert [bool(axes.get_xlabel()) for axes in curves] == shown
+    for axes in staleness:
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks
+        assert all(tick == int(tick) for tick in ticks)
+
+
 def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Command, refused: Refused) -> None:
     text = small_yaml.read_text(encoding="utf-8") + "figures: [{name: error}, {name: bytes, x: bytes}]\n"
     small_yaml.write_text(text, encoding="utf-8")
