@@ -16,7 +16,7 @@ import pytest
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 from tests.random_experiments import experiment
-from tests.test_random_experiments import PATHS, left_behind
+from tests.test_random_experiments import beside, left_behind
 
 BASE: dict[str, Any] = {
     "data": {"name": "digits", "train": 100, "validation": 20},
@@ -46,7 +46,7 @@ def clock(**keys: Any) -> dict[str, Any]:
 def on_every_path(data: dict[str, Any]) -> tuple[list[dict[str, str]], Files]:
     """Run an experiment on every path that it may take; return its rows and files, which are always the same."""
     rows, files, path = finished(data)
-    for other in PATHS[path]:
+    for other in beside(data, path):
         for way in ({"window": 3}, {}):
             assert finished(data, {"path": other, **way})[1:] == (files, other)
     assert finished(data, {"backend": "numpy"})[1] == files
@@ -186,7 +186,7 @@ def test_a_row_is_what_an_event_left(number: int) -> None:
     wanted = {key: value for key, value in data.items() if key != "iterations"}
     wanted |= {"seconds": seconds, "evaluation": {"every": every, "unit": "seconds"}}
     rows, files, path = finished(wanted)
-    for way in [{"path": other} for other in PATHS[path]] + [{"backend": "numpy"}]:
+    for way in [{"path": other} for other in beside(wanted, path)] + [{"backend": "numpy"}]:
         assert finished(wanted, way)[1] == files
     end, step = round(seconds * 1e9), round(every * 1e9)
     times = sorted({*range(0, end + 1, step), end})
@@ -236,7 +236,11 @@ def test_a_run_by_seconds_that_diverges(dispatcher: dict[str, Any]) -> None:
     data["model"] = {"hidden": [5], "init": "normal"}
     files, ended, path = left_behind(data, {})
     assert ended.startswith("diverged")
-    ways: list[dict[str, Any]] = [*({"path": other} for other in PATHS[path]), {"backend": "numpy"}, {"window": 2}]
+    ways: list[dict[str, Any]] = [
+        *({"path": other} for other in beside(data, path)),
+        {"backend": "numpy"},
+        {"window": 2},
+    ]
     for way in ways:
         assert left_behind(data, way)[:2] == (files, ended)
     rows = list(csv.DictReader(io.StringIO(files["metrics.csv"].decode())))

@@ -76,7 +76,8 @@ def test_a_users_class_that_diverges_is_run_again_from_the_beginning(
         for found, expected in ((data, anew), (averaged, averaged_anew)):
             checkpoints_every(1e-9, patch)
             assert left_behind(found, {}) == expected
-    assert stop_and_go_on(data | {"iterations": 12}, [3, 7]) == "snapshots"
+    for path in ("hand", "snapshots"):
+        assert stop_and_go_on(data | {"iterations": 12, "path": path}, [3, 7]) == path
 
 
 def test_a_users_class_that_names_its_state_goes_on_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,11 @@ def test_from_the_last_checkpoints_before_it(
     monkeypatch.setattr(Checkpoints, "copy", noted)
     policy = CheckpointPolicy(1e-9, keep=True) if keep else CheckpointPolicy()
     found = [
-        run(DATA | {"server": {"name": f"{name}:Plain", "lr": 0.05}, "window": window}, tmp_path / name, policy)
+        run(
+            DATA | {"server": {"name": f"{name}:Plain", "lr": 0.05}, "path": "snapshots", "window": window},
+            tmp_path / name,
+            policy,
+        )
         for name, window in (("own_one", 4), ("own_other", 3))
     ]
     assert re.search(r"iteration 44: client 0's update differs in 1 of 460 numbers, first at 7: ", first_event(*found))

@@ -147,7 +147,7 @@ def test_what_a_rule_would_bring(small_yaml: Path, command: Command, own_server:
     assert re.search(r"^a server of your own: .* s, and .* s with asgd in its place; as a rule", out, re.MULTILINE)
     (found,) = of(small_yaml, "server.name=own_plain:Plain")
     (asgd,) = of(small_yaml)
-    assert (found.path, asgd.path) == ("snapshots", "hand")
+    assert (found.path, asgd.path) == ("hand", "hand")
     assert found.as_rule is not None
     assert asgd.as_rule is None
     for other in ("server.name=own_plain:Holding", "server.name=asgd"):

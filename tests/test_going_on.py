@@ -20,7 +20,7 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.results import Result
 from tests.conftest import checkpoints_every
 from tests.random_experiments import experiment
-from tests.test_random_experiments import FILES, PATHS, left_behind
+from tests.test_random_experiments import FILES, beside, left_behind
 
 FEW = 24
 DATA: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_random_experiments(number: int, tmp_path: Path) -> None:
     whole, ended, usual = left_behind(data, {"backend": "numba"})
     if not usual:  # it fails
         return
-    way = {"backend": "numba", "path": rng.choice([usual, *PATHS[usual]]), "window": rng.choice([1, 2, 3])}
+    way = {"backend": "numba", "path": rng.choice([usual, *beside(data, usual)]), "window": rng.choice([1, 2, 3])}
     status = "interrupted"
     while status == "interrupted":
         status, _ = stopped(data | way, tmp_path / "run", rng.randint(1, 40))

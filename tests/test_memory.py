@@ -94,6 +94,17 @@ def test_work_in_hand_leaves_the_memory_after_every_stretch(simulate: Simulate, 
     assert set(files[0].rests) == {0}  # all of it
 
 
+def test_work_in_hand_of_whole_gradients_leaves_the_memory_too(
+    simulate: Simulate, files: list[Noted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fredsim.kernels.works.TOUCHED", 10)
+    server = {"name": "asgd", "lr": 0.1, "weight_decay": 0.1}
+    simulate({"memory": 1, "path": "hand", "iterations": 100, "server": server})
+    (file,) = files
+    assert len(file.rests) >= 100 // 11
+    assert set(file.rests) == {0}
+
+
 def test_refused_fetches_take_no_room(simulate: Simulate, files: list[Noted]) -> None:
     """A file has 64 MiB, room for 110 versions of these parameters; a dozen are held at once."""
     changes = {"memory": 1, "model": {"hidden": [2000]}, "server": {"name": "fasgd", "lr": 0.005}}
@@ -117,7 +128,7 @@ def test_what_a_server_keeps_for_each_client_lies_in_the_file_and_leaves_the_mem
     server: dict[str, Any], kept: int, versions: int, read: int, simulate: Simulate, files: list[Noted]
 ) -> None:
     """What it keeps for the client that pushes is let go of at each push, what is `read` for an update after that."""
-    changes = {"server": server, "clients": {"count": 8, "batch_size": 2}, "iterations": 100}
+    changes = {"server": server, "clients": {"count": 8, "batch_size": 2}, "iterations": 100, "path": "snapshots"}
     run = simulate({**changes, "memory": 1})
     assert run.summary["digest"] == simulate(changes).summary["digest"]
     (file,) = files

@@ -18,7 +18,7 @@ from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
 from fredsim.runs.verify import Piece, pieces_of
 from tests.random_experiments import experiment
-from tests.test_random_experiments import PATHS, left_behind
+from tests.test_random_experiments import beside, left_behind
 
 FEW = 8
 DATA: dict[str, Any] = {
@@ -66,7 +66,7 @@ def test_random_experiments(number: int, tmp_path: Path) -> None:
     usual = left_behind(data, {})[2]
     if not usual:  # it fails
         return
-    path = rng.choice([usual, *PATHS[usual]])
+    path = rng.choice([usual, *beside(data, usual)])
     result = kept(data | {"path": path, "window": rng.choice([None, 1, 3]), "threads": 1}, tmp_path / "run")
     found = proved(result)
     assert set(found.values()) == {None}

@@ -33,7 +33,7 @@ from fredsim.simulation.loop import Diverged, Simulation
 from tests.properties import Sizes, check_files, sent_and_lost
 from tests.random_experiments import clock, experiment, fitting, made_up
 from tests.test_going_on import files_of, stopped
-from tests.test_random_experiments import PATHS, left_behind
+from tests.test_random_experiments import beside, left_behind
 from tests.test_trace import EXCHANGES, NETWORKS
 from tests.test_trace import replayed as trace_of
 from tests.told import Log, check_server, spied
@@ -70,7 +70,7 @@ def split(data: dict[str, Any], folder: Path) -> None:
     """It is stopped and goes on, again and again, on each path that it may take."""
     data, rng = data | {"events": True}, random.Random(data["seed"])
     whole, ended, usual = left_behind(data, {"backend": "numba"})
-    for path in sorted({usual, *PATHS[usual]} if usual else ()):
+    for path in sorted({usual, *beside(data, usual)} if usual else ()):
         status, run = "interrupted", folder / path
         most = 20 if path == "snapshots" else 3  # of a few events at once each, or of many
         while status == "interrupted":

@@ -42,11 +42,23 @@ def left_behind(data: dict[str, Any], way: dict[str, Any]) -> tuple[dict[str, by
         return files, f"{summary['status']} {summary['iterations']} {summary['test_error']}", summary["path"]
 
 
-def ways(rng: random.Random, path: str, count: int) -> list[dict[str, Any]]:
+def beside(data: dict[str, Any], usual: str) -> tuple[str, ...]:
+    """Return the paths that may take the place of the one that `auto` chose; fused needs a rule, hand does not."""
+    refused = "ConfigError: experiment: path is fused"
+    return tuple(
+        path
+        for path in PATHS.get(usual, ())
+        if (usual, path) != ("hand", "fused")
+        or not left_behind(data, {"backend": "numba", "path": path})[1].startswith(refused)
+    )
+
+
+def ways(rng: random.Random, data: dict[str, Any], usual: str, count: int) -> list[dict[str, Any]]:
     """Return ways to compute a run that auto gives this path."""
+    paths = beside(data, usual) or ("auto",)
     drawn = [
         {
-            "path": rng.choice(PATHS.get(path, ("auto",))),
+            "path": rng.choice(paths),
             "threads": rng.choice([1, 2, 3]),
             "window": rng.choice([None, 1, 2, 5]),
             "memory": rng.choice([None, None, 2**24]),
@@ -62,7 +74,7 @@ def compare(number: int, count: int, *, device: bool = False) -> str:
     with np.errstate(all="ignore"):
         reference = left_behind(data, {"backend": "numpy"})
         fastest = left_behind(data, {"backend": "numba", "threads": rng.choice([1, 2])})
-        others = ways(rng, fastest[2], count)
+        others = ways(rng, data, fastest[2], count)
         if device:
             others.append({"backend": "cuda"})
         for way, found in [({}, fastest), *((way, left_behind(data, {"backend": "numba"} | way)) for way in others)]:

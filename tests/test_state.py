@@ -22,7 +22,7 @@ from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged
 from fredsim.simulation.recorder import Row
 from tests.random_experiments import experiment
-from tests.test_random_experiments import PATHS, left_behind
+from tests.test_random_experiments import beside, left_behind
 
 FEW = int(os.environ.get("FREDSIM_EXPERIMENTS", "60"))
 DIGITS = {"name": "digits"}
@@ -121,7 +121,7 @@ def test_random_experiments(number: int, monkeypatch: pytest.MonkeyPatch) -> Non
     data, rng = experiment(number), random.Random(number)
     usual = left_behind(data, {"backend": "numba"})[2]
     stops = sorted(rng.sample(range(data["iterations"] + 1), 2))
-    for path in sorted({usual, *PATHS[usual]} if usual else set()):
+    for path in sorted({usual, *beside(data, usual)} if usual else set()):
         way = {"path": path, "threads": rng.choice([1, 2]), "window": rng.choice([None, 1, 3])}
         assert stop_and_go_on(data | way, stops) == path
     if usual and number % 10 == 0:
@@ -256,10 +256,11 @@ def test_classes_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "dispatcher": {"name": "own_states:Dispatcher"},
         "server": {"name": "own_states:Server", "lr": 0.1},
     }
-    assert stop_and_go_on(data, [5, 17]) == "snapshots"
     averaged = {**data, "average": {"name": "window", "min_window": 2, "max_window": 4}}
-    assert stop_and_go_on(averaged, [5, 17]) == "snapshots"
-    assert stop_and_go_on({**data, "server": {"name": "own_states:Previous", "lr": 0.1}}, [5, 17]) == "snapshots"
+    rebinding = {**data, "server": {"name": "own_states:Previous", "lr": 0.1}}
+    for path in ("hand", "snapshots"):
+        for one in (data, averaged, rebinding):
+            assert stop_and_go_on({**one, "path": path}, [5, 17]) == path
     refusing = {**data, "dispatcher": {"fetch": {"every": 2}}, "server": {"name": "own_states:Lookahead", "lr": 0.1}}
     assert stop_and_go_on(refusing, [5, 17]) == "fused"
     for path in ("hand", "fused", "snapshots"):  # the second object, which forms coefficients, has a state, too

@@ -51,5 +51,5 @@ def served(changes: Mapping[str, Any]) -> str:
         else:
             found[path] = ""
     serving = ", ".join(f"`{path}`" for path, why in found.items() if not why)
-    why = next((why for why in found.values() if why), "")
-    return f"{serving}{f' ({why})' if why else ''}"
+    missing = next((f" (not `{path}`: {why})" for path, why in found.items() if why), "")
+    return serving + missing

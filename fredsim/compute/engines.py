@@ -20,6 +20,7 @@ __all__ = [
     "BackendOperations",
     "Engine",
     "FusedEngine",
+    "GradientMachine",
     "HandMachine",
     "NativeEngine",
     "Part",
@@ -117,8 +118,30 @@ class HandMachine(Protocol):
         ...
 
 
+class GradientMachine(Protocol):
+    """Begins the works of the path `hand` and forms their gradients, one by one, for servers that see whole gradients.
+
+    `each` and `work` are as in HandMachine.
+    """
+
+    each: int
+
+    @property
+    def work(self) -> Mapping[str, NDArray[Any]]:
+        """The works in hand."""
+        ...
+
+    def begin(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
+        """Begin n works from the same parameters (P,): of the samples rows[i] (µ,) in slot slots[i]."""
+        ...
+
+    def gradient(self, slot: int) -> tuple[Array, Array]:
+        """Return the mean gradient (P,) of the work in a slot, which the next call overwrites, and its losses (µ,)."""
+        ...
+
+
 class FusedEngine(Engine, Protocol):
-    """An engine that applies an elementwise rule to a gradient as it is formed."""
+    """An engine that applies an elementwise rule to a gradient as it is formed, and keeps works in hand."""
 
     def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
         """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
@@ -135,6 +158,10 @@ class FusedEngine(Engine, Protocol):
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> HandMachine:
         """Return a machine with so many slots, and copies of the parameters and the rule's state, (P,) each."""
+        ...
+
+    def gradient_machine(self, slots: int, limits: Limits) -> GradientMachine:
+        """Return a machine with so many slots for servers that see whole gradients."""
         ...
 
 

@@ -16,6 +16,7 @@ from fredsim.kernels.hand_machine import NumbaHandMachine
 from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
+from fredsim.kernels.works import NumbaGradientMachine, pack_passes
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
@@ -76,23 +77,15 @@ class NumbaEngine(NumbaOperations):
     def _allocate(self, batches: int) -> None:
         """Allocate work space for so many minibatches."""
         self._batches, mu = batches, self._mu
-        self._kernels = module = specialised("gradient", mu)
+        self._kernels = specialised("gradient", mu)
         self._layout = layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
-        inputs = int(layout.sizes[0]) + 1
-        scratch = aligned(self.threads, MARGIN * 66 + self._chunk * int(layout.widths.max()) + MARGIN)
-        self._arguments = module.PASSES.pack(
-            net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])),
-            data=data_of(self._dataset.train, self._chunk), tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
-            losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches, dtype=np.int64),
-            factors=aligned(batches * layout.padded_samples * inputs),
-            active=np.empty(batches * layout.groups * inputs, np.uint8),
-            z=aligned(batches * layout.padded_samples * layout.sample_floats + MARGIN),
+        self._arguments = pack_passes(
+            layout, self._dataset.train, mu, self._chunk, self.threads, batches, slots=np.arange(batches),
+            losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches),
             errors=aligned(batches, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
             activations=aligned(batches, int(layout.activation_offsets[-1])),
-            transposed=aligned(batches, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=scratch.shape[1],
         )  # fmt: skip
 
     def hand_machine(
@@ -101,6 +94,11 @@ class NumbaEngine(NumbaOperations):
         """Return a machine for events whose minibatches are known when clients fetch."""
         model, train = self.model, self._dataset.train
         return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+
+    def gradient_machine(self, slots: int, limits: Limits) -> NumbaGradientMachine:
+        """Return a machine for such events, whose gradients are applied by a server."""
+        sizes, train = self.model.sizes, self._dataset.train
+        return NumbaGradientMachine(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel."""

@@ -31,17 +31,17 @@ from fredsim.kernels.upper import upper_layers
 from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
-__all__ = ["DRAIN_EVERY", "PASSES", "apply", "gradients", "passes"]
+__all__ = ["DRAIN_EVERY", "PASSES", "apply", "begin_works", "finish_work", "gradients", "passes"]
 
 DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
 
-#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their losses go to `losses`
-#: (batches, µ), their mean gradients to the addresses `out`. Work space of each minibatch: the inputs in blocks,
-#: `factors`, and which are `active`; `z` sample by sample; `errors`; the upper layers' inputs in blocks, `activations`;
-#: their weights, `transposed`. Work space of each thread: `scratch`.
+#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients go to
+#: the addresses `out`. Row slots[b] is minibatch b's of `losses` (…, µ), of `errors`, and of `activations`, the upper
+#: layers' inputs in blocks. Work space of each minibatch: the inputs in blocks, `factors`, and which are `active`; `z`
+#: sample by sample; the upper layers' weights, `transposed`. Work space of each thread: `scratch`.
 PASSES = Fields(
-    net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, losses=floats, out=int64s,
-    factors=floats, active=octets, z=floats, errors=floats, activations=floats, transposed=floats,
+    net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, slots=int64s, losses=floats,
+    out=int64s, factors=floats, active=octets, z=floats, errors=floats, activations=floats, transposed=floats,
     scratch=floats, scratch_stride=int,
 )  # fmt: skip
 
@@ -49,7 +49,8 @@ PASSES = Fields(
 @kernel(PASSES)
 def passes(rank, size, barrier, a):
     """Do the forward and error passes of all minibatches."""
-    prepare(rank, size, a)
+    lay_out_inputs(rank, size, a)
+    transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
     run_passes(rank, size, a)
 
@@ -57,12 +58,36 @@ def passes(rank, size, barrier, a):
 @kernel(PASSES)
 def gradients(rank, size, barrier, a):
     """Do the passes, then write each minibatch's mean gradient."""
-    prepare(rank, size, a)
+    lay_out_inputs(rank, size, a)
+    transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
     run_passes(rank, size, a)
     barrier_wait(size, barrier)
     for b in range(a.batches):
         form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
+
+
+@kernel(PASSES)
+def begin_works(rank, size, barrier, a):
+    """Do the passes alone: `finish_work` forms the gradients later, when the parameters may be others."""
+    transpose_upper(rank, size, a)
+    barrier_wait(size, barrier)
+    run_passes(rank, size, a)
+
+
+@kernel(PASSES)
+def finish_work(rank, size, barrier, a):
+    """Write the mean gradient of one minibatch whose passes are done."""
+    net, rows, width, (_, groups) = a.net, item(a.net.sizes, 0) + 1, padded(item(a.net.sizes, 1)), blocks_of(a.mu)
+    errors = shift(a.errors, item(a.slots, 0) * item(net.error_offsets, net.layers) + item(net.error_offsets, 0))
+    lay_out_inputs(rank, size, a)
+    for group in range(groups * rank // size, groups * (rank + 1) // size):  # those that this thread has laid out
+        first = group * GROUP * LEAVES
+        samples = min(GROUP * LEAVES, a.mu - first)
+        if not errors_finite(errors, first * width, width, width, samples):
+            activate_all(a.active, group * rows, rows)
+    barrier_wait(size, barrier)
+    form_rows(rank, size, a, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
 
 
 @kernel(
@@ -134,15 +159,20 @@ def copy_rows(rank, size, net, theta, out):
 
 
 @njit(error_model="numpy", forceinline=True)
-def prepare(rank, size, a):
-    """Lay inputs out in blocks, and transpose the weights above the first layer: errors go back along their rows."""
-    net, inputs = a.net, item(a.net.sizes, 0)
-    blocks, groups = blocks_of(a.mu)
+def lay_out_inputs(rank, size, a):
+    """Lay this thread's share of the inputs out in blocks."""
+    inputs, (blocks, groups) = item(a.net.sizes, 0), blocks_of(a.mu)
     tasks = a.batches * groups
     for task in range(tasks * rank // size, tasks * (rank + 1) // size):
         b, group = task // groups, task % groups
         at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
         lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
+
+
+@njit(error_model="numpy", forceinline=True)
+def transpose_upper(rank, size, a):
+    """Transpose this thread's share of the weights above the first layer: errors go back along their rows."""
+    net = a.net
     for b in range(a.batches):
         weights, transposed = floats(item(a.held, b)), shift(a.transposed, b * item(net.transposed_offsets, net.layers))
         for layer in range(1, net.layers):
@@ -163,8 +193,9 @@ def run_passes(rank, size, a):
         b = task // blocks
         following = min(end, (b + 1) * blocks)
         weights, transposed = floats(item(a.held, b)), shift(a.transposed, b * item(net.transposed_offsets, layers))
-        errors = shift(a.errors, b * item(net.error_offsets, layers))
-        activations = shift(a.activations, b * item(net.activation_offsets, layers - 1))
+        slot = item(a.slots, b)
+        errors = shift(a.errors, slot * item(net.error_offsets, layers))
+        activations = shift(a.activations, slot * item(net.activation_offsets, layers - 1))
         m0, m1 = (task - b * blocks) * LEAVES, min((following - b * blocks) * LEAVES, mu)
         z, rows = shift(a.z, b * blocks * LEAVES * sample_stride), shift(a.rows, b * mu)
         first_layer(net, a.data, rows, m0, m1, weights, z, sample_stride)
@@ -174,7 +205,7 @@ def run_passes(rank, size, a):
         for m in range(m0, m1):
             last, label = (m + 1) * sample_stride - padded(classes), item(a.data.labels, item(rows, m))
             to = item(net.error_offsets, layers - 1) + m * padded(classes)
-            put(a.losses, b * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
+            put(a.losses, slot * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
             backward(net, transposed, z, m * sample_stride, errors, m)
             if not errors_finite(errors, item(net.error_offsets, 0) + m * width, width, width, 1):
                 group = b * groups + m // (GROUP * LEAVES)  # other threads may write the same bits to the same place
@@ -189,8 +220,9 @@ def form_rows(rank, size, a, b, rule, table, coefficients, apply_zeros, sums, pa
     Threads divide the rows of every layer. Returns whether θ stayed finite; `sums` and `partial` are as in `apply`.
     """
     net, tree = a.net, Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
-    errors = shift(a.errors, b * item(net.error_offsets, net.layers))
-    activations = shift(a.activations, b * item(net.activation_offsets, net.layers - 1))
+    slot = item(a.slots, b)
+    errors = shift(a.errors, slot * item(net.error_offsets, net.layers))
+    activations = shift(a.activations, slot * item(net.activation_offsets, net.layers - 1))
     blocks, groups = blocks_of(a.mu)
     buffer = shift(tree.stack, 64 * 65)
     gradient = floats(item(a.out, b))

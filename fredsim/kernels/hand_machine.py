@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.storage import Limits, array_in, mapped_file, page_out
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
 from fredsim.kernels.data import data_of
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
+from fredsim.kernels.works import Works
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
-from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.settling import settling_coefficients
 
@@ -68,8 +68,9 @@ class NumbaHandMachine:
         for inside, outside in self._views(params, arrays):
             inside[...] = outside
 
-        #: As HandMachine.work.
-        self.work = self._allocate_work(slots, limits)
+        self._works = Works(layout, mu, slots, limits)
+        #: As HandMachine.
+        self.each, self.work = self._works.each, self._works.arrays
         #: Ticks of each thread on what SPENT names.
         self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
@@ -91,27 +92,6 @@ class NumbaHandMachine:
             scratch_stride=floats, resting=self._resting, may_rest=0, arrived=0,
             tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
-
-    def _allocate_work(self, slots: int, limits: Limits) -> dict[str, NDArray[Any]]:
-        """Return arrays for the works in hand; where they take more than `memory`, they lie in a file."""
-        mu, layout = self._mu, self._layout
-        kinds = {
-            "samples": (mu, np.int32),
-            "losses": (mu, np.float32),
-            "errors": (int(layout.error_offsets[-1]), np.float32),
-            "activations": (int(layout.activation_offsets[-1]), np.float32),
-        }
-        #: As HandMachine.each.
-        self.each = 4 * sum(length for length, _ in kinds.values())
-        spills = limits.memory is not None and slots * self.each > limits.memory
-        self._file = mapped_file(limits.folder, slots * self.each + 4 * LINE) if spills else None
-        work: dict[str, NDArray[Any]] = {}
-        at = 0
-        for name, (length, dtype) in kinds.items():
-            size = slots, length
-            work[name] = aligned(*size, dtype=dtype) if self._file is None else array_in(self._file, size, dtype, at)
-            at += -(-4 * slots * length // LINE) * LINE
-        return work
 
     def _addresses(self) -> Integers:
         """Return the addresses that the rule takes for each version of the upper layers, and, last, for the first."""
@@ -139,8 +119,7 @@ class NumbaHandMachine:
         self._team.run(self._kernels.advance, self._arguments)
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
-        if self._file is not None:
-            page_out(self._file)
+        self._works.page_out()
         return losses, int(bad.min())
 
     def _may_rest(self, coefficients: Array) -> bool:

@@ -21,6 +21,9 @@ __all__ = ["NumbaOperations"]
 
 Array = NDArray[np.float32]
 
+#: Floats that one thread looks through alone.
+NEAR = 2**19
+
 
 class NumbaOperations:
     """Operations on whole arrays, on a team of threads; `threads` None means one a processor."""
@@ -62,8 +65,13 @@ class NumbaOperations:
     def finite(self, array: Array) -> bool:
         """Return whether every element is finite."""
         array = np.ascontiguousarray(array)
-        self._team.run(all_finite, all_finite.pack(array=array, count=len(array), result=self._finite))
-        return bool(self._finite.all())
+        given, threads = all_finite.pack(array=array, count=len(array), result=self._finite), self.threads
+        if len(array) <= NEAR:  # it was mostly written by the calling thread, in whose cache it lies
+            self._team.alone(all_finite, given)
+            threads = 1
+        else:
+            self._team.run(all_finite, given)
+        return bool(self._finite[:threads].all())
 
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy an array (P,)."""

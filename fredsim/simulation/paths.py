@@ -1,9 +1,11 @@
 """The path on which a run is computed: all give the same bits, and the more is known ahead, the faster is the path.
 
-`hand`: clients hold the work they have in hand; needs an elementwise rule whose coefficients follow from timestamp and
-staleness alone, and fetches that all pass. `fused`: clients hold the parameters they fetched, and such a rule is
-applied to a gradient row by row as it is formed; a fetch may be refused. `snapshots`: as fused, with whole gradients;
-any server. `queued`: a device applies such a rule to stretches of iterations, where all is known ahead.
+`hand`: clients hold the work they have in hand; needs fetches that all pass, and an order of arrivals that nothing
+changes. A server's elementwise rule, whose coefficients follow from timestamp and staleness alone, is applied to a
+gradient row by row as it is formed; any other server gets one gradient after the other. `fused`: clients hold the
+parameters they fetched, and such a rule is applied as on `hand`; a fetch may be refused. `snapshots`: as fused, with
+whole gradients; any server. `queued`: a device applies such a rule to stretches of iterations, where all is known
+ahead.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
 #: Iterations of a schedule that is drawn ahead and kept, at most: about 50 bytes each.
 LONGEST_SCHEDULE = 10_000_000
+NOTES = "the server notes what clients compute from"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The path of a run, and why it is no faster one."""
+    """The path of a run, and why it is no faster one; `whole`: whether the path `hand` forms whole gradients."""
 
     path: PathTaken
     why: str
+    whole: bool = False
 
 
 def choose_path(
@@ -43,37 +47,47 @@ def choose_path(
     whole: str,
     reacts: bool = False,
     limited: bool = False,
+    in_updates: bool = False,
 ) -> Choice:
     """Return the path of a run of about so many events, or of nobody knows how many.
 
     `probed`: the true B-staleness is measured; `whole`: why the engine forms whole gradients, or nothing; `reacts`:
-    what is computed has a say in who arrives when; `limited`: tasks may be given up. Raises ConfigError where a path is
-    wanted that the run cannot take.
+    what is computed has a say in who arrives when; `limited`: tasks may be given up; `in_updates`: the run's length is
+    given in them. Raises ConfigError where a path is wanted that the run cannot take.
     """
-    unfused = whole or _why_unfused(contract, protocol)
-    if limited and not unfused:
-        unfused = "a task may be given up"
-    if reacts and not unfused:
-        unfused = "how long a fetch takes hangs on whether it passes"
+    unusual = whole or _why_unusual(contract, protocol)
+    if limited and not unusual:
+        unusual = "a task may be given up"
+    if reacts and not unusual:
+        unusual = "how long a fetch takes hangs on whether it passes"
+    unfused = unusual or _why_unfused(contract)
     unknown = _why_unknown(protocol, events, probed)
+    without_work = unusual or unknown or (unfused and _why_without_work(contract, in_updates=in_updates))
     offered: dict[PathTaken, str] = {"snapshots": ""}
     if backend == "numba":
-        offered = {"hand": unfused or unknown, "fused": unfused, **offered}
+        offered = {"hand": without_work, "fused": unfused, **offered}
     elif backend == "cuda":
         offered = {"queued": unfused or unknown, **offered}
     if wanted != "auto":
         why_not = offered.get(wanted, f"the backend {backend} has no such path")
         if why_not:
             raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
-        return Choice(wanted, f"path is {wanted}")
+        return Choice(wanted, f"path is {wanted}", bool(unfused))
     taken = next(path for path, why_not in offered.items() if not why_not)
+    why = "all that an event depends on is known ahead"
     if backend == "numpy":
-        return Choice(taken, "the backend numpy forms whole gradients")
-    return Choice(taken, unfused or unknown or "all that an event depends on is known ahead")
+        why = "the backend numpy forms whole gradients"
+    elif backend == "cuda":
+        why = unfused or unknown or why
+    elif without_work:
+        why = without_work
+    elif unfused:
+        why = f"{unfused}; all else is known ahead"
+    return Choice(taken, why, bool(unfused))
 
 
-def _why_unfused(contract: Contract, protocol: Protocol) -> str:
-    """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
+def _why_unusual(contract: Contract, protocol: Protocol) -> str:
+    """Return why a push is more than one gradient of its client, as the server gets it, or nothing."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
     if protocol.compressor is not None:
@@ -84,11 +98,27 @@ def _why_unfused(contract: Contract, protocol: Protocol) -> str:
         return "a client that does not fetch steps by its own gradient"
     if contract.bytes_pushed or contract.bytes_fetched:
         return "the server counts the bytes of its copies itself"
+    return "the server is told the time of each push" if contract.tell_time else ""
+
+
+def _why_unfused(contract: Contract) -> str:
+    """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
     if contract.metrics:
         return "the server records numbers of its own, push by push"
-    if contract.tell_time:
-        return "the server is told the time of each push"
-    return contract.whole_gradients or ("the server notes what clients compute from" if contract.begins else "")
+    return contract.whole_gradients or (NOTES if contract.begins else "")
+
+
+def _why_without_work(contract: Contract, *, in_updates: bool) -> str:
+    """Return why clients of a server that sees whole gradients cannot hold the work they have in hand, or nothing."""
+    if contract.holds or contract.cancels:
+        return "the server says who goes on, and who begins anew"
+    if contract.pushes != "gradient":
+        return f"clients push {contract.pushes}, no gradients"
+    if contract.fetch:
+        return "the server says what a client fetches"
+    if contract.begins:
+        return NOTES
+    return "how many pushes make so many updates, the server says" if in_updates and contract.timestamp else ""
 
 
 def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:

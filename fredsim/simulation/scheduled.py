@@ -1,4 +1,4 @@
-"""The paths `hand` and `queued`: the whole schedule is known before the first event, only the rule is left to apply."""
+"""Runs whose whole schedule is known before the first event, and the path `queued`: a device applies the rule."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedEngine, HandMachine, QueueingEngine, QueueMachine
+from fredsim.compute.engines import QueueingEngine, QueueMachine
 from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
-from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
-from fredsim.simulation.schedule import Schedule, next_works, places_of, slots_of, whole_schedule, windows_of
-from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
+from fredsim.simulation.schedule import Schedule, places_of, whole_schedule, windows_of
 
-__all__ = ["Queued", "WorkInHand"]
+__all__ = ["Queued", "Scheduled"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 #: Seconds between two looks at whether to stop.
 SLICE = 0.2
-#: Works that are begun together from the initial parameters.
-TOGETHER = 1024
 #: The gradients of one window on a device.
 QUEUED_BYTES = 256 * 2**20
 
@@ -132,32 +128,44 @@ class Scheduled(Simulation):
                 self._check_length(schedule)
             self._over = not self._reached
             return
-        iterations = np.arange(begin, begin + many)
-        staleness = iterations - (schedule.begun[begin : begin + many] + 1)  # every event is an update
-        coefficients = server.coefficients(iterations, staleness)
-        n = len(coefficients)
-        losses, happened = self._process(begin, begin + n, coefficients)
-        if happened < n:
-            raise Diverged(begin + happened)
-        size, part = server.params.nbytes, schedule.part(begin, begin + n)
-        self._recorder.events(staleness[:n], losses, size, part.client)
+        before = server.timestamp
+        timestamps, staleness, losses = self._let_happen(begin, many)
+        n, size = len(staleness), server.params.nbytes
+        part = schedule.part(begin, begin + n)
+        self._recorder.events(staleness, losses, size, part.client)
         if self._log is not None:
-            self._log.add(part, begin, iterations[:n], staleness[:n], copies=(1, 1, size, size))
+            self._log.add(part, begin, timestamps, staleness, copies=(1, 1, size, size))
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
-        self.iteration = server.elementwise.timestamp = server.timestamp = begin + n
+        self.iteration = begin + n
         took = time.perf_counter() - started
         if took < SLICE / 2:
             self._many *= 2
         elif took > SLICE and self._many > 1:
             self._many //= 2
-        if self._interval.due(self.iteration, self.iteration, begin):
+        if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
+
+    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+        """Let so many events happen, or fewer, by the server's rule.
+
+        Returns of each the timestamp before, the staleness, and the losses (µ,). Raises Diverged.
+        """
+        server, iterations = self._server, np.arange(begin, begin + many)
+        staleness = iterations - (self._known.begun[begin : begin + many] + 1)  # every event is an update
+        coefficients = server.coefficients(iterations, staleness)
+        n = len(coefficients)
+        losses, happened = self._process(begin, begin + n, coefficients)
+        if happened < n:
+            raise Diverged(begin + happened)
+        server.elementwise.timestamp = server.timestamp = begin + n
+        return iterations[:n], staleness[:n], losses
 
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
         """Return how many events to let happen now, none beyond the next row; 0 at the run's end."""
-        begin, stop_at = self.iteration, self._parts.stop_at
-        limits = [self._many, length.left(begin, begin), self._interval.left(begin, begin), len(schedule) - begin]
+        begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
+        left, row = length.left(begin, timestamp), self._interval.left(begin, timestamp)
+        limits = [self._many, left, row, len(schedule) - begin]
         if stop_at is not None:  # which the time that stretches take decided when the run paused there
             limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):
@@ -167,73 +175,6 @@ class Scheduled(Simulation):
             due = self._interval.next_time(self._rows_on_clock)
             limits.append(int(np.searchsorted(schedule.time, due, side="right")) - begin)
         return min(limit for limit in limits if limit is not None)
-
-
-class WorkInHand(Scheduled):
-    """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
-
-    def __init__(self, parts: Parts, choice: Choice) -> None:
-        super().__init__(parts, choice)
-        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
-        # Compile before any clock runs.
-        machine = self._make_machine(0)
-        machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
-        self._check_works(parts, machine.each)
-        self._machine: HandMachine | None = None
-
-    def _check_works(self, parts: Parts, each: int) -> None:
-        """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
-        if parts.limits.memory is None:
-            works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
-            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
-            refuse_beyond_memory(works * each, what, SPILL_REMEDY)
-
-    def _make_machine(self, slots: int) -> HandMachine:
-        server = self._server.elementwise
-        return cast(FusedEngine, self._engine).hand_machine(
-            self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
-        )
-
-    def _prepare(self) -> None:
-        """Find the slots of the works, and begin those that clients start from the initial parameters."""
-        schedule = self._known
-        self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
-        self._next = next_works(schedule)
-        machine = self._machine = self._make_machine(slots)
-        first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
-        for begin in range(0, len(first), TOGETHER):
-            targets = first[begin : begin + TOGETHER]
-            nobody, no_rule = np.full(len(targets), -1), np.zeros((len(targets), 1), np.float32)
-            machine.advance(nobody, self._slots[targets], nobody, self._rows(targets), no_rule)
-
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Let the work of some events arrive, and the next one of each client begin."""
-        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
-        targets = np.where(following >= 0, slots, -1)
-        begun = self._known.begun[begin:end] - begin
-        return machine.advance(slots, targets, begun, self._rows(following), coefficients)
-
-    def _take_held(self) -> State:
-        self._give()
-        return {f"work.{name}": as_state(values) for name, values in cast("HandMachine", self._machine).work.items()}
-
-    def _put_held(self, state: State) -> None:
-        for name, values in cast("HandMachine", self._machine).work.items():
-            values[...] = state[f"work.{name}"]
-
-    def _shares(self) -> dict[str, float] | None:
-        return None if self._machine is None else self._machine.shares()
-
-    def _give(self) -> None:
-        """Bring the server's own arrays up to date."""
-        if self._machine is not None:
-            server = self._server.elementwise
-            self._machine.copy_to(server.params, server.state_of(0))
-
-    def _record(self) -> None:
-        """Record a row of the server's own arrays."""
-        self._give()
-        super()._record()
 
 
 class Queued(Scheduled):

@@ -9,10 +9,11 @@ from fredsim.models.linear import Linear
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.in_hand import OneByOne, WorkInHand
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
-from fredsim.simulation.scheduled import Queued, WorkInHand
+from fredsim.simulation.scheduled import Queued
 from fredsim.simulation.snapshots import Snapshots
 from fredsim.simulation.supplies import Supplies
 
@@ -40,9 +41,10 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, events,
         probed=probed, whole=whole, reacts=reacts, limited=parts.dispatcher.limited,
+        in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
-    paths = {"hand": WorkInHand, "fused": Fused, "queued": Queued, "snapshots": snapshots}
+    paths = {"hand": OneByOne if choice.whole else WorkInHand, "fused": Fused, "queued": Queued, "snapshots": snapshots}
     return paths[choice.path](parts, choice)
 
 

@@ -311,7 +311,7 @@ def test_one_result(server: str, simulate: Simulate) -> None:
 def test_an_update_of_its_own_may_use_all(simulate: Simulate) -> None:
     """Such a class is never called ahead."""
     reference = simulate(run_of("MakesItsOwn"))
-    assert reference.summary["path"] == "snapshots"
+    assert reference.summary["path"] == "hand"
     assert reference.summary["digest"] != simulate(run_of("Base")).summary["digest"]
     for way in ({"window": 1}, {"backend": "numpy"}):
         check_same(reference, simulate(run_of("MakesItsOwn") | way))

@@ -1,10 +1,11 @@
 """A rule, a server or a dispatcher of one's own takes the paths that it can, with the same bytes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.servers.paths import SETTINGS, Check
+from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 
 OWN = """
 import numpy as np
@@ -44,6 +45,54 @@ class ItsOwnTime(Smoothed):
 class OneByOne(Smoothed):
     def coefficients(self, t, staleness):
         return np.float32(self.rate() / 2 if staleness > 3 else self.rate(t)), np.float32(0.9), np.float32(0.1)
+
+
+class Plain:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        grad *= self.lr
+        self.params -= grad
+
+
+class Rebinding(Plain):
+    def apply_update(self, grad, client_id, timestamp):
+        # Anywhere in memory, with gaps or without.
+        self.params = (np.repeat(self.params, 2) - self.lr * np.repeat(grad, 2))[:: 2]
+
+
+class EveryThird(Plain):
+    timestamp, waiting, sums = 0, 0, 0.0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.sums = self.sums + grad
+        self.waiting += 1
+        if self.waiting == 3:
+            self.params -= self.lr / np.float32(1 + self.timestamp - timestamp) * self.sums
+            self.timestamp += 1
+            self.waiting, self.sums = 0, 0.0
+
+
+class Counting(Plain):
+    metrics = {"norms": "sum", "behind": "mean"}
+    timestamp = 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.record("norms", float(np.abs(grad).max()))
+        self.record("behind", self.timestamp - timestamp)
+        self.timestamp += 1
+        super().apply_update(grad, client_id, timestamp)
+
+
+class Tames(Plain):
+    # Goes on from parameters whose gradients are not finite.
+    def apply_update(self, grad, client_id, timestamp):
+        grad = np.nan_to_num(grad, nan=0.5, posinf=1.0, neginf=-1.0)
+        self.params = np.float32(3e37) * np.sin(np.float32(1e3) * (self.params / np.float32(3e37) + grad))
 
 
 class Backwards:
@@ -94,3 +143,31 @@ def test_a_dispatcher_of_ones_own(check: Check) -> None:
 @pytest.mark.usefixtures("own")
 def test_nobody_is_asked_for_what_lies_beyond_the_end(check: Check) -> None:
     check({"dispatcher": {"name": "own_path:Listed"}, "iterations": 10})
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("number", range(len(SETTINGS)))
+def test_a_server_that_sees_whole_gradients(number: int, check: Check) -> None:
+    """Clients hold the work they have in hand, too, and what the server gets is the same to the bit."""
+    server = ["Plain", "Rebinding", "EveryThird", "Counting", "Tames"][number % 5]
+    check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}}, ["hand"])
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("knob", [{"threads": 1}, {"threads": 3}, {"memory": 1}, {"window": 1}], ids=str)
+@pytest.mark.parametrize("server", [{"name": "own_path:EveryThird"}, {"name": "asgd", "weight_decay": 0.1}], ids=str)
+def test_no_knob_moves_a_bit(server: dict[str, Any], knob: dict[str, int], check: Check, simulate: Simulate) -> None:
+    run = SETTINGS[9] | {"server": server | {"lr": 0.05}, "iterations": 300}
+    reference = check(run, ["hand"])
+    check_same(simulate(run | knob | {"path": "hand"}), reference)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("hidden", [[1], [300, 200], [7, 9, 11]], ids=str)
+@pytest.mark.parametrize("batch", [1, 7, 40, 200])
+def test_other_sizes(batch: int, hidden: list[int], check: Check) -> None:
+    """One thread, and several; a minibatch of several groups of blocks."""
+    clients = {"count": 3, "batch_size": batch}
+    for server in ("Plain", "Tames"):
+        spec = {"name": f"own_path:{server}", "lr": 0.1}
+        check({"iterations": 25, "clients": clients, "model": {"hidden": hidden}, "server": spec}, ["hand"])

@@ -1,0 +1,146 @@
+"""Works in hand, which clients keep from a fetch to a push on the path `hand`, and their gradients one by one."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.storage import Limits, array_in, mapped_file, page_out
+from fredsim.data.datasets import Split
+from fredsim.jit.cache import Compiled
+from fredsim.jit.kernel import Arguments
+from fredsim.jit.team import ENOUGH, Team, address
+from fredsim.kernels.data import data_of
+from fredsim.kernels.trees import specialised
+from fredsim.kernels.workspace import WorkspaceLayout, block_size
+from fredsim.numerics.arrays import LINE, MARGIN, aligned
+
+__all__ = ["NumbaGradientMachine", "Works", "pack_passes"]
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+#: Work space of the works that are begun at once.
+TOGETHER_BYTES = 2**22
+#: Multiply-adds of a dense gradient below which one thread does it: what another writes lies in another cache than that
+#: of the thread which runs the server.
+NEAR = 2**23
+#: Works after which what lies in a file is paged out.
+TOUCHED = 1024
+
+
+class Works:
+    """Arrays of a row a slot, by name, zero at first; where they take more than `memory`, they lie in a file."""
+
+    def __init__(self, layout: WorkspaceLayout, mu: int, slots: int, limits: Limits) -> None:
+        kinds = {
+            "samples": (mu, np.int32),
+            "losses": (mu, np.float32),
+            "errors": (int(layout.error_offsets[-1]), np.float32),
+            "activations": (int(layout.activation_offsets[-1]), np.float32),
+        }
+        self.each = 4 * sum(length for length, _ in kinds.values())
+        spills = limits.memory is not None and slots * self.each > limits.memory
+        self._file = mapped_file(limits.folder, slots * self.each + 4 * LINE) if spills else None
+        self.arrays: dict[str, NDArray[Any]] = {}
+        at = 0
+        for name, (length, dtype) in kinds.items():
+            size = slots, length
+            self.arrays[name] = (
+                aligned(*size, dtype=dtype) if self._file is None else array_in(self._file, size, dtype, at)
+            )
+            at += -(-4 * slots * length // LINE) * LINE
+
+    def page_out(self) -> None:
+        """Free the memory of what lies in a file."""
+        if self._file is not None:
+            page_out(self._file)
+
+
+def pack_passes(
+    layout: WorkspaceLayout,
+    split: Split,
+    mu: int,
+    chunk: int,
+    threads: int,
+    batches: int,
+    **arrays: Any,
+) -> Arguments:
+    """Return PASSES of fredsim.kernels.gradient: `arrays`, and work space for so many minibatches of µ."""
+    inputs = int(layout.sizes[0]) + 1
+    scratch = aligned(threads, MARGIN * 66 + chunk * int(layout.widths.max()) + MARGIN)
+    packed: Arguments = specialised("gradient", mu).PASSES.pack(
+        net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=data_of(split, chunk),
+        tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
+        factors=aligned(batches * layout.padded_samples * inputs),
+        active=np.empty(batches * layout.groups * inputs, np.uint8),
+        z=aligned(batches * layout.padded_samples * layout.sample_floats + MARGIN),
+        transposed=aligned(batches, int(layout.transposed_offsets[-1])), scratch=scratch,
+        scratch_stride=scratch.shape[1], **arrays,
+    )  # fmt: skip
+    return packed
+
+
+class NumbaGradientMachine:
+    """Begins works, and forms their gradients one by one: fredsim.compute.engines.GradientMachine."""
+
+    def __init__(
+        self, team: Team, sizes: Sequence[int], split: Split, mu: int, chunk: int, slots: int, limits: Limits
+    ) -> None:
+        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu)
+        layout = WorkspaceLayout(sizes, mu, block_size(mu), chunk)
+        self._works = Works(layout, mu, slots, limits)
+        #: As GradientMachine.
+        self.each, self.work = self._works.each, self._works.arrays
+        self._gradient = aligned(int(layout.offsets(layout.sizes[1:])[-1]))
+        self._copy = aligned(len(self._gradient) + MARGIN)
+        self._dense = mu * len(self._gradient)
+        floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
+        together = max(1, TOGETHER_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
+        self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
+        self._arguments = pack_passes(
+            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.work["losses"],
+            errors=self.work["errors"], activations=self.work["activations"], out=np.array([address(self._gradient)]),
+        )  # fmt: skip
+        self._arguments.set(rows=self._rows, held=self._held)
+        self._touched = 0  # works, since the file was last paged out
+
+    def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
+        """As GradientMachine."""
+        params = with_margin(params, self._copy)
+        self._held[...] = address(params)
+        together = len(self._slots)
+        for begin in range(0, len(slots), together):
+            self._run(self._kernels.begin_works, slots[begin : begin + together], rows[begin : begin + together])
+        self.work["samples"][slots] = rows
+        self._touched += len(slots)
+        if self._touched > TOUCHED:
+            self._works.page_out()
+            self._touched = 0
+
+    def gradient(self, slot: int) -> tuple[Array, Array]:
+        """As GradientMachine."""
+        self._run(self._kernels.finish_work, slot, self.work["samples"][slot])
+        return self._gradient, self.work["losses"][slot]
+
+    def _run(self, kernel: Compiled, slots: Integers | int, rows: NDArray[np.int32]) -> None:
+        batches = rows.size // self._mu
+        self._slots[:batches, 0], self._rows[:batches] = slots, rows
+        self._arguments.batches = batches
+        self._team.run(kernel, self._arguments, 0 if batches * self._dense < NEAR else ENOUGH)
+
+
+def with_margin(params: Array, spare: Array) -> Array:
+    """Return parameters (P,) behind which MARGIN floats can be read: the same, or copied to `spare`.
+
+    A page of memory can be read whole.
+    """
+    params = np.ascontiguousarray(params)
+    if -(address(params) + params.nbytes) % mmap.PAGESIZE < 4 * MARGIN:
+        spare[: len(params)] = params
+        return spare
+    return params

@@ -1,0 +1,180 @@
+"""The path `hand`: clients hold what they have computed for the work in hand, activations and back-propagated errors.
+
+Which minibatch a client pushes a gradient of is known when it fetches, so its forward and error passes are done then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import FusedEngine, GradientMachine, HandMachine
+from fredsim.compute.storage import Limits
+from fredsim.plugins.references import as_state
+from fredsim.plugins.states import State
+from fredsim.simulation.loop import Diverged, Parts
+from fredsim.simulation.paths import Choice
+from fredsim.simulation.schedule import next_works, slots_of
+from fredsim.simulation.scheduled import Scheduled
+from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
+
+__all__ = ["OneByOne", "WorkInHand"]
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+#: Works that are begun together from the initial parameters.
+TOGETHER = 1024
+
+
+class InHand(Scheduled):
+    """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
+
+    _work: Mapping[str, NDArray[Any]]  # the machine's
+
+    def _check_works(self, each: int) -> None:
+        """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
+        parts = self._parts
+        if parts.limits.memory is None:
+            works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
+            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
+            refuse_beyond_memory(works * each, what, SPILL_REMEDY)
+
+    def _prepare(self) -> None:
+        """Find the slots of the works, and begin those that clients start from the initial parameters."""
+        schedule = self._known
+        self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
+        self._next = next_works(schedule)
+        self._work = self._start_machine(slots)
+        first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
+        for begin in range(0, len(first), TOGETHER):
+            targets = first[begin : begin + TOGETHER]
+            self._begin(self._slots[targets], self._rows(targets))
+
+    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
+        """Make the machine with so many slots; return its works."""
+        raise NotImplementedError
+
+    def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
+        """Begin works of these samples (n, µ) from the initial parameters, in slots (n,)."""
+        raise NotImplementedError
+
+    def _take_held(self) -> State:
+        return {f"work.{name}": as_state(values) for name, values in self._work.items()}
+
+    def _put_held(self, state: State) -> None:
+        for name, values in self._work.items():
+            values[...] = state[f"work.{name}"]
+
+
+class WorkInHand(InHand):
+    """A rule is applied to each gradient as it is formed from the work in hand."""
+
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
+        nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
+        # Compile before any clock runs.
+        machine = self._make_machine(0)
+        machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        self._check_works(machine.each)
+        self._machine: HandMachine | None = None
+
+    def _make_machine(self, slots: int) -> HandMachine:
+        server = self._server.elementwise
+        return cast(FusedEngine, self._engine).hand_machine(
+            self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
+        )
+
+    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
+        self._machine = self._make_machine(slots)
+        return self._machine.work
+
+    def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
+        nobody, no_rule = np.full(len(slots), -1), np.zeros((len(slots), 1), np.float32)
+        cast("HandMachine", self._machine).advance(nobody, slots, nobody, rows, no_rule)
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let the work of some events arrive, and the next one of each client begin."""
+        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
+        targets = np.where(following >= 0, slots, -1)
+        begun = self._known.begun[begin:end] - begin
+        return machine.advance(slots, targets, begun, self._rows(following), coefficients)
+
+    def _take_held(self) -> State:
+        self._give()
+        return super()._take_held()
+
+    def _shares(self) -> dict[str, float] | None:
+        return None if self._machine is None else self._machine.shares()
+
+    def _give(self) -> None:
+        """Bring the server's own arrays up to date."""
+        if self._machine is not None:
+            server = self._server.elementwise
+            self._machine.copy_to(server.params, server.state_of(0))
+
+    def _record(self) -> None:
+        """Record a row of the server's own arrays."""
+        self._give()
+        super()._record()
+
+
+class OneByOne(InHand):
+    """The server gets whole gradients, one after the other, each formed from the work in hand when it arrives."""
+
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
+        self._many = 1  # a user's server may be slow
+        self._machine = self._make_machine(1, Limits())
+        self._check_works(self._machine.each)
+        one = np.zeros(1, np.int64)
+        self._machine.begin(one, parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
+        self._machine.gradient(0)  # all is compiled before any clock runs
+        self._stamps = one  # the timestamps that the works in hand were begun at, by slot
+        contract = self._server.contract
+        self._seen: Array | None = None  # the parameters (P,) at this timestamp, where a push may leave it as it is
+        if contract.checked and contract.timestamp:
+            self._seen = np.empty_like(parts.params)
+            self._server.check = self._check
+
+    def _make_machine(self, slots: int, limits: Limits) -> GradientMachine:
+        return cast(FusedEngine, self._engine).gradient_machine(slots, limits)
+
+    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
+        self._machine = self._make_machine(slots, self._parts.limits)
+        self._stamps = np.zeros(slots, np.int64)
+        if self._seen is not None:
+            self._seen[...] = self._server.params
+        return {**self._machine.work, "stamps": self._stamps}
+
+    def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
+        self._machine.begin(slots, self._server.params, rows)
+
+    def _check(self, params: Array, *, new: bool) -> bool:
+        """Return whether the server's parameters (P,) are finite; keep a copy of `new` ones."""
+        if self._seen is None or not new:
+            return self._engine.finite(params)
+        return self._engine.duplicate_finite(params, self._seen)
+
+    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+        server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
+        slots, following = self._slots[begin : begin + many], self._next[begin : begin + many]
+        rows, goes_on = self._rows(following), (following >= 0).tolist()
+        timestamps, staleness = np.empty((2, many), np.int64)
+        losses = np.empty(rows.shape, np.float32)
+        for i, client in enumerate(self._known.client[begin : begin + many].tolist()):
+            slot, before = int(slots[i]), server.timestamp
+            gradient, losses[i] = machine.gradient(slot)
+            timestamps[i], staleness[i] = before, before - stamps[slot]
+            if not server.push(gradient, client, int(stamps[slot]), begin + i).finite:
+                raise Diverged(begin + i)
+            params = server.params
+            if seen is not None and server.timestamp == before and seen.tobytes() != np.asarray(params).tobytes():
+                raise server.changed_params(client, begin + i)
+            if goes_on[i]:
+                machine.begin(slots[i : i + 1], params, rows[i : i + 1])
+                stamps[slot] = server.timestamp
+        return timestamps, staleness, losses
