@@ -36,6 +36,11 @@ class Plain:
         self.params = self.params - np.float32(self.lr) * grad
 
 
+class Told(Plain):
+    def begins(self, client_id, params, timestamp):
+        pass
+
+
 class Counting(Plain):
     timestamp = 0
 
@@ -84,7 +89,12 @@ CANNOT: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         ("server.name=dana",), {"hand": "says what a client fetches", "fused": "DANA hands out more"},
     ),
     "a server that is told": (
-        ("server.name=dcasgd",), {"hand": "notes what clients compute from", "fused": "DCASGD does more with a push"},
+        ("server.name=dcasgd", "dispatcher.wait=false"),
+        {"hand": "notes what clients compute from", "fused": "DCASGD does more with a push"},
+    ),
+    "a server of one's own that is told": (
+        ("server.name=own_choice:Told",),
+        {"hand": "notes what clients compute from", "fused": "the server sees whole gradients"},
     ),
     "arrays for each client": (("server.name=ia2sgd",), {"fused": "IA2SGD does more with a push"}),
     "updates that a server counts": (

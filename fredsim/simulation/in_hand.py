@@ -177,4 +177,6 @@ class OneByOne(InHand):
             if goes_on[i]:
                 machine.begin(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
+            if server.contract.begins:
+                server.begins(client, params, server.timestamp, begin + i)
         return timestamps, staleness, losses

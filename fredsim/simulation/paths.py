@@ -62,7 +62,7 @@ def choose_path(
         unusual = "how long a fetch takes hangs on whether it passes"
     unfused = unusual or _why_unfused(contract)
     unknown = _why_unknown(protocol, events, probed)
-    without_work = unusual or unknown or (unfused and _why_without_work(contract, in_updates=in_updates))
+    without_work = unusual or unknown or (unfused and _why_without_work(contract, protocol, in_updates=in_updates))
     offered: dict[PathTaken, str] = {"snapshots": ""}
     if backend == "numba":
         offered = {"hand": without_work, "fused": unfused, **offered}
@@ -108,7 +108,7 @@ def _why_unfused(contract: Contract) -> str:
     return contract.whole_gradients or (NOTES if contract.begins else "")
 
 
-def _why_without_work(contract: Contract, *, in_updates: bool) -> str:
+def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
     """Return why clients of a server that sees whole gradients cannot hold the work they have in hand, or nothing."""
     if contract.holds or contract.cancels:
         return "the server says who goes on, and who begins anew"
@@ -116,7 +116,7 @@ def _why_without_work(contract: Contract, *, in_updates: bool) -> str:
         return f"clients push {contract.pushes}, no gradients"
     if contract.fetch:
         return "the server says what a client fetches"
-    if contract.begins:
+    if contract.begins and (contract.checked or not protocol.wait):  # a user's may write into what it gets
         return NOTES
     return "how many pushes make so many updates, the server says" if in_updates and contract.timestamp else ""
 
