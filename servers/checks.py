@@ -1,9 +1,8 @@
-"""The conditions on which a run may leave the path `snapshots`, and how each is ensured.
+"""The conditions on which a server's rule may be applied without calling it, and how each is ensured.
 
-The faster paths apply a server's rule without calling `apply_update`, with coefficients that are formed ahead. That
-gives the same bits where
+The fastest paths do so, with coefficients that are formed ahead. That gives the same bits where
 
-- a push does what `ElementwiseServer` does, and no more (`why_whole_gradients`: any other class takes `snapshots`);
+- a push does what `ElementwiseServer` does, and no more (`why_whole_gradients`: any other gets whole gradients);
 - the coefficients follow from timestamp and staleness alone (`make_twin`: those of a user's class are formed, push by
   push, by a twin: a second object of the class, which no push ever reaches and which has neither parameters nor state);
 - a gradient of +0 keeps the parameters where the rule says so (of a user's rules only our θ − α·g is trusted, which

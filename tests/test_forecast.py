@@ -113,6 +113,15 @@ def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.Mo
     assert len(measured) == 2
 
 
+def test_a_path_that_hangs_on_the_length(small_yaml: Path, own_server: Callable[..., str]) -> None:
+    """Runs of one sweep may take two paths."""
+    counting = "\n\nclass Counting(Plain):\n    timestamp = 0\n"
+    Path("own_counting.py").write_text(own_server("self.timestamp += 1\n") + counting, encoding="utf-8")
+    cases = "cases=[{iterations: 300}, {iterations: null, updates: 100}]"
+    found = of(small_yaml, "server.name=own_counting:Counting", cases)
+    assert [run.path for run in found] == ["hand", "snapshots"]
+
+
 def test_the_table(small_yaml: Path, command: Command) -> None:
     code, out, _ = command("plan", small_yaml, "sweep={seed: [0, 1]}")
     assert code == 0

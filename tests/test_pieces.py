@@ -132,6 +132,16 @@ def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path
     assert [found[piece] for piece in pieces[7:]] == [None] * len(pieces[7:])
 
 
+def test_a_run_of_another_path_than_auto_takes_now(tmp_path: Path) -> None:
+    """As of a version that chose otherwise: its checkpoints are of the path that it took."""
+    result = kept(DATA | {"path": "snapshots", "window": 3}, tmp_path / "run")
+    config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+    (tmp_path / "run" / "config.yaml").write_text(config.replace("path: snapshots\n", ""), encoding="utf-8")
+    found = proved(Result(result.folder))
+    assert len(found) > 5
+    assert set(found.values()) == {None}
+
+
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
     result = kept(DATA | {"evaluation": {"every": 20}}, Path("run"))

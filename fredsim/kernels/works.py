@@ -29,8 +29,8 @@ TOGETHER_BYTES = 2**22
 #: Multiply-adds of a dense gradient below which one thread does it: what another writes lies in another cache than that
 #: of the thread which runs the server.
 NEAR = 2**23
-#: Works after which what lies in a file is paged out.
-TOUCHED = 1024
+#: Bytes of works after which what lies in a file is paged out.
+TOUCHED_BYTES = 2**22
 
 
 class Works:
@@ -107,20 +107,16 @@ class NumbaGradientMachine:
             errors=self.work["errors"], activations=self.work["activations"], out=np.array([address(self._gradient)]),
         )  # fmt: skip
         self._arguments.set(rows=self._rows, held=self._held)
-        self._touched = 0  # works, since the file was last paged out
+        self._touched = 0  # bytes of works, since the file was last paged out
 
     def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
         """As GradientMachine."""
-        params = with_margin(params, self._copy)
-        self._held[...] = address(params)
-        together = len(self._slots)
+        params, together = with_margin(params, self._copy), len(self._slots)
+        self._held[: min(together, len(slots))] = address(params)
         for begin in range(0, len(slots), together):
-            self._run(self._kernels.begin_works, slots[begin : begin + together], rows[begin : begin + together])
-        self.work["samples"][slots] = rows
-        self._touched += len(slots)
-        if self._touched > TOUCHED:
-            self._works.page_out()
-            self._touched = 0
+            some = slice(begin, begin + together)
+            self._run(self._kernels.begin_works, slots[some], rows[some])
+            self.work["samples"][slots[some]] = rows[some]
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
         """As GradientMachine."""
@@ -132,6 +128,10 @@ class NumbaGradientMachine:
         self._slots[:batches, 0], self._rows[:batches] = slots, rows
         self._arguments.batches = batches
         self._team.run(kernel, self._arguments, 0 if batches * self._dense < NEAR else ENOUGH)
+        self._touched += batches * self.each
+        if self._touched > TOUCHED_BYTES:
+            self._works.page_out()
+            self._touched = 0
 
 
 def with_margin(params: Array, spare: Array) -> Array:

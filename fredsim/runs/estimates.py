@@ -131,7 +131,8 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
             events = found.clock.about(prepared.length.until)
-    kept["order"] = events is None or events <= LONGEST_SCHEDULE  # decides the path
+    # These decide the path.
+    kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
 
 

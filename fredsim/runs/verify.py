@@ -161,8 +161,11 @@ class Piece:
         if self.begin is not None:
             Checkpoints(self.folder).copy(self.begin, scratch)
             (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
+        experiment = recorded_experiment(result, self.backend)
+        if self.begin is not None or end is not None:  # checkpoints are of the recorded path
+            experiment = experiment.model_copy(update={"path": result.summary["path"]})
         execute(
-            recorded_experiment(result, self.backend), scratch, root=self.root, observer=observer, stop=stop,
+            experiment, scratch, root=self.root, observer=observer, stop=stop,
             stop_at=end, until=_stopped_at(result) if end is None else None, label=self.label,
             default_threads=threads, policy=WHEN_STOPPED,
         )  # fmt: skip

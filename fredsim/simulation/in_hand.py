@@ -5,7 +5,9 @@ Which minibatch a client pushes a gradient of is known when it fetches, so its f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +20,7 @@ from fredsim.plugins.states import State
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import next_works, slots_of
-from fredsim.simulation.scheduled import Scheduled
+from fredsim.simulation.scheduled import SLICE, Scheduled
 from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
 
 __all__ = ["OneByOne", "WorkInHand"]
@@ -36,12 +38,14 @@ class InHand(Scheduled):
     _work: Mapping[str, NDArray[Any]]  # the machine's
 
     def _check_works(self, each: int) -> None:
-        """Raise ConfigError where what clients may come to have in hand is more than this machine's memory."""
+        """Raise ConfigError where what clients may hold, and is kept for them, is more than this machine's memory."""
         parts = self._parts
         if parts.limits.memory is None:
             works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
-            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand take"
-            refuse_beyond_memory(works * each, what, SPILL_REMEDY)
+            arrays = self._server.contract.per_client * parts.most(parts.clients)
+            kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
+            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand{kept} take"
+            refuse_beyond_memory(works * each + arrays * parts.params.nbytes, what, SPILL_REMEDY)
 
     def _prepare(self) -> None:
         """Find the slots of the works, and begin those that clients start from the initial parameters."""
@@ -127,7 +131,6 @@ class OneByOne(InHand):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._many = 1  # a user's server may be slow
         self._machine = self._make_machine(1, Limits())
         self._check_works(self._machine.each)
         one = np.zeros(1, np.int64)
@@ -135,7 +138,8 @@ class OneByOne(InHand):
         self._machine.gradient(0)  # all is compiled before any clock runs
         self._stamps = one  # the timestamps that the works in hand were begun at, by slot
         contract = self._server.contract
-        self._seen: Array | None = None  # the parameters (P,) at this timestamp, where a push may leave it as it is
+        #: The parameters (P,) at this timestamp, where a push may leave it as it is: then they must not change.
+        self._seen: Array | None = None
         if contract.checked and contract.timestamp:
             self._seen = np.empty_like(parts.params)
             self._server.check = self._check
@@ -144,10 +148,14 @@ class OneByOne(InHand):
         return cast(FusedEngine, self._engine).gradient_machine(slots, limits)
 
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
-        self._machine = self._make_machine(slots, self._parts.limits)
+        limits, server = self._parts.limits, self._server
+        if limits.memory is not None:  # what the server keeps for clients is bounded by it, too
+            kept = server.contract.per_client * self._parts.most(self._parts.clients) * server.params.nbytes
+            limits = replace(limits, memory=max(0, limits.memory - kept))
+        self._machine = self._make_machine(slots, limits)
         self._stamps = np.zeros(slots, np.int64)
         if self._seen is not None:
-            self._seen[...] = self._server.params
+            self._seen[...] = server.params
         return {**self._machine.work, "stamps": self._stamps}
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
@@ -155,14 +163,12 @@ class OneByOne(InHand):
 
     def _check(self, params: Array, *, new: bool) -> bool:
         """Return whether the server's parameters (P,) are finite; keep a copy of `new` ones."""
-        if self._seen is None or not new:
-            return self._engine.finite(params)
-        return self._engine.duplicate_finite(params, self._seen)
+        return self._engine.duplicate_finite(params, cast(Array, self._seen)) if new else self._engine.finite(params)
 
     def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
         server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
         slots, following = self._slots[begin : begin + many], self._next[begin : begin + many]
-        rows, goes_on = self._rows(following), (following >= 0).tolist()
+        rows, goes_on, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
         timestamps, staleness = np.empty((2, many), np.int64)
         losses = np.empty(rows.shape, np.float32)
         for i, client in enumerate(self._known.client[begin : begin + many].tolist()):
@@ -172,11 +178,15 @@ class OneByOne(InHand):
             if not server.push(gradient, client, int(stamps[slot]), begin + i).finite:
                 raise Diverged(begin + i)
             params = server.params
-            if seen is not None and server.timestamp == before and seen.tobytes() != np.asarray(params).tobytes():
+            stays = seen is not None and server.timestamp == before and params is server.params
+            if stays and np.asarray(seen).tobytes() != np.asarray(params).tobytes():
                 raise server.changed_params(client, begin + i)
             if goes_on[i]:
                 machine.begin(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
             if server.contract.begins:
                 server.begins(client, params, server.timestamp, begin + i)
-        return timestamps, staleness, losses
+            if time.perf_counter() > end:  # a push may take any time
+                break
+        n = i + 1
+        return timestamps[:n], staleness[:n], losses[:n]

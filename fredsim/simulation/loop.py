@@ -1,7 +1,7 @@
 """The event loop: a client arrives, the server is updated, and whom it releases goes on.
 
 The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. Each
-way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, .fused, .scheduled.
+way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, .fused, .in_hand, .scheduled.
 """
 
 from __future__ import annotations

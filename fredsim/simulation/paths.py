@@ -87,7 +87,7 @@ def choose_path(
 
 
 def _why_unusual(contract: Contract, protocol: Protocol) -> str:
-    """Return why a push is more than one gradient of its client, as the server gets it, or nothing."""
+    """Return why neither a rule nor work in hand can do a push, or nothing."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
     if protocol.compressor is not None:
@@ -116,8 +116,8 @@ def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: boo
         return f"clients push {contract.pushes}, no gradients"
     if contract.fetch:
         return "the server says what a client fetches"
-    if contract.begins and (contract.checked or not protocol.wait):  # a user's may write into what it gets
-        return NOTES
+    if contract.begins and (contract.checked or not protocol.wait):
+        return NOTES  # and what they begin from is there no more, or may be written into
     return "how many pushes make so many updates, the server says" if in_updates and contract.timestamp else ""
 
 

@@ -19,7 +19,7 @@ from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
 from fredsim.simulation.schedule import Schedule, places_of, whole_schedule, windows_of
 
-__all__ = ["Queued", "Scheduled"]
+__all__ = ["SLICE", "Queued", "Scheduled"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from fredsim.compute.engines import NativeEngine
 from fredsim.models.linear import Linear
 from fredsim.simulation.contract import Contract
@@ -31,6 +33,8 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     parts.protocol.start(supplies)
     server.start(parts.params, supplies, parts.recorder)
     contract, protocol = server.contract, parts.protocol
+    if not contract.ours:  # clients begin from what a user's `init` made of them
+        parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
     reacts = _settle_clock(parts)
     events, probed, whole = parts.events, parts.probe is not None, ""

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from fredsim.simulation.in_hand import OneByOne
 from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 
 OWN = """
 import numpy as np
 
 from fredsim.numerics.rules import Rule
-from fredsim.servers import ElementwiseServer
+from fredsim.servers import ASGD, ElementwiseServer
 from fredsim.servers.base import Rated
 
 
@@ -75,6 +76,34 @@ class EveryThird(Plain):
             self.params -= self.lr / np.float32(1 + self.timestamp - timestamp) * self.sums
             self.timestamp += 1
             self.waiting, self.sums = 0, 0.0
+
+
+class Warm(Plain):
+    # Clients begin from what it makes of the parameters.
+    def init(self, params, clients):
+        self.params = params * np.float32(0.5)
+
+
+class WarmRule(ASGD):
+    def init(self, params, clients, layout=None):
+        super().init(params, clients, layout)
+        self.params *= np.float32(0.5)
+
+
+class Copies(EveryThird):
+    # What its `params` is changes with every push, and nobody sees the same array twice.
+    @property
+    def params(self):
+        return self.own.copy()
+
+    @params.setter
+    def params(self, values):
+        self.own = values
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.own = self.own - np.float32(0.01) * grad
+        self.waiting = (self.waiting + 1) % 3
+        self.timestamp += self.waiting == 0
 
 
 class Counting(Plain):
@@ -149,7 +178,7 @@ def test_nobody_is_asked_for_what_lies_beyond_the_end(check: Check) -> None:
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_a_server_that_sees_whole_gradients(number: int, check: Check) -> None:
     """Clients hold the work they have in hand, too, and what the server gets is the same to the bit."""
-    server = ["Plain", "Rebinding", "EveryThird", "Counting", "Tames"][number % 5]
+    server = ["Plain", "Rebinding", "EveryThird", "Counting", "Tames", "Warm", "Copies"][number % 7]
     check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}}, ["hand"])
 
 
@@ -171,3 +200,32 @@ def test_other_sizes(batch: int, hidden: list[int], check: Check) -> None:
     for server in ("Plain", "Tames"):
         spec = {"name": f"own_path:{server}", "lr": 0.1}
         check({"iterations": 25, "clients": clients, "model": {"hidden": hidden}, "server": spec}, ["hand"])
+
+
+@pytest.mark.usefixtures("own")
+def test_clients_begin_from_what_init_made(check: Check, simulate: Simulate) -> None:
+    run = SETTINGS[3] | {"server": {"name": "own_path:WarmRule", "lr": 0.05}}
+    reference = check(run)
+    check_same(simulate(run | {"backend": "numpy"}), reference)
+    usual = simulate(run | {"server": {"name": "asgd", "lr": 0.05}})
+    assert usual.metrics["digest"][0] != reference.metrics["digest"][0]
+    run["server"] = {"name": "own_path:Warm", "lr": 0.05}
+    assert check(run, ["hand"]).summary["digest"] == reference.summary["digest"]
+
+
+@pytest.mark.usefixtures("own")
+def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quick the server was before: between them the run looks whether it is to stop."""
+    run = SETTINGS[4] | {"server": {"name": "own_path:EveryThird", "lr": 0.05}}
+    reference = simulate(run)
+    stretches, let_happen = [], OneByOne._let_happen
+
+    def noted(self: OneByOne, begin: int, many: int) -> Any:
+        found = let_happen(self, begin, many)
+        stretches.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(OneByOne, "_let_happen", noted)
+    monkeypatch.setattr("fredsim.simulation.in_hand.SLICE", -1.0)
+    check_same(simulate(run), reference)
+    assert stretches == [1] * run["iterations"]
