@@ -1,10 +1,14 @@
 """A rule, a server or a dispatcher of one's own takes the paths that it can, with the same bytes."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fredsim.kernels import works
+from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.simulation.in_hand import OneByOne
 from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 
@@ -229,3 +233,33 @@ def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.Mon
     monkeypatch.setattr("fredsim.simulation.in_hand.SLICE", -1.0)
     check_same(simulate(run), reference)
     assert stretches == [1] * run["iterations"]
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("hidden", [[], [5], [20, 12]], ids=str)
+@pytest.mark.parametrize("batch", [1, 5, 70])
+def test_threads_and_works_begun_together_move_no_bit(
+    batch: int, hidden: list[int], simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: dict[str, Any] = {
+        "iterations": 60, "clients": {"count": 9, "batch_size": batch}, "model": {"hidden": hidden}, "threads": 3,
+        "server": {"name": "own_path:Tames", "lr": 0.1}, "dispatcher": {"name": "uniform", "wait": False},
+    }  # fmt: skip
+    reference = simulate(run | {"path": "snapshots"})
+    monkeypatch.setattr(works, "NEAR", 0)
+    for room in (1, 3 * 4 * 20_000, 2**30):
+        monkeypatch.setattr(works, "TOGETHER_BYTES", room)
+        check_same(simulate(run | {"path": "hand"}), reference)
+
+
+def test_parameters_at_the_end_of_a_page_are_copied() -> None:
+    """What lies behind them may not be there."""
+    page, spare = mmap.PAGESIZE // 4, aligned(1000 + MARGIN)
+    memory = np.frombuffer(mmap.mmap(-1, 4 * mmap.PAGESIZE), np.float32)
+    memory[:] = np.arange(len(memory))
+    for left in (0, 1, MARGIN - 1, MARGIN, MARGIN + 1, page - 1, page, page + MARGIN):
+        params = memory[3 * page - left - 1000 : 3 * page - left]
+        found = works.with_margin(params, spare)
+        assert (found[:1000] == params).all()
+        assert np.shares_memory(found, params) == (left % page >= MARGIN), left
+    assert (works.with_margin(memory[::2][:1000], spare)[:1000] == memory[::2][:1000]).all()
