@@ -111,12 +111,20 @@ def main() -> None:
         print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
     if given.output:
         from fredsim.show.tables import Table  # the programs of cells need not have it installed
+        from fredsim.system.machine import processor_name
 
         today = datetime.datetime.now(datetime.UTC).date()
         counts = {"every": given.every, "emulated": given.emulated, "interpreter": given.interpreter}
+        pythons = dict.fromkeys(
+            row["Python"].rpartition(".")[0] for row in rows if row["machine"] == platform.machine()
+        )
         said = {
-            "today": today, "version": importlib.metadata.version("fredsim"), "table": Table(rows).markdown(),
-            "options": " ".join(f"--{name} {count}" for name, count in counts.items() if count),
+            "today": today, "version": importlib.metadata.version("fredsim"), "processor": processor_name(),
+            "table": Table(rows).markdown(),
+            "options": " ".join([
+                *(f"--{name} {count}" for name, count in counts.items() if count),
+                *(f"--python python{version}" for version in pythons if len(pythons) > 1),
+            ]),
         }  # fmt: skip
         text = TEXT + EMULATED * bool(given.emulated) + COMMAND
         given.output.write_text(text.format(**said), encoding="utf-8")
@@ -126,7 +134,7 @@ def main() -> None:
 TEXT = """# The matrix of digests
 
 Golden experiments (tests/golden) whose digest is the recorded one, on each kind of code that the kernels were compiled
-to, {today}, fredsim {version}. Not run: a CUDA device, Windows, macOS.
+to, {today}, fredsim {version}, {processor}. Not run: a CUDA device, Windows, macOS.
 """
 EMULATED = """aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a real processor.
 """
