@@ -76,10 +76,18 @@ class EveryThird(Plain):
     def apply_update(self, grad, client_id, timestamp):
         self.sums = self.sums + grad
         self.waiting += 1
-        if self.waiting == 3:
+        if self.waiting == self.wanted():
             self.params -= self.lr / np.float32(1 + self.timestamp - timestamp) * self.sums
             self.timestamp += 1
             self.waiting, self.sums = 0, 0.0
+
+    def wanted(self):
+        return 3
+
+
+class OneTwoThree(EveryThird):
+    def wanted(self):
+        return 1 + self.timestamp % 3
 
 
 class Warm(Plain):
@@ -263,3 +271,13 @@ def test_parameters_at_the_end_of_a_page_are_copied() -> None:
         assert (found[:1000] == params).all()
         assert np.shares_memory(found, params) == (left % page >= MARGIN), left
     assert (works.with_margin(memory[::2][:1000], spare)[:1000] == memory[::2][:1000]).all()
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("every", [1, 2, 7])
+def test_rows_by_updates_that_the_server_counts(every: int, check: Check) -> None:
+    rows = {"every": every, "unit": "updates"}
+    run = {"iterations": 96, "server": {"name": "own_path:OneTwoThree", "lr": 0.05}, "evaluation": rows}
+    result = check(run, ["hand"])
+    assert result.summary["updates"] == 48  # three of six pushes
+    assert result.metrics["timestamp"].tolist() == sorted({*range(0, 49, every), 48})
