@@ -189,12 +189,15 @@ def test_more_copies_than_memory(
     assert command("run", *words, "iterations=100", "memory=20MB", "--out", "some") == (0, "", "")
     assert command("compare", "few", "some")[0] == 0
     if path != "fused":  # what the server keeps for each client counts, too
-        words += ["clients.count=1100", "iterations=1100"]
-        copies = "1,101 copies of the parameters that they may hold"
-        what = copies if path == "snapshots" else "1,100 works that they may have in hand"
-        says = (f"the {what} and the 1,100 arrays that the server keeps for them take ", "this machine has 102 MB")
-        refused("run", *words, "server={name: ia2sgd, lr: 0.1}", says=says)
-        words += ["clients.count=500", "iterations=500"]
+        count, held, take = {
+            "snapshots": (700, "701 copies of the parameters that they may hold", "126 MB"),
+            "hand": (1100, "1,100 works that they may have in hand", "110 MB"),
+        }[path]
+        words += [f"clients.count={count}", f"iterations={count}"]
+        says = (
+            f"the {held} and the {count:,} arrays that the server keeps for them take {take}, and this machine has 102"
+        )
+        refused("run", *words, "server={name: ia2sgd, lr: 0.1}", says=(f"{says} MB",))
         assert command("run", *words, "--out", "fits") == (0, "", "")
 
 

@@ -162,7 +162,7 @@ class Piece:
             Checkpoints(self.folder).copy(self.begin, scratch)
             (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
         experiment = recorded_experiment(result, self.backend)
-        if self.begin is not None or end is not None:  # checkpoints are of the recorded path
+        if not result.live and (self.begin is not None or end is not None):  # checkpoints are of the recorded path
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
         execute(
             experiment, scratch, root=self.root, observer=observer, stop=stop,

@@ -21,7 +21,7 @@ from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import next_works, slots_of
 from fredsim.simulation.scheduled import SLICE, Scheduled
-from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
+from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["OneByOne", "WorkInHand"]
 
@@ -43,9 +43,8 @@ class InHand(Scheduled):
         if parts.limits.memory is None:
             works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
             arrays = self._server.contract.per_client * parts.most(parts.clients)
-            kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
-            what = f"clients.count is {parts.clients}; the {works:,} works that they may have in hand{kept} take"
-            refuse_beyond_memory(works * each + arrays * parts.params.nbytes, what, SPILL_REMEDY)
+            what = f"{works:,} works that they may have in hand"
+            refuse_what_clients_hold(parts.clients, what, works * each, arrays, parts.params.nbytes)
 
     def _prepare(self) -> None:
         """Find the slots of the works, and begin those that clients start from the initial parameters."""

@@ -29,7 +29,7 @@ from fredsim.simulation.outbox import Message, Outbox, UnderWay
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
-from fredsim.system.memory import SPILL_REMEDY, refuse_beyond_memory
+from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["Snapshots"]
 
@@ -87,9 +87,8 @@ class Snapshots(Simulation):
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most(parts.clients * (1 if parts.protocol.wait else 2))
             arrays = contract.per_client * parts.most(parts.clients)
-            kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
-            what = f"clients.count is {parts.clients}; the {copies:,} copies of the parameters that they may hold"
-            refuse_beyond_memory((copies + arrays) * parts.params.nbytes, f"{what}{kept} take", SPILL_REMEDY)
+            what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
+            refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
     def _warm(self) -> None:
         """Compile before any clock runs."""

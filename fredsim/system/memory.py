@@ -10,7 +10,14 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, SimulationError
 
-__all__ = ["SPILL_REMEDY", "byte_unit", "in_bytes", "machine_memory", "memory_errors", "refuse_beyond_memory"]
+__all__ = [
+    "byte_unit",
+    "in_bytes",
+    "machine_memory",
+    "memory_errors",
+    "refuse_beyond_memory",
+    "refuse_what_clients_hold",
+]
 
 #: Where Linux says how much the processes of a container may take, in bytes, or `max`.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -65,3 +72,12 @@ def memory_errors() -> Iterator[None]:
             f"out of memory ({error or 'nothing is left'}); lower model.hidden, clients.count, clients.batch_size, "
             "clients.local_steps or window, take less data, or end other programs"
         ) from None
+
+
+def refuse_what_clients_hold(clients: int, held: str, size: int, arrays: int, each: int) -> None:
+    """Raise ConfigError where what so many clients may hold, `size` bytes, is more than this machine's memory.
+
+    The server keeps for them so many `arrays`, of `each` bytes.
+    """
+    kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
+    refuse_beyond_memory(size + arrays * each, f"clients.count is {clients}; the {held}{kept} take", SPILL_REMEDY)

@@ -254,6 +254,9 @@ def test_gets_whole_gradients(server: str, simulate: Simulate) -> None:
     check_same(result, simulate(run_of(server) | {"path": "snapshots"}))
     if server not in {"StopsEarly", "Descends", "Property", "ReplacesTheRule"}:
         assert result.summary["digest"] != simulate(run_of("Base")).summary["digest"]
+    if server == "HandsOutOnTheInstance":
+        with pytest.raises(FredsimError, match="path is hand; the server says what a client fetches"):
+            simulate(run_of(server) | {"path": "hand"})
     with pytest.raises(FredsimError, match=f"path is fused; {server} "):
         simulate(run_of(server) | {"path": "fused"})
 
