@@ -194,10 +194,10 @@ def test_more_copies_than_memory(
             "hand": (1100, "1,100 works that they may have in hand", "110 MB"),
         }[path]
         words += [f"clients.count={count}", f"iterations={count}"]
-        says = (
+        full = (
             f"the {held} and the {count:,} arrays that the server keeps for them take {take}, and this machine has 102"
         )
-        refused("run", *words, "server={name: ia2sgd, lr: 0.1}", says=(f"{says} MB",))
+        refused("run", *words, "server={name: ia2sgd, lr: 0.1}", says=(f"{full} MB",))
         assert command("run", *words, "--out", "fits") == (0, "", "")
 
 
