@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -99,6 +100,7 @@ RUN: dict[str, Any] = {
     "server": {"name": "fasgd", "lr": 0.005},
     "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
     "evaluation": {"every": 500},
+    "events": True,
 }
 
 
@@ -114,6 +116,9 @@ def test_hardly_a_mean_is_asked_for(simulate: Simulate, means: list[float], thre
 def same(one: Result, other: Result) -> None:
     for name in FILES:
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+    events, others = (pd.read_parquet(run.folder / "events.parquet") for run in (one, other))
+    assert events["bytes_fetched"].nunique() == 2  # of fetches that pass, and of those that do not
+    pd.testing.assert_frame_equal(events, others)
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.01, 1.0])
@@ -246,18 +251,18 @@ def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, .
     try:
         theta, v, room = (engine.pool(size, Limits()).take() for _ in range(3))
         theta[:] = 0.1 * rng.standard_normal(size)
-        applier = engine.applier(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v")
         for number, state in enumerate(STATES):
             v[:] = state(rng, size)
             exact = engine.mean(v)
-            engine.passes([theta], rng.integers(0, 50, (1, 2)))
+            machine = engine.fused_machine(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v", 1)
+            machine.begin([5], [theta], rng.integers(0, 50, (1, 2)))
             for apart in (0.0, 1e-15, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2):
                 for bound in (exact * (1 - apart), exact * (1 + apart)):
-                    applier.begin(np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
-                    (verdict,) = applier(0, 1)
+                    machine.take([5], np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
+                    (verdict,) = machine.apply(0, 1)
                     assert verdict in {UNDECIDED, PASSED if exact > bound else REFUSED}, (number, apart)
                     if apart == 1e-2 and number < 4:
                         assert verdict != UNDECIDED
-                        assert math.isclose(applier.mean(0), exact, rel_tol=1e-5)
+                        assert math.isclose(machine.mean(0), exact, rel_tol=1e-5)
     finally:
         engine.close()

@@ -16,10 +16,10 @@ from fredsim.numerics.operations import Operations
 from fredsim.numerics.rules import Rule
 
 __all__ = [
-    "Applier",
     "BackendOperations",
     "Engine",
     "FusedEngine",
+    "FusedMachine",
     "GradientMachine",
     "HandMachine",
     "NativeEngine",
@@ -143,12 +143,8 @@ class GradientMachine(Protocol):
 class FusedEngine(Engine, Protocol):
     """An engine that applies an elementwise rule to a gradient as it is formed, and keeps works in hand."""
 
-    def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
-        """Do the forward and error passes of minibatches, as `gradients` takes them; return the losses (B, µ)."""
-        ...
-
-    def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> Applier:
-        """Return what applies a rule in place to θ and state, `arrays`, (P,) each.
+    def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedMachine:
+        """Return a machine that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
 
         `watched` names the array of the state whose mean decides on fetches, or is empty.
         """
@@ -165,26 +161,38 @@ class FusedEngine(Engine, Protocol):
         ...
 
 
-class Applier(Protocol):
-    """Applies a rule to the gradients of an engine's last `passes`, and lets their clients fetch."""
+class FusedMachine(Protocol):
+    """Applies a rule to the gradients of works as they arrive, one by one, and lets their clients fetch.
 
-    def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
-        """Take what belongs to the minibatches of the last passes: the rule's `coefficients` (B, C), bounds and copies.
+    A work is what the passes of a minibatch leave: errors and activations.
+    """
+
+    #: How many works there may be at once: more than the events of a window.
+    slots: int
+
+    def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
+        """Do the passes of minibatches, as `Engine.gradients` takes them; the works take these slots."""
+        ...
+
+    def take(
+        self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
+    ) -> Array:
+        """Take the works that arrive next, B at most, the rule's `coefficients` (B, C), bounds and copies.
 
         A client's fetch is refused where the mean of the watched array is below bounds[b, 0]; where it is above
-        bounds[b, 1], θ is copied to copies[b].
+        bounds[b, 1], θ is copied to copies[b], None where it never is. Returns the samples' losses (B, µ).
         """
         ...
 
-    def __call__(self, b: int, end: int) -> list[int]:
-        """Apply the rule to the gradients of minibatches b … end − 1, or to the first UNDECIDED or DIVERGED.
+    def apply(self, b: int, end: int) -> list[int]:
+        """Apply the rule to the gradients of works b … end − 1, or to the first UNDECIDED or DIVERGED; b is 0 at first.
 
         Returns the verdict (fredsim.numerics.verdicts) on each client's fetch.
         """
         ...
 
     def mean(self, b: int) -> float:
-        """Return about the mean of the watched array after minibatch b; 0 where none is watched."""
+        """Return about the mean of the watched array after work b; 0 where none is watched."""
         ...
 
 

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
-from fredsim.jit.cache import Compiled
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.data import data_of
+from fredsim.kernels.fused_machine import NumbaFusedMachine
 from fredsim.kernels.hand_machine import NumbaHandMachine
 from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.update import compile_rule
 from fredsim.kernels.works import NumbaGradientMachine, pack_passes
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.models.mlp import Mlp
@@ -54,31 +53,23 @@ class NumbaEngine(NumbaOperations):
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
-        self._run(self._kernels.gradients, held, rows)
-        return self._grads[: len(rows)], self._losses[: len(rows)]
-
-    def passes(self, held: Sequence[Array], rows: NDArray[np.int64]) -> Array:
-        """Do the forward and error passes of all minibatches, from which `applier` goes on; return losses (B, µ)."""
-        self._run(self._kernels.passes, held, rows)
-        return self._losses[: len(rows)]
-
-    def applier(self, rule: Rule, arrays: Sequence[Array], watched: str) -> _Applier:
-        """Return what applies a rule in place to `arrays`, θ first, (P,) each."""
-        return _Applier(self, rule, arrays, watched)
-
-    def _run(self, kernel: Compiled, held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         batches = len(rows)
         if batches > self._batches:
             self._allocate(batches)
-        arguments = self._arguments
-        arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
-        self._team.run(kernel, arguments, batches * self._mu * self._size)
+        self._arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
+        self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
+        return self._grads[:batches], self._losses[:batches]
+
+    def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedMachine:
+        """Return a machine that applies a rule in place to `arrays`, θ first, (P,) each."""
+        sizes, train = self.model.sizes, self._dataset.train
+        return NumbaFusedMachine(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
         """Allocate work space for so many minibatches."""
         self._batches, mu = batches, self._mu
         self._kernels = specialised("gradient", mu)
-        self._layout = layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
+        layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
         self._arguments = pack_passes(
@@ -129,44 +120,3 @@ class NumbaEngine(NumbaOperations):
         )  # fmt: skip
         self._team.run(kernel, arguments)
         return losses, wrong
-
-
-class _Applier:
-    """Applies a rule on a team of threads: fredsim.compute.engines.Applier."""
-
-    def __init__(self, engine: NumbaEngine, rule: Rule, arrays: Sequence[Array], watched: str) -> None:
-        compiled, threads = compile_rule(rule, watched), engine.threads
-        self._engine, self._kernel = engine, engine._kernels.apply
-        # Of a sum in float32: how many terms it has, and twice the bound of the rounding error of so many.
-        terms = engine._kernels.DRAIN_EVERY + engine._chunk * (int(engine._layout.widths.max()) // 16 + 1) + 16
-        error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
-        apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(threads, 32) if watched else 0
-        self._arguments = self._kernel.pack(
-            passes=0, begin=0, end=0, rule=compiled.address, table=addresses([arrays[0], *arrays]), coefficients=0,
-            coefficients_stride=0, apply_zeros=apply_zeros, sums=sums, partials=0, error=error, bounds=0, copies=0,
-            verdicts=0, parameters=len(arrays[0]),
-        )  # fmt: skip
-        self._kernel.address  # noqa: B018  it is compiled now, not while a clock runs
-
-    def begin(self, coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array]) -> None:
-        """Take what belongs to the minibatches of the last passes."""
-        n, self._verdicts = len(coefficients), np.empty(len(coefficients), np.int64)
-        self._partials = np.empty((n, self._engine.threads, 3))
-        coefficients = np.ascontiguousarray(coefficients)
-        self._arguments.set(
-            passes=self._engine._arguments, coefficients=coefficients,
-            coefficients_stride=coefficients.strides[0], partials=self._partials,
-            bounds=np.ascontiguousarray(bounds), copies=addresses(copies), verdicts=self._verdicts,
-        )  # fmt: skip
-
-    def __call__(self, b: int, end: int) -> list[int]:
-        """Apply the rule to the gradients of minibatches b … end − 1."""
-        self._verdicts[b:] = -1
-        self._arguments.begin, self._arguments.end = b, end
-        self._engine._team.run(self._kernel, self._arguments)
-        verdicts: list[int] = self._verdicts[b:].tolist()
-        return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts
-
-    def mean(self, b: int) -> float:
-        """Return about the mean of the watched array after minibatch b; 0 where none is watched."""
-        return float(self._partials[b, :, 1].sum()) / self._arguments.parameters

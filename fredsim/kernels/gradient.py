@@ -6,11 +6,10 @@ flat, their rows not padded.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from fredsim.jit.kernel import Fields, kernel
-from fredsim.jit.pointers import address_of, doubles, floats, int64s, item, octets, put, shift
+from fredsim.jit.pointers import floats, int64s, item, octets, put, shift
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.data import DATA
@@ -26,14 +25,22 @@ from fredsim.kernels.trees import (
     lay_out,
     rows_alike,
 )
-from fredsim.kernels.update import call_rule
 from fredsim.kernels.upper import upper_layers
 from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
-from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
-__all__ = ["DRAIN_EVERY", "PASSES", "apply", "begin_works", "finish_work", "gradients", "passes"]
+__all__ = [
+    "PASSES",
+    "STACK",
+    "begin_works",
+    "finish_work",
+    "form_some",
+    "gradients",
+    "lay_out_works",
+    "next_rows",
+    "tree_of",
+]
 
-DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
+STACK = 64 * 65  # floats of the stack for sums that wait
 
 #: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients go to
 #: the addresses `out`. Row slots[b] is minibatch b's of `losses` (…, µ), of `errors`, and of `activations`, the upper
@@ -47,15 +54,6 @@ PASSES = Fields(
 
 
 @kernel(PASSES)
-def passes(rank, size, barrier, a):
-    """Do the forward and error passes of all minibatches."""
-    lay_out_inputs(rank, size, a)
-    transpose_upper(rank, size, a)
-    barrier_wait(size, barrier)
-    run_passes(rank, size, a)
-
-
-@kernel(PASSES)
 def gradients(rank, size, barrier, a):
     """Do the passes, then write each minibatch's mean gradient."""
     lay_out_inputs(rank, size, a)
@@ -64,12 +62,12 @@ def gradients(rank, size, barrier, a):
     run_passes(rank, size, a)
     barrier_wait(size, barrier)
     for b in range(a.batches):
-        form_rows(rank, size, a, b, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
+        form_rows(rank, size, a, b)
 
 
 @kernel(PASSES)
 def begin_works(rank, size, barrier, a):
-    """Do the passes alone: `finish_work` forms the gradients later, when the parameters may be others."""
+    """Do the passes alone: the gradients are formed later, when the parameters may be others."""
     transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
     run_passes(rank, size, a)
@@ -78,84 +76,9 @@ def begin_works(rank, size, barrier, a):
 @kernel(PASSES)
 def finish_work(rank, size, barrier, a):
     """Write the mean gradient of one minibatch whose passes are done."""
-    net, rows, width, (_, groups) = a.net, item(a.net.sizes, 0) + 1, padded(item(a.net.sizes, 1)), blocks_of(a.mu)
-    errors = shift(a.errors, item(a.slots, 0) * item(net.error_offsets, net.layers) + item(net.error_offsets, 0))
-    lay_out_inputs(rank, size, a)
-    for group in range(groups * rank // size, groups * (rank + 1) // size):  # those that this thread has laid out
-        first = group * GROUP * LEAVES
-        samples = min(GROUP * LEAVES, a.mu - first)
-        if not errors_finite(errors, first * width, width, width, samples):
-            activate_all(a.active, group * rows, rows)
+    lay_out_works(rank, size, a)
     barrier_wait(size, barrier)
-    form_rows(rank, size, a, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, doubles(ZERO))
-
-
-@kernel(
-    passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
-    apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
-    parameters=int,
-)  # fmt: skip
-def apply(rank, size, barrier, a):
-    """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
-
-    After each the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused where v̄ is below
-    bounds[b, 0], and passes where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] becomes
-    what was decided (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
-
-    `table` and `coefficients`, a row a minibatch, `coefficients_stride` bytes apart, are what the rule takes
-    (fredsim.kernels.update); `apply_zeros`: whether it is applied to rows whose gradient is +0, too. `error` is the
-    relative error of a sum in float32. Work space: `sums`, the address of 32 floats a thread, or 0 where nothing is
-    watched; `partials` (end, size, 3), of each thread whether its part of θ is finite, and its sums of v and |v|.
-    """
-    b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
-    sums = a.sums + 128 * rank if a.sums != 0 else a.sums
-    while b < a.end:
-        partial = shift(a.partials, (b * size + rank) * 3)
-        put(partial, 1, 0.0)
-        put(partial, 2, 0.0)
-        coefficients = a.coefficients + b * a.coefficients_stride
-        table = address_of(a.table, ZERO)
-        finite = form_rows(rank, size, a.passes, b, a.rule, table, coefficients, a.apply_zeros, sums, partial)
-        put(partial, 0, 1.0 if finite else 0.0)
-        barrier_wait(size, barrier)  # once a minibatch: what a thread copies, it alone will change
-        verdict = judge(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
-        if rank == 0:
-            put(a.verdicts, b, verdict)
-        if verdict == PASSED:
-            copy_rows(rank, size, a.passes.net, theta, floats(item(a.copies, b)))
-        b = b + 1 if verdict <= PASSED else a.end
-
-
-@njit(error_model="numpy")
-def judge(size, partials, bounds, error, count):
-    """Return the verdict on a fetch from all threads' `partials`: see `apply`; `count` is the number of parameters."""
-    total, magnitude = 0.0, 0.0
-    for thread in range(size):
-        if item(partials, 3 * thread) == 0.0:
-            return DIVERGED
-        total += item(partials, 3 * thread + 1)
-        magnitude += item(partials, 3 * thread + 2)
-    low, high = item(bounds, 0), item(bounds, 1)
-    if high == -np.inf:
-        return PASSED
-    if low == np.inf:
-        return REFUSED
-    low_mean, high_mean = (total - error * magnitude) / count, (total + error * magnitude) / count
-    if low_mean > 0.0 and low_mean > high:
-        return PASSED
-    if low_mean > 0.0 and high_mean < low:
-        return REFUSED
-    return UNDECIDED
-
-
-@njit(error_model="numpy")
-def copy_rows(rank, size, net, theta, out):
-    """Copy this thread's rows of every layer."""
-    for layer in range(net.layers):
-        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
-        begin, end = rows * rank // size, rows * (rank + 1) // size
-        at = item(net.offsets, layer) + begin * width
-        copy(shift(theta, at), (end - begin) * width, shift(out, at))
+    form_rows(rank, size, a, ZERO)
 
 
 @njit(error_model="numpy", forceinline=True)
@@ -167,6 +90,21 @@ def lay_out_inputs(rank, size, a):
         b, group = task // groups, task % groups
         at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
         lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
+
+
+@njit(error_model="numpy", forceinline=True)
+def lay_out_works(rank, size, a):
+    """Lay this thread's share of the inputs out for minibatches whose passes are done."""
+    net, mu, (_, groups) = a.net, a.mu, blocks_of(a.mu)
+    rows, width = item(net.sizes, 0) + 1, padded(item(net.sizes, 1))
+    lay_out_inputs(rank, size, a)
+    tasks = a.batches * groups
+    for task in range(tasks * rank // size, tasks * (rank + 1) // size):
+        first = task % groups * GROUP * LEAVES
+        errors = shift(a.errors, item(a.slots, task // groups) * item(net.error_offsets, net.layers))
+        at = item(net.error_offsets, 0) + first * width
+        if not errors_finite(errors, at, width, width, min(GROUP * LEAVES, mu - first)):
+            activate_all(a.active, task * rows, rows)
 
 
 @njit(error_model="numpy", forceinline=True)
@@ -214,63 +152,57 @@ def run_passes(rank, size, a):
 
 
 @njit(error_model="numpy", forceinline=True)
-def form_rows(rank, size, a, b, rule, table, coefficients, apply_zeros, sums, partial):
-    """Form this thread's rows of minibatch b's gradient; apply the rule to them or, where it is 0, write them out.
-
-    Threads divide the rows of every layer. Returns whether θ stayed finite; `sums` and `partial` are as in `apply`.
-    """
-    net, tree = a.net, Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
-    slot = item(a.slots, b)
-    errors = shift(a.errors, slot * item(net.error_offsets, net.layers))
-    activations = shift(a.activations, slot * item(net.activation_offsets, net.layers - 1))
-    blocks, groups = blocks_of(a.mu)
-    buffer = shift(tree.stack, 64 * 65)
+def form_rows(rank, size, a, b):
+    """Write this thread's rows, of every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
-    finite, added = True, ZERO
-    for layer in range(net.layers):
-        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
-        d, stride, step = item(net.error_offsets, layer), padded(width), rows * LEAVES
-        x, factors, active, mark, group_stride = b * blocks * step, a.factors, a.active, b * groups * rows, rows
-        if layer > 0:
-            x, factors, active = item(net.activation_offsets, layer - 1), activations, a.tables.all_active
-            mark, group_stride = ZERO, a.tables.stride
+    tree = tree_of(rank, a)
+    buffer = shift(tree.stack, STACK)
+    for layer in range(a.net.layers):
+        rows, width = item(a.net.sizes, layer) + 1, item(a.net.sizes, layer + 1)
         k, end = rows * rank // size, rows * (rank + 1) // size
         while k < end:
-            start, stop, inactive = k, min(k + a.data.chunk, end), False
-            k = stop
-            if layer == 0:
-                k, inactive = rows_alike(a.active, mark, rows, groups, start, stop)
-            at, count = item(net.offsets, layer) + start * width, (k - start) * width
-            if inactive and rule == 0:
+            start = k
+            k, inactive = next_rows(a, b, layer, start, end)
+            at, count = item(a.net.offsets, layer) + start * width, (k - start) * width
+            if inactive:
                 clear(gradient, at, count)
-            elif inactive and apply_zeros:
-                finite &= call_rule(rule, table, at, ZERO, count, coefficients, sums)
-            elif not inactive:
-                gradient_rows(
-                    tree, factors, x + start * LEAVES, step, k - start, active, mark + (start if layer == 0 else ZERO),
-                    group_stride, errors, d, stride, width, buffer, ZERO, width,
-                )  # fmt: skip
-                if rule == 0:
-                    copy(buffer, count, shift(gradient, at))
-                else:
-                    finite &= call_rule(rule, table, at, address_of(buffer, ZERO), count, coefficients, sums)
-            added += (count + 15) // 16
-            if added >= DRAIN_EVERY and sums != 0:
-                drain(floats(sums), partial)
-                added = ZERO
-    if sums != 0:
-        drain(floats(sums), partial)
-    return finite
+            else:
+                form_some(a, tree, b, layer, start, k, buffer)
+                copy(buffer, count, shift(gradient, at))
 
 
-@njit(error_model="numpy")
-def drain(sums, partial):
-    """Add a rule's 16 sums to float64 partial[1], its 16 sums of absolute values to partial[2], and set them to 0."""
-    for lane in range(16):
-        put(partial, 1, item(partial, 1) + np.float64(item(sums, lane)))
-        put(partial, 2, item(partial, 2) + np.float64(item(sums, 16 + lane)))
-    store(sums, 0, zeros(16))
-    store(sums, 16, zeros(16))
+@njit(error_model="numpy", forceinline=True)
+def tree_of(rank, a):
+    """Return what this thread's sums need; STACK floats behind the stack's beginning there is room for rows."""
+    return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
+
+
+@njit(error_model="numpy", forceinline=True)
+def next_rows(a, b, layer, start, end):
+    """Return where the rows of a layer end that are formed together, and whether minibatch b's gradient is +0 there."""
+    stop = min(start + a.data.chunk, end)
+    if layer > 0:
+        return stop, False
+    rows, (_, groups) = item(a.net.sizes, 0) + 1, blocks_of(a.mu)
+    return rows_alike(a.active, b * groups * rows, rows, groups, start, stop)
+
+
+@njit(error_model="numpy", forceinline=True)
+def form_some(a, tree, b, layer, start, end, out):
+    """Write rows start … end − 1 of a layer of minibatch b's gradient."""
+    net, slot, (blocks, groups) = a.net, item(a.slots, b), blocks_of(a.mu)
+    rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+    errors = shift(a.errors, slot * item(net.error_offsets, net.layers))
+    factors, x = a.factors, (b * blocks * rows + start) * LEAVES
+    active, mark, group_stride = a.active, b * groups * rows + start, rows
+    if layer > 0:
+        factors = shift(a.activations, slot * item(net.activation_offsets, net.layers - 1))
+        x = item(net.activation_offsets, layer - 1) + start * LEAVES
+        active, mark, group_stride = a.tables.all_active, ZERO, a.tables.stride
+    gradient_rows(
+        tree, factors, x, rows * LEAVES, end - start, active, mark, group_stride, errors,
+        item(net.error_offsets, layer), padded(width), width, out, ZERO, width,
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")

@@ -12,13 +12,13 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
 from fredsim.kernels.data import data_of
+from fredsim.kernels.resting import Resting
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.kernels.works import Works
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.settling import settling_coefficients
 
 __all__ = ["NumbaHandMachine"]
 
@@ -76,9 +76,7 @@ class NumbaHandMachine:
         floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
         scratch = aligned(team.size, floats)
         work = self.work
-        self._settling = list(settling_coefficients(rule))
-        self._settled_with = np.zeros(len(self._settling), np.int32)
-        self._resting, self._arrived = np.zeros((team.size, rows), np.uint8), 0
+        self._resting, self._arrived = Resting(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
             net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
@@ -89,7 +87,7 @@ class NumbaHandMachine:
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
             transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=floats, resting=self._resting, may_rest=0, arrived=0,
+            scratch_stride=floats, resting=self._resting.rows, may_rest=0, arrived=0,
             tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
 
@@ -115,24 +113,12 @@ class NumbaHandMachine:
                 coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses, bad=bad,
             )
         )  # fmt: skip
-        self._arguments.set(may_rest=self._may_rest(coefficients[arriving >= 0]), arrived=self._arrived)
+        self._arguments.set(may_rest=self._resting.may_rest(coefficients[arriving >= 0]), arrived=self._arrived)
         self._team.run(self._kernels.advance, self._arguments)
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
         self._works.page_out()
         return losses, int(bad.min())
-
-    def _may_rest(self, coefficients: Array) -> bool:
-        """Return whether rows may rest; wake all where a coefficient on which their state depends changes."""
-        if not len(coefficients):
-            return True
-        fixed = coefficients[:, self._settling].view(np.int32)
-        if not (fixed == self._settled_with).all():
-            self._resting[...] = 0
-            if not (fixed == fixed[:1]).all():
-                return False
-            self._settled_with = fixed[0]
-        return True
 
     def shares(self) -> dict[str, float]:
         """Return the shares of all threads' time, by the names of SPENT."""

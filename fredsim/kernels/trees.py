@@ -49,8 +49,9 @@ class Tree(NamedTuple):
 @cache
 def specialised(name: str, mu: int) -> ModuleType:
     """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples."""
-    parts = [__name__, "fredsim.kernels.upper", "fredsim.kernels.window", f"fredsim.kernels.{name}"]
-    return kernel.specialised(parts, LEAVES=block_size(mu), ONE_BLOCK=mu <= 8)
+    parts = dict.fromkeys(("trees", "upper", "window", "gradient", name))
+    names = [f"fredsim.kernels.{part}" for part in parts]
+    return kernel.specialised(names, LEAVES=block_size(mu), ONE_BLOCK=mu <= 8)
 
 
 @njit

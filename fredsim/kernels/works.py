@@ -19,7 +19,7 @@ from fredsim.kernels.trees import specialised
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 
-__all__ = ["NumbaGradientMachine", "Works", "pack_passes"]
+__all__ = ["NumbaGradientMachine", "WorkMachine", "Works", "pack_passes", "work_bytes"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -33,17 +33,27 @@ NEAR = 2**23
 TOUCHED_BYTES = 2**22
 
 
+def _kinds(layout: WorkspaceLayout, mu: int) -> dict[str, tuple[int, type[np.generic]]]:
+    """Return of each array of a work its length, and its type, of four bytes."""
+    return {
+        "samples": (mu, np.int32),
+        "losses": (mu, np.float32),
+        "errors": (int(layout.error_offsets[-1]), np.float32),
+        "activations": (int(layout.activation_offsets[-1]), np.float32),
+    }
+
+
+def work_bytes(layout: WorkspaceLayout, mu: int) -> int:
+    """Return how many bytes a work takes."""
+    return 4 * sum(length for length, _ in _kinds(layout, mu).values())
+
+
 class Works:
     """Arrays of a row a slot, by name, zero at first; where they take more than `memory`, they lie in a file."""
 
     def __init__(self, layout: WorkspaceLayout, mu: int, slots: int, limits: Limits) -> None:
-        kinds = {
-            "samples": (mu, np.int32),
-            "losses": (mu, np.float32),
-            "errors": (int(layout.error_offsets[-1]), np.float32),
-            "activations": (int(layout.activation_offsets[-1]), np.float32),
-        }
-        self.each = 4 * sum(length for length, _ in kinds.values())
+        kinds = _kinds(layout, mu)
+        self.each = work_bytes(layout, mu)
         spills = limits.memory is not None and slots * self.each > limits.memory
         self._file = mapped_file(limits.folder, slots * self.each + 4 * LINE) if spills else None
         self.arrays: dict[str, NDArray[Any]] = {}
@@ -85,49 +95,72 @@ def pack_passes(
     return packed
 
 
-class NumbaGradientMachine:
+class WorkMachine:
+    """Begins works, that is, does the passes of minibatches, and keeps what they leave in slots."""
+
+    def __init__(
+        self, team: Team, layout: WorkspaceLayout, split: Split, mu: int, chunk: int, slots: int, limits: Limits,
+        together: int = 1,
+    ) -> None:  # fmt: skip
+        """Make room for so many works, of which at least so many are begun, or arrive, `together`."""
+        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu)
+        self._works = Works(layout, mu, slots, limits)
+        #: As GradientMachine.
+        self.each, self.work = self._works.each, self._works.arrays
+        floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
+        together = max(together, TOGETHER_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
+        self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
+        self._passes = pack_passes(
+            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.work["losses"],
+            errors=self.work["errors"], activations=self.work["activations"], out=0,
+        )  # fmt: skip
+        self._passes.set(rows=self._rows, held=self._held)
+        self._size = int(layout.offsets(layout.sizes[1:])[-1])
+
+    def _begin(self, slots: Integers, held: Integers, rows: NDArray[Any]) -> None:
+        """Begin the works of samples `rows` (n, µ) from parameters at the addresses `held` (n,)."""
+        together = len(self._slots)
+        for begin in range(0, len(slots), together):
+            some = slice(begin, begin + together)
+            batches = self._choose(slots[some], rows[some])
+            self._held[:batches, 0] = held[some]
+            self._run(self._kernels.begin_works, batches)
+            self.work["samples"][slots[some]] = rows[some]
+
+    def _choose(self, slots: Integers | int, rows: NDArray[Any]) -> int:
+        """Let the next kernel work on these slots and samples; return how many there are."""
+        batches = rows.size // self._mu
+        self._slots[:batches, 0], self._rows[:batches] = slots, rows
+        self._passes.batches = batches
+        return batches
+
+    def _run(self, kernel: Compiled, batches: int) -> None:
+        self._team.run(kernel, self._passes, batches * self._mu * self._size)
+
+
+class NumbaGradientMachine(WorkMachine):
     """Begins works, and forms their gradients one by one: fredsim.compute.engines.GradientMachine."""
 
     def __init__(
         self, team: Team, sizes: Sequence[int], split: Split, mu: int, chunk: int, slots: int, limits: Limits
     ) -> None:
-        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu)
-        layout = WorkspaceLayout(sizes, mu, block_size(mu), chunk)
-        self._works = Works(layout, mu, slots, limits)
-        #: As GradientMachine.
-        self.each, self.work = self._works.each, self._works.arrays
-        self._gradient = aligned(int(layout.offsets(layout.sizes[1:])[-1]))
-        self._copy = aligned(len(self._gradient) + MARGIN)
-        self._dense = mu * len(self._gradient)
-        floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
-        together = max(1, TOGETHER_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
-        self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
-        self._arguments = pack_passes(
-            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.work["losses"],
-            errors=self.work["errors"], activations=self.work["activations"], out=np.array([address(self._gradient)]),
-        )  # fmt: skip
-        self._arguments.set(rows=self._rows, held=self._held)
+        super().__init__(team, WorkspaceLayout(sizes, mu, block_size(mu), chunk), split, mu, chunk, slots, limits)
+        self._gradient, self._copy = aligned(self._size), aligned(self._size + MARGIN)
+        self._passes.set(out=np.array([address(self._gradient)]))
         self._touched = 0  # bytes of works, since the file was last paged out
 
     def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
         """As GradientMachine."""
-        params, together = with_margin(params, self._copy), len(self._slots)
-        self._held[: min(together, len(slots))] = address(params)
-        for begin in range(0, len(slots), together):
-            some = slice(begin, begin + together)
-            self._run(self._kernels.begin_works, slots[some], rows[some])
-            self.work["samples"][slots[some]] = rows[some]
+        params = with_margin(params, self._copy)
+        self._begin(slots, np.full(len(slots), address(params)), rows)
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
         """As GradientMachine."""
-        self._run(self._kernels.finish_work, slot, self.work["samples"][slot])
+        self._run(self._kernels.finish_work, self._choose(slot, self.work["samples"][slot]))
         return self._gradient, self.work["losses"][slot]
 
-    def _run(self, kernel: Compiled, slots: Integers | int, rows: NDArray[np.int32]) -> None:
-        batches = rows.size // self._mu
-        self._slots[:batches, 0], self._rows[:batches] = slots, rows
-        self._arguments.batches = batches
-        self._team.run(kernel, self._arguments, 0 if batches * self._dense < NEAR else ENOUGH)
+    def _run(self, kernel: Compiled, batches: int) -> None:
+        self._team.run(kernel, self._passes, 0 if batches * self._mu * self._size < NEAR else ENOUGH)
         self._touched += batches * self.each
         if self._touched > TOUCHED_BYTES:
             self._works.page_out()

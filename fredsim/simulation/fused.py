@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
 from fredsim.plugins.states import State
+from fredsim.simulation.ahead import Ahead
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
@@ -44,18 +45,18 @@ class Fused(Snapshots):
         protocol = parts.protocol
         #: Whether a client whose fetch is refused goes on as if it had not asked.
         self._may_return = protocol.wait and not protocol.fred_timestamps
+        server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
+        state = dict(zip(server.rule.state, server.state_of(0), strict=True))
+        gate = protocol.fetch_gate
+        watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
+        self._machine = engine.fused_machine(
+            self._server.rule, [server.params, *state.values()], watched if watched in state else "", self._window
+        )
+        self._ahead = Ahead(self._machine, self._window)
 
     def _warm(self) -> None:
-        server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
-        self._passes = engine.passes
-        self._passes([], np.empty((0, 1), np.int64))
         if self._parts.probe is not None:
             super()._warm()
-        state = dict(zip(server.rule.state, server.state_of(0), strict=True))
-        gate = self._protocol.fetch_gate
-        watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
-        watched = watched if watched in state else ""
-        self._apply = engine.applier(self._server.rule, [server.params, *state.values()], watched)
 
     def take_state(self) -> State:
         """Return the state, and how far the run looks ahead: where a window ends hangs on that."""
@@ -77,11 +78,12 @@ class Fused(Snapshots):
         self._samples = self._sampler.rows(sent, coming.client, coming.columns["number"])
         gate = self._protocol.fetch_gate
         self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
+        self._ahead.know(coming.client, self._samples)
 
     def _next_window(self, length: Length) -> tuple[Schedule, slice, NDArray[np.bool_]]:
-        """Return the next events, none after a row is due, and their places among what is known of the next.
+        """Return the next events, none after a row is due, and their places among the events that are known.
 
-        And whose fetch is expected to be refused: such clients may be among them again.
+        And at which of the known events a fetch is expected to be refused: such clients may be among them again.
         """
         if self.iteration >= self._known_to:
             few = 1 + SAMPLES // self._sampler.batch_size
@@ -91,16 +93,16 @@ class Fused(Snapshots):
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
         at = self.iteration - self._known_from
-        low = self._bounds[at : at + limit, 0]
+        low = self._bounds[:, 0]
         refused = (low > self._mean) | (low == np.inf) if self._may_return else np.zeros(len(low), np.bool_)
-        schedule = self._arrivals.next(self.iteration, limit, refused=refused.tolist())
+        schedule = self._arrivals.next(self.iteration, limit, refused=refused[at : at + limit].tolist())
         if schedule.time is not None and len(schedule):
             self._rows_before(int(schedule.time[0]))
             due = -1 if self._reached else self._interval.next_time(self._rows_on_clock)
             count = int(np.searchsorted(schedule.time, due, side="right"))
             self._arrivals.put_back(len(schedule) - count)
             schedule = schedule.first(count)
-        return schedule, slice(at, at + len(schedule)), refused[: len(schedule)]
+        return schedule, slice(at, at + len(schedule)), refused
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
@@ -109,55 +111,59 @@ class Fused(Snapshots):
         if not len(schedule):
             self._over = not self._reached
             return
-        clients, rows, probe = schedule.client.tolist(), self._samples[window], self._parts.probe
+        clients, probe = schedule.client.tolist(), self._parts.probe
         if probe is not None and probe.due(self.iteration):
-            self._measure(probe, clients[0], rows[0])
-        losses = self._passes([holdings.params(client) for client in clients], rows).copy()
+            self._measure(probe, clients[0], self._samples[window.start])
+        slots = self._ahead.begin(window.start, len(clients), refused, holdings.params)
         iterations = np.arange(self.iteration, self.iteration + len(clients))
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
         n, theta = len(coefficients), server.params  # of those that can be formed: the next window says why no more
-        size = theta.nbytes
         bounds = self._bounds[window][:n].copy()
-        bounds[refused[:n], 1] = np.inf  # the kernel lets none of these pass
+        bounds[refused[window][:n], 1] = np.inf  # the kernel lets none of these pass
         copies = [  # arrays for what clients may fetch
-            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else theta
+            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else None
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
-        self._apply.begin(coefficients, bounds, copies)
-        i, before, rule, arrivals = 0, server.timestamp, server.elementwise, self._arrivals
-        fetched = [self._recorder.fetched]
+        losses = self._machine.take(slots[:n], coefficients, bounds, copies)
+        i, before, passed = 0, server.timestamp, np.zeros(len(clients), np.bool_)
         while i < n:
-            for verdict in self._apply(i, n):
+            for verdict in self._machine.apply(i, n):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
-                client, copy = clients[i], copies[i]
-                rule.timestamp = server.timestamp = self.iteration + 1
-                if not self._protocol.wait:
-                    holdings.begin(client)
-                    arrivals.began(client)
-                if verdict == PASSED:
-                    arrivals.fetched(client, self.iteration)
-                    holdings.adopt(client, copy, server.timestamp)
-                    self._recorder.fetch(size, client)
-                elif verdict == UNDECIDED:
-                    if self._fetch(client) and client in clients[i + 1 : n]:  # its next work is another than expected
-                        n = clients.index(client, i + 1)
-                else:
-                    self._refuse(client)
-                if verdict != PASSED and copy is not theta:
-                    self._spare.append(copy)
-                fetched.append(self._recorder.fetched)
+                client = clients[i]
+                passed[i] = self._reply(client, verdict, copies[i])
+                if verdict == UNDECIDED and passed[i] and client in clients[i + 1 : n]:
+                    n = clients.index(client, i + 1)  # its next work is another than expected
+                self._ahead.arrived(window.start + i, fetched=passed[i])
                 self.iteration, i = self.iteration + 1, i + 1
-        self._mean = self._apply.mean(n - 1)
+        self._mean = self._machine.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
-        self._recorder.arrivals(staleness[:n], losses[:n], size, schedule.client[:n])
+        self._recorder.arrivals(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])
         if schedule.time is not None:
             self.time = int(schedule.time[n - 1])
         if self._log is not None:
-            fetches, received = np.diff(fetched, axis=0).T
-            counts = 1, fetches, size, received
+            counts = 1, passed[:n], theta.nbytes, passed[:n] * theta.nbytes
             self._log.add(schedule.first(n), int(iterations[0]), iterations[:n], staleness[:n], copies=counts)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
+
+    def _reply(self, client: int, verdict: int, copy: Array | None) -> bool:
+        """Let a client whose gradient was applied go on; return whether its fetch passed, to `copy` if it is PASSED."""
+        server, holdings = self._server, self._holdings
+        server.elementwise.timestamp = server.timestamp = self.iteration + 1
+        if not self._protocol.wait:
+            holdings.begin(client)
+            self._arrivals.began(client)
+        if verdict == PASSED:
+            self._arrivals.fetched(client, self.iteration)
+            holdings.adopt(client, cast(Array, copy), server.timestamp)
+            self._recorder.fetch(server.params.nbytes, client)
+            return True
+        if copy is not None:
+            self._spare.append(copy)
+        if verdict == UNDECIDED:
+            return self._fetch(client) > 0
+        self._refuse(client)
+        return False

@@ -1,6 +1,7 @@
 """Rows of the first layer that no update changes are passed over, and woken: the bytes are those of whole gradients."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fredsim.kernels.engine import NumbaEngine
+from fredsim.kernels.fused_machine import NumbaFusedMachine
 from fredsim.kernels.hand_machine import NumbaHandMachine
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.settling import settling_coefficients
@@ -50,10 +53,32 @@ def resting(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.bool_]]:
 
     def watched(machine: NumbaHandMachine, *given: Any) -> Any:
         result = advance(machine, *given)
-        found.append(machine._resting != 0)
+        found.append(machine._resting.rows != 0)
         return result
 
     monkeypatch.setattr(NumbaHandMachine, "advance", watched)
+    return found
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NDArray[np.bool_], float, float]]:
+    """Which rows were at rest after each call of the path `fused`, the mean that it found, and the exact one."""
+    found: list[tuple[NDArray[np.bool_], float, float]] = []
+    make, apply = NumbaEngine.fused_machine, NumbaFusedMachine.apply
+    states: list[NDArray[np.float32]] = []
+
+    def made(engine: NumbaEngine, *given: Any) -> NumbaFusedMachine:
+        states[:] = [given[1][-1]]  # v, the last of FASGD's averages
+        return make(engine, *given)
+
+    def watched(machine: NumbaFusedMachine, b: int, end: int) -> list[int]:
+        verdicts = apply(machine, b, end)
+        mean = float(np.mean(states[0], dtype=np.float64))
+        found.append((machine._resting.rows != 0, machine.mean(b + len(verdicts) - 1), mean))
+        return verdicts
+
+    monkeypatch.setattr(NumbaEngine, "fused_machine", made)
+    monkeypatch.setattr(NumbaFusedMachine, "apply", watched)
     return found
 
 
@@ -80,6 +105,21 @@ def test_rows_rest_and_wake(check: Check, resting: list[NDArray[np.bool_]], thre
     assert any(woken)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_rest_where_a_gate_asks_for_their_mean(
+    check: Check, gated: list[tuple[NDArray[np.bool_], float, float]], threads: int
+) -> None:
+    dispatcher = {"name": "uniform", "fetch": {"bandwidth_aware": {"c": 0.1}}}
+    run = check(experiment({"name": "fasgd", "lr": 0.005}, threads) | {"dispatcher": dispatcher}, ["fused"])
+    assert 100 < run.summary["fetches"] < 1400
+    counts = [int(resting.sum()) for resting, _, _ in gated]
+    assert counts[2] == 0
+    assert min(counts[-8:]) > 5
+    assert any((before & ~after).any() for (before, _, _), (after, _, _) in itertools.pairwise(gated))
+    for _, found, exact in gated:
+        assert math.isclose(found, exact, rel_tol=1e-6)
+
+
 def test_another_coefficient_wakes_them(
     check: Check, resting: list[NDArray[np.bool_]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +129,22 @@ def test_another_coefficient_wakes_them(
     counts = [int(one.sum()) for one in resting]
     assert counts[9] > 5  # of the calls that end at iterations 0, 50, 100 …
     assert min(counts[10:14]) == 0
+    assert counts[-1] > 5
+
+
+def test_another_coefficient_wakes_them_where_fetches_are_refused(
+    check: Check,
+    gated: list[tuple[NDArray[np.bool_], float, float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "floored_gated.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    dispatcher = {"name": "uniform", "fetch": {"every": {"k": 2}}}
+    check(experiment({"name": "floored_gated:Floored", "lr": 0.01}, 1) | {"dispatcher": dispatcher}, ["fused"])
+    counts = [int(resting.sum()) for resting, _, _ in gated]
+    awake = [at for at, count in enumerate(counts) if count == 0]
+    assert max(counts[: awake[-1]]) > 5  # before the floor is another
     assert counts[-1] > 5
 
 

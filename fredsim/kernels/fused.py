@@ -1,0 +1,196 @@
+"""The path `fused`: an elementwise rule is applied to a gradient row by row, as it is formed, and a gate decides."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import address_of, call, doubles, floats, int64s, item, octets, put, shift
+from fredsim.jit.team import barrier_wait
+from fredsim.jit.vector import store, zeros
+from fredsim.kernels.dense import ZERO
+from fredsim.kernels.gradient import PASSES, STACK, form_some, lay_out_works, next_rows, tree_of
+from fredsim.kernels.reductions import copy
+from fredsim.kernels.update import FINITE, SETTLED
+from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
+
+__all__ = ["DRAIN_EVERY", "apply"]
+
+DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
+CENSUS = 64  # one of so many minibatches looks for rows at rest, one by one
+
+
+class Step(NamedTuple):
+    """How one minibatch's gradient is applied: addresses of what the rule takes, sums, and rows at rest."""
+
+    rule: int
+    table: int
+    coefficients: int
+    apply_zeros: int
+    sums: int
+    totals: Any
+    resting: Any
+    rest_sums: Any
+    census: bool
+
+
+@kernel(
+    passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
+    apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
+    parameters=int, resting=octets, rest_sums=doubles, may_rest=int, applied=int,
+)  # fmt: skip
+def apply(rank, size, barrier, a):
+    """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
+
+    After each the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused where v̄ is below
+    bounds[b, 0], and passes where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] becomes
+    what was decided (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
+
+    `table` and `coefficients`, a row a minibatch, `coefficients_stride` bytes apart, are what the rule takes
+    (fredsim.kernels.update); `apply_zeros`: whether it is applied to rows whose gradient is +0, too. `error` is the
+    relative error of a sum in float32. `resting` (inputs + 1,): whether a row of the first layer is at rest, if it
+    `may_rest`, and `rest_sums` (inputs + 1, 2) its sums of v and |v| then; `applied` minibatches were before these.
+    Work space: `sums`, the address of 32 floats a thread, or 0 where nothing is watched; `partials` (end, size, 3), of
+    each thread whether its part of θ is finite, and its sums of v and |v|.
+    """
+    if a.begin == 0:
+        lay_out_works(rank, size, a.passes)
+        barrier_wait(size, barrier)
+    b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
+    sums = a.sums + 128 * rank if a.sums != 0 else a.sums
+    while b < a.end:
+        partial = shift(a.partials, (b * size + rank) * 3)
+        totals = shift(partial, 1)
+        clear_pair(totals)
+        step = Step(
+            a.rule, address_of(a.table, ZERO), a.coefficients + b * a.coefficients_stride, a.apply_zeros, sums, totals,
+            a.resting, a.rest_sums, a.may_rest != 0 and (a.applied + b) % CENSUS == 0,
+        )  # fmt: skip
+        finite = update_rows(rank, size, a.passes, b, step)
+        put(partial, 0, 1.0 if finite else 0.0)
+        barrier_wait(size, barrier)  # once a minibatch: what a thread copies, it alone will change
+        verdict = judge(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
+        if rank == 0:
+            put(a.verdicts, b, verdict)
+        if verdict == PASSED:
+            copy_rows(rank, size, a.passes.net, theta, floats(item(a.copies, b)))
+        b = b + 1 if verdict <= PASSED else a.end
+
+
+@njit(error_model="numpy")
+def judge(size, partials, bounds, error, count):
+    """Return the verdict on a fetch from all threads' `partials`: see `apply`; `count` is the number of parameters."""
+    total, magnitude = 0.0, 0.0
+    for thread in range(size):
+        if item(partials, 3 * thread) == 0.0:
+            return DIVERGED
+        total += item(partials, 3 * thread + 1)
+        magnitude += item(partials, 3 * thread + 2)
+    low, high = item(bounds, 0), item(bounds, 1)
+    if high == -np.inf:
+        return PASSED
+    if low == np.inf:
+        return REFUSED
+    low_mean, high_mean = (total - error * magnitude) / count, (total + error * magnitude) / count
+    if low_mean > 0.0 and low_mean > high:
+        return PASSED
+    if low_mean > 0.0 and high_mean < low:
+        return REFUSED
+    return UNDECIDED
+
+
+@njit(error_model="numpy")
+def copy_rows(rank, size, net, theta, out):
+    """Copy this thread's rows of every layer."""
+    for layer in range(net.layers):
+        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+        begin, end = rows * rank // size, rows * (rank + 1) // size
+        at = item(net.offsets, layer) + begin * width
+        copy(shift(theta, at), (end - begin) * width, shift(out, at))
+
+
+@njit(error_model="numpy", forceinline=True)
+def update_rows(rank, size, a, b, step):
+    """Form this thread's rows, of every layer, of minibatch b's gradient, and apply the rule to them.
+
+    Returns whether θ stayed finite.
+    """
+    net, tree = a.net, tree_of(rank, a)
+    buffer = shift(tree.stack, STACK)
+    finite, added = True, ZERO
+    for layer in range(net.layers):
+        rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
+        k, end = rows * rank // size, rows * (rank + 1) // size
+        while k < end:
+            start = k
+            k, inactive = next_rows(a, b, layer, start, end)
+            if not inactive:
+                at, count = item(net.offsets, layer) + start * width, (k - start) * width
+                form_some(a, tree, b, layer, start, k, buffer)
+                given = (step.table, at, address_of(buffer, ZERO), count, step.coefficients, step.sums)
+                finite &= call(step.rule, given) & FINITE != 0
+                for row in range(start, k if layer == 0 else start):
+                    put(step.resting, row, np.uint8(0))
+            elif step.apply_zeros:
+                finite &= apply_zeros(width, start, k, step)
+            added += ((k - start) * width + 15) // 16
+            if added >= DRAIN_EVERY and step.sums != 0:
+                drain(floats(step.sums), step.totals)
+                added = ZERO
+    if step.sums != 0:
+        drain(floats(step.sums), step.totals)
+    return finite
+
+
+@njit(error_model="numpy")
+def apply_zeros(width, k, end, step):
+    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
+
+    A row at rest is as in fredsim.kernels.window.apply_zeros, and what it would add to the sums is known.
+    """
+    finite = True
+    while k < end:
+        start = k
+        while k < end and item(step.resting, k) == 0 and (k == start or not step.census):
+            k += 1
+        if k > start:
+            if step.census and step.sums != 0:
+                drain(floats(step.sums), step.totals)  # the next sums are of this row alone
+            given = (step.table, start * width, ZERO, (k - start) * width, step.coefficients, step.sums)
+            said = call(step.rule, given)
+            finite &= said & FINITE != 0
+            if step.census and said & SETTLED != 0:
+                put(step.resting, start, np.uint8(1))
+                if step.sums != 0:
+                    clear_pair(shift(step.rest_sums, 2 * start))
+                    drain(floats(step.sums), shift(step.rest_sums, 2 * start))
+        while k < end and item(step.resting, k) != 0:
+            add_pair(step.totals, item(step.rest_sums, 2 * k), item(step.rest_sums, 2 * k + 1))
+            k += 1
+    return finite
+
+
+@njit(error_model="numpy")
+def drain(sums, totals):
+    """Add a rule's 16 sums, and its 16 sums of absolute values, to float64 totals (2,), and set them to 0."""
+    for lane in range(16):
+        add_pair(totals, np.float64(item(sums, lane)), np.float64(item(sums, 16 + lane)))
+    store(sums, 0, zeros(16))
+    store(sums, 16, zeros(16))
+
+
+@njit(error_model="numpy")
+def add_pair(totals, one, other):
+    """Add two numbers to totals (2,)."""
+    put(totals, 0, item(totals, 0) + one)
+    put(totals, 1, item(totals, 1) + other)
+
+
+@njit(error_model="numpy")
+def clear_pair(totals):
+    """Set totals (2,) to 0."""
+    put(totals, 0, 0.0)
+    put(totals, 1, 0.0)

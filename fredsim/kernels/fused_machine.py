@@ -1,0 +1,96 @@
+"""What fredsim.kernels.fused works on: works that are begun ahead of their arrival, the rule's arrays, rows at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.storage import Limits
+from fredsim.data.datasets import Split
+from fredsim.jit.team import Team, address, addresses
+from fredsim.kernels.resting import Resting
+from fredsim.kernels.trees import specialised
+from fredsim.kernels.update import compile_rule
+from fredsim.kernels.works import WorkMachine, work_bytes
+from fredsim.kernels.workspace import WorkspaceLayout, block_size
+from fredsim.numerics.arrays import aligned
+from fredsim.numerics.rules import Rule
+
+__all__ = ["NumbaFusedMachine"]
+
+Array = NDArray[np.float32]
+
+#: Of works that are begun before the window in which they arrive.
+AHEAD_BYTES = 2**22
+
+
+class NumbaFusedMachine(WorkMachine):
+    """Applies a rule on a team of threads: fredsim.compute.engines.FusedMachine."""
+
+    def __init__(
+        self,
+        team: Team,
+        sizes: Sequence[int],
+        split: Split,
+        mu: int,
+        chunk: int,
+        rule: Rule,
+        arrays: Sequence[Array],
+        watched: str,
+        window: int,
+    ) -> None:
+        layout = WorkspaceLayout(sizes, mu, block_size(mu), chunk)
+        #: As FusedMachine.
+        self.slots = window + AHEAD_BYTES // work_bytes(layout, mu)
+        super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
+        fused, rows = specialised("fused", mu), int(layout.sizes[0]) + 1
+        self._kernel, self._resting, self._applied = fused.apply, Resting(rule, 1, rows), 0
+        # Of a sum in float32: how many terms it has, and twice the bound of the rounding error of so many.
+        terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16
+        error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
+        apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(team.size, 32) if watched else 0
+        self._arguments = self._kernel.pack(
+            passes=self._passes, begin=0, end=0, rule=compile_rule(rule, watched).address,
+            table=addresses([arrays[0], *arrays]), coefficients=0, coefficients_stride=0, apply_zeros=apply_zeros,
+            sums=sums, partials=0, error=error, bounds=0, copies=0, verdicts=0, parameters=len(arrays[0]),
+            resting=self._resting.rows, rest_sums=np.zeros((rows, 2)), may_rest=0, applied=0,
+        )  # fmt: skip
+        for kernel in (self._kernels.begin_works, self._kernel):
+            kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+
+    def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
+        """As FusedMachine."""
+        different = {id(params): params for params in held}  # of a client's works there are few
+        at = dict(zip(different, addresses(different.values()).tolist(), strict=True))
+        self._begin(np.array(slots), np.array([at[id(params)] for params in held]), rows)
+
+    def take(
+        self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
+    ) -> Array:
+        """As FusedMachine."""
+        n, coefficients, bounds = len(slots), np.ascontiguousarray(coefficients), np.ascontiguousarray(bounds)
+        places, to = np.array(slots), np.array([0 if copy is None else address(copy) for copy in copies])
+        self._choose(places, self.work["samples"][places])
+        self._verdicts, self._partials = np.empty(n, np.int64), np.empty((n, self._team.size, 3))
+        self._arguments.set(
+            coefficients=coefficients, coefficients_stride=coefficients.strides[0], partials=self._partials,
+            bounds=bounds, copies=to, verdicts=self._verdicts, may_rest=self._resting.may_rest(coefficients),
+            applied=self._applied,
+        )  # fmt: skip
+        self._applied += n
+        losses: Array = self.work["losses"][places]
+        return losses
+
+    def apply(self, b: int, end: int) -> list[int]:
+        """As FusedMachine."""
+        self._verdicts[b:] = -1
+        self._arguments.begin, self._arguments.end = b, end
+        self._team.run(self._kernel, self._arguments)
+        verdicts: list[int] = self._verdicts[b:].tolist()
+        return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts
+
+    def mean(self, b: int) -> float:
+        """As FusedMachine."""
+        return float(self._partials[b, :, 1].sum()) / self._arguments.parameters
