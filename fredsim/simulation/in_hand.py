@@ -20,7 +20,7 @@ from fredsim.plugins.states import State
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import next_works, slots_of
-from fredsim.simulation.scheduled import SLICE, Scheduled
+from fredsim.simulation.scheduled import SLICE, ByRule, Scheduled
 from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["OneByOne", "WorkInHand"]
@@ -73,7 +73,7 @@ class InHand(Scheduled):
             values[...] = state[f"work.{name}"]
 
 
-class WorkInHand(InHand):
+class WorkInHand(InHand, ByRule):
     """A rule is applied to each gradient as it is formed from the work in hand."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:

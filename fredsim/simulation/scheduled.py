@@ -19,7 +19,7 @@ from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
 from fredsim.simulation.schedule import Schedule, places_of, whole_schedule, windows_of
 
-__all__ = ["SLICE", "Queued", "Scheduled"]
+__all__ = ["SLICE", "ByRule", "Queued", "Scheduled"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -102,8 +102,11 @@ class Scheduled(Simulation):
         """Take up what clients hold."""
         raise NotImplementedError
 
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Let events begin … end − 1 happen; return the losses (n, µ) and how many left every parameter finite."""
+    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+        """Let so many events happen, or fewer.
+
+        Returns of each the timestamp before, the staleness, and the losses (µ,). Raises Diverged.
+        """
         raise NotImplementedError
 
     def _rows(self, events: Integers) -> NDArray[np.int32]:
@@ -146,21 +149,6 @@ class Scheduled(Simulation):
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
-    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
-        """Let so many events happen, or fewer, by the server's rule.
-
-        Returns of each the timestamp before, the staleness, and the losses (µ,). Raises Diverged.
-        """
-        server, iterations = self._server, np.arange(begin, begin + many)
-        staleness = iterations - (self._known.begun[begin : begin + many] + 1)  # every event is an update
-        coefficients = server.coefficients(iterations, staleness)
-        n = len(coefficients)
-        losses, happened = self._process(begin, begin + n, coefficients)
-        if happened < n:
-            raise Diverged(begin + happened)
-        server.elementwise.timestamp = server.timestamp = begin + n
-        return iterations[:n], staleness[:n], losses
-
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
         """Return how many events to let happen now, none beyond the next row; 0 at the run's end."""
         begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
@@ -177,7 +165,26 @@ class Scheduled(Simulation):
         return min(limit for limit in limits if limit is not None)
 
 
-class Queued(Scheduled):
+class ByRule(Scheduled):
+    """Every event is an update, by the server's elementwise rule."""
+
+    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Let events begin … end − 1 happen; return the losses (n, µ) and how many left every parameter finite."""
+        raise NotImplementedError
+
+    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+        server, iterations = self._server, np.arange(begin, begin + many)
+        staleness = iterations - (self._known.begun[begin : begin + many] + 1)  # every event is an update
+        coefficients = server.coefficients(iterations, staleness)
+        n = len(coefficients)
+        losses, happened = self._process(begin, begin + n, coefficients)
+        if happened < n:
+            raise Diverged(begin + happened)
+        server.elementwise.timestamp = server.timestamp = begin + n
+        return iterations[:n], staleness[:n], losses
+
+
+class Queued(ByRule):
     """Clients hold the parameters they fetched, in places on a device."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
