@@ -128,14 +128,14 @@ class WorkInHand(InHand, ByRule):
 class OneByOne(InHand):
     """The server gets whole gradients, one after the other, each formed from the work in hand when it arrives."""
 
+    _stamps: Integers  # the timestamps that the works in hand were begun at, by slot
+
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._machine = self._make_machine(1, Limits())
         self._check_works(self._machine.each)
-        one = np.zeros(1, np.int64)
-        self._machine.begin(one, parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
+        self._machine.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
         self._machine.gradient(0)  # all is compiled before any clock runs
-        self._stamps = one  # the timestamps that the works in hand were begun at, by slot
         contract = self._server.contract
         #: The parameters (P,) at this timestamp, where a push may leave it as it is: then they must not change.
         self._seen: Array | None = None

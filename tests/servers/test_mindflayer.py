@@ -1,6 +1,7 @@
 """MindFlayer: trials that are given up, by its formula and on clocks; what a limit does to any other server."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,20 @@ TRIALS = [3, 1, 0, 5, 2, 1]
 SHARES = [0.3, 0.9, 0.5, 0.6, 1.0, 0.2]
 CLIENTS = {"count": 6, "batch_size": 3, "sampling": "iid"}
 STRAGGLING = {"seconds": {"name": "power"}, "noise": {"name": "bernoulli", "p": 0.3, "factor": float("inf")}}
+#: It does not count its updates itself.
+TOLD = """
+class Told:
+    metrics = {"told": "sum"}
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= 0.1 * grad
+
+    def given_up(self, client_id, timestamp):
+        self.record("told", 1)
+"""
 
 
 @pytest.mark.parametrize("probability", ["measured", 0.6, SHARES])
@@ -111,6 +126,20 @@ def test_nothing_comes_of_a_task_that_is_given_up(simulate: Simulate, dropped: s
     passes = (asked % 2 == 1) | ((asked == 0) & (dropped == "reapply"))  # there is nothing to apply again at first
     np.testing.assert_array_equal(events["pushed"][~given_up], passes)
     assert simulate({"dispatcher": clock}).summary["path_why"] == "a task may be given up"
+
+
+def test_a_server_of_ones_own_is_told_and_has_no_update(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "told_of_tasks.py").write_text(TOLD)
+    monkeypatch.syspath_prepend(tmp_path)
+    clock = {"name": "clock", "compute": {"noise": {"name": "bernoulli", "p": 0.4, "factor": 50.0}, "limit": 1.5}}
+    own = {"server": {"name": "told_of_tasks:Told"}, "clients": CLIENTS, "events": True}
+    found = simulate(own | {"dispatcher": clock})
+    given_up = found.events["given_up"].to_numpy()
+    assert 10 < given_up.sum() < 30
+    np.testing.assert_array_equal(found.events["timestamp"], np.cumsum(~given_up) - ~given_up)
+    assert found.metrics["told"].sum() == given_up.sum()
 
 
 def test_what_a_task_that_is_given_up_would_have_computed_does_not_count(simulate: Simulate) -> None:

@@ -170,6 +170,11 @@ class NotANumber(Floats):
         return 0.1, np.nan if t > 20 else 0.1
 
 
+class DivergesBefore(Floats):
+    def coefficients(self, t, staleness):
+        return 3e38 if t == 20 else 0.1, 3e38 if t == 20 else 0.1 if t < 24 else np.nan
+
+
 class ReadsByName(Base):
     def coefficients(self, t, staleness):
         return (self.mean.max(),)
@@ -289,6 +294,12 @@ def test_refused_everywhere(server: str, says: str, simulate: Simulate) -> None:
         with pytest.raises(FredsimError) as caught:
             simulate(run_of(server) | way)
         assert says in str(caught.value), way
+
+
+def test_what_happens_before_a_push_that_has_none(simulate: Simulate) -> None:
+    """A run that diverges at the twenty-first push never comes to the twenty-fifth."""
+    for way in WAYS:
+        assert simulate(run_of("DivergesBefore") | way).summary["status"] == "diverged", way
 
 
 @pytest.mark.parametrize(
