@@ -60,6 +60,19 @@ def proved(result: Result) -> dict[Piece, str | None]:
     return found
 
 
+def test_what_is_held_does_not_tell_how_a_gate_was_asked(tmp_path: Path) -> None:
+    """After a resume nothing is expected of v̄, so other fetches are decided by the kernel."""
+    clients = {"count": 3, "batch_size": 8, "sampling": "shuffled"}
+    server = {"name": "fasgd", "lr": 0.005, "gamma": 0.3, "beta": 0.5}
+    dispatcher = {"name": "round_robin", "fetch": {"bandwidth_aware": {"c": 0.01}}}
+    data = DATA | {"model": {"hidden": [16]}, "clients": clients, "server": server, "dispatcher": dispatcher}
+    result = kept(data | {"seed": 3902957363, "iterations": 400, "evaluation": {"every": 200}}, tmp_path / "run")
+    assert result.summary["path"] == "fused"
+    found = proved(result)
+    assert len(found) > 20
+    assert set(found.values()) == {None}
+
+
 @pytest.mark.parametrize("number", range(FEW))
 def test_random_experiments(number: int, tmp_path: Path) -> None:
     data, rng = experiment(number) | {"backend": "numba"}, random.Random(number)

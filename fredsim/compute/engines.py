@@ -192,7 +192,7 @@ class FusedMachine(Protocol):
         ...
 
     def mean(self, b: int) -> float:
-        """Return about the mean of the watched array after work b; 0 where none is watched."""
+        """Return about the mean of the watched array after work b; NaN where none is watched."""
         ...
 
 

@@ -167,6 +167,7 @@ def apply_zeros(width, k, end, step):
                 if step.sums != 0:
                     clear_pair(shift(step.rest_sums, 2 * start))
                     drain(floats(step.sums), shift(step.rest_sums, 2 * start))
+                k = start  # it is counted as a row at rest
         while k < end and item(step.resting, k) != 0:
             add_pair(step.totals, item(step.rest_sums, 2 * k), item(step.rest_sums, 2 * k + 1))
             k += 1

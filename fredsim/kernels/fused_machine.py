@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,7 +80,6 @@ class NumbaFusedMachine(WorkMachine):
             bounds=bounds, copies=to, verdicts=self._verdicts, may_rest=self._resting.may_rest(coefficients),
             applied=self._applied,
         )  # fmt: skip
-        self._applied += n
         losses: Array = self.work["losses"][places]
         return losses
 
@@ -88,9 +88,11 @@ class NumbaFusedMachine(WorkMachine):
         self._verdicts[b:] = -1
         self._arguments.begin, self._arguments.end = b, end
         self._team.run(self._kernel, self._arguments)
-        verdicts: list[int] = self._verdicts[b:].tolist()
-        return verdicts[: verdicts.index(-1)] if -1 in verdicts else verdicts
+        verdicts: list[int] = [verdict for verdict in self._verdicts[b:].tolist() if verdict >= 0]
+        self._applied += len(verdicts)
+        return verdicts
 
     def mean(self, b: int) -> float:
         """As FusedMachine."""
-        return float(self._partials[b, :, 1].sum()) / self._arguments.parameters
+        found = float(self._partials[b, :, 1].sum()) / self._arguments.parameters
+        return found if self._arguments.sums else math.nan

@@ -1,4 +1,4 @@
-"""Works in hand, which clients keep from a fetch to a push on the path `hand`, and their gradients one by one."""
+"""Works: what the passes of minibatches leave until their clients arrive; and their gradients one by one."""
 
 from __future__ import annotations
 

@@ -38,9 +38,11 @@ class Fused(Snapshots):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
+        self._meet = False  # each event is an update, after which one client fetches
         self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
         self._spare: list[Array] = []  # arrays of the pool that no client fetched into
-        self._window = parts.limits.window or max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
+        usual = max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
+        self._window = min(parts.limits.window or usual, self._most_known())
         self._mean = np.nan  # about v̄
         protocol = parts.protocol
         #: Whether a client whose fetch is refused goes on as if it had not asked.
@@ -69,6 +71,10 @@ class Fused(Snapshots):
         if self._known_to > self.iteration:  # their clients are drawn
             self._look_ahead(self._known_to - self.iteration)
 
+    def _most_known(self) -> int:
+        """Return how many events are known ahead at most."""
+        return min(AHEAD, 1 + SAMPLES // self._sampler.batch_size)
+
     def _look_ahead(self, count: int) -> None:
         """Draw the next clients, their minibatches, and what decides on their fetches."""
         coming = self._arrivals.coming(count)
@@ -86,9 +92,8 @@ class Fused(Snapshots):
         And at which of the known events a fetch is expected to be refused: such clients may be among them again.
         """
         if self.iteration >= self._known_to:
-            few = 1 + SAMPLES // self._sampler.batch_size
-            left = length.left(self.iteration, self._server.timestamp)
-            self._look_ahead(min(AHEAD, few, AHEAD if left is None else left))
+            left, most = length.left(self.iteration, self._server.timestamp), self._most_known()
+            self._look_ahead(most if left is None else min(most, left))
         row = self._interval.left(self.iteration, self._server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
@@ -127,16 +132,16 @@ class Fused(Snapshots):
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
         losses = self._machine.take(slots[:n], coefficients, bounds, copies)
-        i, before, passed = 0, server.timestamp, np.zeros(len(clients), np.bool_)
+        i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # bytes that clients fetched
         while i < n:
             for verdict in self._machine.apply(i, n):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
                 client = clients[i]
-                passed[i] = self._reply(client, verdict, copies[i])
-                if verdict == UNDECIDED and passed[i] and client in clients[i + 1 : n]:
+                received[i] = self._reply(client, verdict, copies[i])
+                if verdict == UNDECIDED and received[i] and client in clients[i + 1 : n]:
                     n = clients.index(client, i + 1)  # its next work is another than expected
-                self._ahead.arrived(window.start + i, fetched=passed[i])
+                self._ahead.arrived(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
         self._mean = self._machine.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
@@ -144,13 +149,13 @@ class Fused(Snapshots):
         if schedule.time is not None:
             self.time = int(schedule.time[n - 1])
         if self._log is not None:
-            counts = 1, passed[:n], theta.nbytes, passed[:n] * theta.nbytes
+            counts = 1, received[:n] > 0, theta.nbytes, received[:n]
             self._log.add(schedule.first(n), int(iterations[0]), iterations[:n], staleness[:n], copies=counts)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
-    def _reply(self, client: int, verdict: int, copy: Array | None) -> bool:
-        """Let a client whose gradient was applied go on; return whether its fetch passed, to `copy` if it is PASSED."""
+    def _reply(self, client: int, verdict: int, copy: Array | None) -> int:
+        """Let a client whose gradient was applied go on, with `copy` if PASSED; return how many bytes it fetched."""
         server, holdings = self._server, self._holdings
         server.elementwise.timestamp = server.timestamp = self.iteration + 1
         if not self._protocol.wait:
@@ -160,10 +165,10 @@ class Fused(Snapshots):
             self._arrivals.fetched(client, self.iteration)
             holdings.adopt(client, cast(Array, copy), server.timestamp)
             self._recorder.fetch(server.params.nbytes, client)
-            return True
+            return server.params.nbytes
         if copy is not None:
             self._spare.append(copy)
         if verdict == UNDECIDED:
-            return self._fetch(client) > 0
+            return self._fetch(client)
         self._refuse(client)
-        return False
+        return 0

@@ -47,6 +47,7 @@ class Snapshots(Simulation):
         super().__init__(parts, choice)
         contract, protocol, wait = self._server.contract, parts.protocol, parts.protocol.wait
         tensors, self._pool = list(self._layout.slices.values()), parts.pool
+        self._meet = True  # whether several clients may fetch at one timestamp
         self._check_memory()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
@@ -280,7 +281,7 @@ class Snapshots(Simulation):
         if given is not server.params and not self._engine.finite(given):
             raise Diverged(self.iteration)
         if parts is None:
-            shared = given is server.params
+            shared = self._meet and given is server.params
             if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)

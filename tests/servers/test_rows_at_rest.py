@@ -120,6 +120,21 @@ def test_rows_rest_where_a_gate_asks_for_their_mean(
         assert math.isclose(found, exact, rel_tol=1e-6)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("rates", "c"), [({"eps": 1e-4}, 0.03), ({"eps": 1.0}, 3.0)])
+def test_a_row_is_part_of_the_mean_when_it_comes_to_rest(
+    check: Check, gated: list[tuple[NDArray[np.bool_], float, float]], threads: int, rates: dict[str, float], c: float
+) -> None:
+    """The second v is at rest from the first event on."""
+    server = {"name": "fasgd", "lr": 0.005, "gamma": 0.3, "beta": 0.3} | rates
+    dispatcher = {"name": "uniform", "fetch": {"bandwidth_aware": {"c": c}}}
+    check(experiment(server, threads) | {"dispatcher": dispatcher, "window": 1}, ["fused"])
+    fell = [before.sum() < after.sum() for (before, _, _), (after, _, _) in itertools.pairwise(gated)]
+    assert sum(fell) > 2 or gated[0][0].any()
+    for _, found, exact in gated:
+        assert math.isclose(found, exact, rel_tol=1e-6)
+
+
 def test_another_coefficient_wakes_them(
     check: Check, resting: list[NDArray[np.bool_]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
