@@ -178,15 +178,18 @@ def main() -> int:
     """Try the modules, print what comes out as it comes; return 1 where a mutant is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("log", type=Path, help="what pytest --durations=0 printed")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help="files; those of MODULES where none is given")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="files or folders (default: MODULES)")
     parser.add_argument("--coverage", type=Path, default=Path(".coverage"), help="coverage's data (default .coverage)")
     parser.add_argument("--share", type=float, default=0.1, help="of the mutants of each module (default 0.1)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
     parser.add_argument("--jobs", type=int, default=2, help="modules side by side (default 2)")
     parser.add_argument("--out", type=Path, help="a Markdown file for the list")
     asked = parser.parse_args()
-    modules = asked.modules or [
-        str(path.relative_to(ROOT)) for place in MODULES for path in sorted((ROOT / place).glob("*.py"))
+    places = [ROOT / place for place in asked.modules or MODULES]
+    modules = [
+        str(path.relative_to(ROOT))
+        for place in places
+        for path in ([place] if place.suffix else sorted(place.glob("*.py")))
     ]
     lines, total = [], 0
     for module, count, left in tried(modules, asked):
