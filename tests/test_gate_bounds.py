@@ -16,6 +16,7 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
 from fredsim.kernels.engine import NumbaEngine
+from fredsim.kernels.fused_machine import NumbaFusedMachine
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
@@ -212,8 +213,15 @@ def test_tensors_that_pass_one_by_one(simulate: Simulate, gate: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("window", [1, 5, 10**6])
-def test_windows_of_any_size(simulate: Simulate, window: int) -> None:
-    run = {**RUN, "iterations": 300}
+def test_windows_of_any_size(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """No room is made for more than the 1,024 events that are known ahead."""
+    run, make = {**RUN, "iterations": 300}, NumbaEngine.fused_machine
+
+    def noted(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, room: int) -> NumbaFusedMachine:
+        assert room == min(window, 1024)
+        return make(engine, rule, arrays, watched, room)
+
+    monkeypatch.setattr(NumbaEngine, "fused_machine", noted)
     same(simulate({**run, "path": "fused", "window": window}), simulate({**run, "path": "snapshots"}))
 
 
@@ -253,6 +261,26 @@ STATES: list[Callable[[np.random.Generator, int], Any]] = [
     lambda rng, n: rng.standard_normal(n) + 0.02,
     lambda rng, n: 1e-40 * rng.random(n),
 ]
+
+
+def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no refusal is expected, and no passes are done for nothing."""
+    begun: list[int] = []
+    make, begin = NumbaEngine.fused_machine, NumbaFusedMachine.begin
+
+    def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedMachine:
+        assert watched == "v"
+        return make(engine, rule, arrays, "", window)
+
+    def counted(machine: NumbaFusedMachine, slots: list[int], *given: Any) -> None:
+        begun.extend(slots)
+        begin(machine, slots, *given)
+
+    monkeypatch.setattr(NumbaEngine, "fused_machine", unwatched)
+    monkeypatch.setattr(NumbaFusedMachine, "begin", counted)
+    run = {**RUN, "iterations": 300}
+    same(simulate({**run, "path": "fused"}), simulate({**run, "path": "snapshots"}))
+    assert len(begun) == 300
 
 
 @pytest.mark.parametrize("threads", [1, 3])

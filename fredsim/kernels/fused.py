@@ -14,13 +14,13 @@ from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
 from fredsim.kernels.gradient import PASSES, STACK, form_some, lay_out_works, next_rows, tree_of
 from fredsim.kernels.reductions import copy
+from fredsim.kernels.resting import CENSUS, rows_awake
 from fredsim.kernels.update import FINITE, SETTLED
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
 
 DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
-CENSUS = 64  # one of so many minibatches looks for rows at rest, one by one
 
 
 class Step(NamedTuple):
@@ -154,8 +154,7 @@ def apply_zeros(width, k, end, step):
     finite = True
     while k < end:
         start = k
-        while k < end and item(step.resting, k) == 0 and (k == start or not step.census):
-            k += 1
+        k = rows_awake(step.resting, start, end, step.census)
         if k > start:
             if step.census and step.sums != 0:
                 drain(floats(step.sums), step.totals)  # the next sums are of this row alone

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from fredsim.jit.pointers import item
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.settling import settling_coefficients
 
-__all__ = ["Resting"]
+__all__ = ["CENSUS", "Resting", "rows_awake"]
+
+CENSUS = 64  # one of so many minibatches looks for rows at rest, one by one
+
+
+@njit(error_model="numpy")
+def rows_awake(resting, start, end, census):
+    """Return where the rows end, from `start` on, that are not at rest; in a census the first of them alone."""
+    k = start
+    while k < end and item(resting, k) == 0 and (k == start or not census):
+        k += 1
+    return k
 
 
 class Resting:

@@ -19,6 +19,7 @@ from fredsim.kernels.dense import (
     softmax_cross_entropy,
     transpose,
 )
+from fredsim.kernels.resting import CENSUS, rows_awake
 from fredsim.kernels.trees import (
     LEAVES,
     Tree,
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once; whole blocks of 16
-CENSUS = 64  # one of so many events looks for rows at rest, one by one
 #: On what a thread spends its time.
 SPENT = ("gradient and update", "forward and error", "inputs", "waiting")
 
@@ -142,8 +142,7 @@ def apply_zeros(a, local, table, k, end, coefficients, census):
     rows, finite = item(a.net.sizes, 0) + 1, True
     while k < end:
         start = k
-        while k < end and item(local.resting, k) == 0 and (k == start or not census):
-            k += 1
+        k = rows_awake(local.resting, start, end, census)
         if k > start:
             at, count = rows * local.low + start * local.width, (k - start) * local.width
             said = call(a.rule, (table, at, ZERO, count, coefficients, ZERO))
