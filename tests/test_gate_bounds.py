@@ -263,26 +263,6 @@ STATES: list[Callable[[np.random.Generator, int], Any]] = [
 ]
 
 
-def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no refusal is expected, and no passes are done for nothing."""
-    begun: list[int] = []
-    make, begin = NumbaEngine.fused_machine, NumbaFusedMachine.begin
-
-    def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedMachine:
-        assert watched == "v"
-        return make(engine, rule, arrays, "", window)
-
-    def counted(machine: NumbaFusedMachine, slots: list[int], *given: Any) -> None:
-        begun.extend(slots)
-        begin(machine, slots, *given)
-
-    monkeypatch.setattr(NumbaEngine, "fused_machine", unwatched)
-    monkeypatch.setattr(NumbaFusedMachine, "begin", counted)
-    run = {**RUN, "iterations": 300}
-    same(simulate({**run, "path": "fused"}), simulate({**run, "path": "snapshots"}))
-    assert len(begun) == 300
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("hidden", [(7,), (200, 33), (1000,)])
 def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, ...]) -> None:

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fredsim.kernels.engine import NumbaEngine
+from fredsim.kernels.fused_machine import NumbaFusedMachine
+from fredsim.numerics.rules import Rule
 from fredsim.simulation.ahead import Ahead
+from tests.test_gate_bounds import RUN, Simulate, same
 
 Array = NDArray[np.float32]
 
@@ -85,3 +89,23 @@ def test_a_client_that_is_refused_has_its_next_works_begun_together() -> None:
     ahead.arrived(2, fetched=True)  # not expected: what was begun for event 3 is thrown away
     ahead.begin(3, 1, refused, lambda client: params + 100)
     assert machine.begun == 5
+
+
+def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no refusal is expected, and no passes are done for nothing."""
+    begun: list[int] = []
+    make, begin = NumbaEngine.fused_machine, NumbaFusedMachine.begin
+
+    def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedMachine:
+        assert watched == "v"
+        return make(engine, rule, arrays, "", window)
+
+    def counted(machine: NumbaFusedMachine, slots: list[int], *given: Any) -> None:
+        begun.extend(slots)
+        begin(machine, slots, *given)
+
+    monkeypatch.setattr(NumbaEngine, "fused_machine", unwatched)
+    monkeypatch.setattr(NumbaFusedMachine, "begin", counted)
+    run = {**RUN, "iterations": 300}
+    same(simulate({**run, "path": "fused"}), simulate({**run, "path": "snapshots"}))
+    assert len(begun) == 300
