@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -98,6 +99,15 @@ def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pyt
         (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert [(name, kind.__name__) for name, kind in offered("own_package", object).items()] == [("one", "One")]
+
+
+@pytest.mark.parametrize("kind", ["servers", "dispatchers", "dispatchers.gates", "compressors"])
+def test_what_is_offered_is_an_attribute_of_its_package(kind: str) -> None:
+    package = import_module(f"fredsim.{kind}")
+    (classes,) = [value for name, value in vars(package).items() if name == kind.rpartition(".")[2].upper()]
+    assert [getattr(package, offer.__name__) for offer in classes.values()] == list(classes.values())
+    with pytest.raises(AttributeError, match=f"module 'fredsim.{kind}' has no attribute 'Nothing'"):
+        package.Nothing  # noqa: B018
 
 
 def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
