@@ -1,8 +1,8 @@
 """Clients take simulated time: each computes for as long as its task takes, and whoever is done first arrives first.
 
-Time is int64 nanoseconds. How long a task takes hangs on (seed, client, task number) alone (fredsim.dispatchers.
-durations), so two servers on the same clock meet the same machines, and a task that is given up and begun anew gets its
-client's next draw; what it has taken is lost. Copies may take time, too (network), and clients may be down (outages).
+Time is int64 nanoseconds. How long a task takes depends on seed, client and task number alone, so two servers on the
+same clock meet the same machines. A task that is given up and begun anew gets its client's next draw; the time that it
+has taken is lost. Copies may take time, too (`link`, `server`), and clients may be down (`outages`).
 Events are ordered by (time, client).
 
 Where nobody is ever held or stopped, and copies take no time or are all of one size, the whole order is known before

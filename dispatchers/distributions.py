@@ -22,7 +22,7 @@ class Random(HyperParameters):
     mean: Positive = 1.0
     """The mean: of what is drawn in seconds, in seconds; of a factor, 1."""
     add: bool = False
-    """Of a task's noise: whether X, in seconds, is added to the client's own time, which else is multiplied by X."""
+    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return the distribution that X is drawn from, before it is scaled."""
@@ -110,7 +110,7 @@ class HalfNormal(HyperParameters):
     sd: Positive | Literal["sqrt"] = 1.0
     """The standard deviation; `sqrt`: √(i + 1) for client i."""
     add: bool = False
-    """Of a task's noise: whether X, in seconds, is added to the client's own time, which else is multiplied by X."""
+    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return |N(0, 1)|."""
@@ -130,7 +130,7 @@ class Bernoulli(HyperParameters):
     factor: Annotated[float, Field(gt=0)]
     """What X is then; infinite (.inf): the task never ends."""
     add: bool = False
-    """Of a task's noise: whether X, in seconds, is added to the client's own time, which else is multiplied by X."""
+    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return 1 or `factor`."""

@@ -3,7 +3,7 @@
 A row an event. Column `client` says who arrives, `time_ns`, or `time` in seconds, when the server is done with it: the
 trace is a clock then. It may have other columns of events.parquet, too: `number`, `begun`, `sent`, `given_up`, the
 stages `began_ns`, `done_ns`, `received_ns`, and `done_client` with `done_number`. They let the servers and gates of the
-run meet what those of the recorded run met; where these are not the same, a trace is still an order.
+run meet what those of the recorded run met. Where the run is another one (`check: false`), a trace is still an order.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Trace(Timeline):
         sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, validate_default=True)
         """Of the file's bytes: filled in where it is null, checked where it is not."""
         check: bool = True
-        """Whether the run must be the recorded one: columns number, begun and sent, where there are any, hold. With
-        false they do not count: the trace says who arrives when, and nothing else."""
+        """True: the run must be the recorded one, and agree with the columns `number`, `begun` and `sent` where these
+        exist. False ignores them: the trace says who arrives when, and nothing else."""
 
         @field_validator("sha256")
         @classmethod

@@ -1,6 +1,6 @@
 """Every eligible client is equally likely to finish next, independently each time, as in FRED (Odena 2016).
 
-The staleness that follows is geometric with mean λ − 1: far more spread than that of a timed cluster.
+The staleness that follows is geometric with mean λ − 1. On equal machines that take turns it would be λ − 1 always.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
     backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
     jobs: Annotated[
-        int, option.Count("--jobs", help="Pieces of runs, between kept checkpoints, done side by side.")
+        int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done side by side.")
     ] = 1,
     data_root: option.Root = None,
 ) -> None:

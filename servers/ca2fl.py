@@ -33,7 +33,7 @@ def calibrated(theta: Any, h: Any, differences: Any, eta: Any, count: Any, clien
 class CA2FL(BufferedServer):
     """Buffered aggregation with cached updates; `lr` is the clients'."""
 
-    idea = "step by every few clients' local updates, and for the clients that are not among them by their last ones"
+    idea = "step by the local updates of every few clients, and by the latest update of each of the others"
     citation = (
         "Wang et al. 2024, Tackling the data heterogeneity in asynchronous federated learning with cached update "
         "calibration, ICLR"

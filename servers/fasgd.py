@@ -79,15 +79,15 @@ class FASGD(ElementwiseServer):
         """Hyper-parameters of FASGD; `released` takes no gamma, beta or eps."""
 
         gamma: Fraction = 0.9
-        """γ, the decay rate of the mean gradient and the mean square; not of released."""
+        """γ, the decay rate of the mean gradient and the mean square; not used by variant `released`."""
         beta: Fraction = 0.9
-        """β, the decay rate of v; not of released."""
+        """β, the decay rate of v; not used by variant `released`."""
         eps: Epsilon = 1e-4
-        """ε, added to the variance under the root; not of released."""
+        """ε, added to the variance under the root; not used by variant `released`."""
         variant: Literal["std", "released", "printed"] = "std"
         """v as a standard deviation, as the released code has it, or as eq 6 is printed."""
         divisor: Divisor | None = None
-        """By what of the staleness τ a step is divided: max(τ, 1), or τ + 1; null is max1, and plus1 of released."""
+        """What a step is divided by: `max1`, max(τ, 1); `plus1`, τ + 1; null: plus1 of variant `released`, or max1."""
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Return the divisor of the paper, or of its code."""

@@ -1,8 +1,11 @@
 """Ringleader ASGD: rounds of n updates, one at an arrival of each client, by the mean of a table of all clients.
 
-    gather  G_j += g, b_j += 1 until every b_j ≥ 1; from then on, at the first arrival of each client i, the last one of
-    the gathering among them:  G_i += g, b_i += 1,  θ ← θ − α (1/n) Σ_j G_j/b_j
-    what clients send that had their update in the round goes to a second table, which is the next round's first
+    G_i ← G_i + g,   b_i ← b_i + 1
+    θ ← θ − α (1/n) Σ_j G_j/b_j
+
+A round begins by gathering: an arrival of client i adds its gradient to the table (the first line) until every b_j ≥ 1.
+From then on each client's first arrival, beginning with the one that completes the gathering, does both lines. What
+clients send that had their update in the round goes to a second table, which is the next round's first.
 
 All clients count the same, nobody waits, no gradient is lost, and none in the table is of parameters more than 2n − 2
 updates old.

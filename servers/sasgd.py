@@ -30,14 +30,14 @@ def descend(theta: Any, g: Any, alpha: Any, d: Any) -> Any:
 class SASGD(ElementwiseServer):
     """Staleness-aware asynchronous SGD."""
 
-    idea = "divide the gradient by its step-staleness"
+    idea = "divide the gradient by its staleness"
     citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
 
     class Hyper(Rated):
         """Hyper-parameters of SASGD."""
 
         divisor: Divisor = "max1"
-        """By what of the staleness τ a step is divided: max(τ, 1), or τ + 1."""
+        """What a step is divided by: `max1`, max(τ, 1); `plus1`, τ + 1."""
 
     rule = Rule(descend, zero_keeps=True)
 

@@ -33,7 +33,7 @@ class SoftSync(CollectingServer):
         aware: bool = False
         """Whether each gradient is divided by its staleness."""
         divisor: Divisor = "max1"
-        """By what of the staleness τ, where aware: max(τ, 1), or τ + 1."""
+        """What a gradient is divided by where `aware`: `max1`, max(τ, 1); `plus1`, τ + 1."""
 
     def expect(self, clients: int) -> None:
         """Settle how many gradients a step takes. Raises ConfigError where n exceeds the clients."""

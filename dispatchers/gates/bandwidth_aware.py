@@ -1,4 +1,4 @@
-"""A copy passes iff r < 1/(1 + c/(v̄ + ε)), by the model's v̄ or each tensor by its own.
+"""A copy passes iff r < 1/(1 + c/(v̄ + ε)), r uniform in [0, 1), v̄ the mean of v, of the model or of each tensor.
 
 Odena 2016, arXiv:1601.04033, eq 9; per tensor is its future work. Where v̄ is infinite all passes, where it is NaN
 nothing does.

@@ -27,7 +27,9 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "server": (
         "Servers",
         "A server is the update rule: what is made of a gradient that arrives. θ are its parameters, g is the "
-        "gradient, α the learning rate `lr`, τ the staleness, λ the number of clients. "
+        "gradient, α the learning rate `lr`, τ the staleness, λ the number of clients. *Departures* says where the "
+        "code differs from the source. What is stored *flushed* becomes +0 where its magnitude is below 2⁻⁶² "
+        "([why](../numerics.md#flush)). "
         "[own_server.md](../own_server.md) says how to write one.",
         "server",
     ),
@@ -41,7 +43,10 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "gate": (
         "Gates",
-        "A gate says whether one copy, pushed or fetched, passes. [own_gate.md](../own_gate.md) says how to write one.",
+        "A gate says whether one copy, pushed or fetched, passes. v is a server's moving deviation of each parameter's "
+        "gradient, and v̄ its mean: the servers `fasgd` and `bfasgd` have it. The paths below are those of a gate on "
+        "pushes; with a gate on fetches alone, `fused` serves, too. [own_gate.md](../own_gate.md) says how to write "
+        "one.",
         "dispatcher.push` or `dispatcher.fetch",
     ),
     "compressor": (
@@ -71,8 +76,8 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
 }
 ABOUT_PATHS = (
-    "How a run is computed, its path, never changes a bit of it: [performance.md](../performance.md). The paths below "
-    "are those of a plain run, with the defaults."
+    "A run's path is the way in which it is computed; it changes how fast the run is, and no bit of it: "
+    "[performance.md](../performance.md). The paths below are those of a run with the defaults otherwise."
 )
 PATHLESS = ("schedule", "partition")
 #: Values of what has no default, where a number of the right kind says little.

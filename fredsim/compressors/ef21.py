@@ -1,4 +1,4 @@
-"""EF21: another compressor, of what a client's push differs by from the estimate that client and server have of it.
+"""EF21: compress the difference between a client's push and the estimate of it that client and server share.
 
     c = C(g − h),   h ← h + c at the client and at the server, from 0;   decoded: h
 
@@ -27,9 +27,9 @@ __all__ = ["EF21"]
 
 
 class EF21(Compressor):
-    """An estimate of each client's push, and another compressor for what it is off by."""
+    """An estimate of each client's push, and another compressor for its error."""
 
-    idea = "another compressor, for what a push differs by from the last one as it was decoded"
+    idea = "another compressor, for the difference between a push and the last one as it was decoded"
     citation = "Richtarik et al. 2021, EF21: a new error feedback, arXiv:2106.05203"
     keeps_residual = True
     state_names = ("_estimates",)

@@ -99,7 +99,7 @@ class Published(HyperParameters):
     """What a paper reports, to be drawn beside what comes out; it changes no run."""
 
     source: Annotated[str, Field(examples=["Odena 2016, Figure 1, read off to ±0.005"])]
-    """Where it stands."""
+    """Where the numbers were published."""
     x: Literal["iterations", "updates", "seconds"] = "iterations"
     """What the first number of a point counts."""
     y: Literal["validation_error", "validation_loss", "train_loss", "gap", "gradient_norm"] = "validation_error"
@@ -114,7 +114,7 @@ class Experiment(HyperParameters):
     name: Annotated[FileName, Affects.RECORD, Field(examples=["fig1"])] = "experiment"
     """The folder below `results/`; the file's name, unless it is given."""
     seed: Annotated[int, Field(ge=0, lt=2**32, examples=[7]), Affects.BITS] = 0
-    """All that is drawn follows from it: 0 … 2³²−1."""
+    """The seed of all random draws: 0 … 2³²−1."""
     iterations: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run: each iteration is a client that has computed its gradient and comes to push it, also where
     a gate drops the push or the server discards it. It is this, or `updates`, `epochs` or `seconds`."""
@@ -123,10 +123,10 @@ class Experiment(HyperParameters):
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
     """The length of the run, in passes over the data, of n ÷ µ iterations each."""
     seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
-    """The length of the run, in seconds of a clock: events until then."""
+    """The length of the run, in simulated seconds: the events until then. It needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
-    """The run ends before, at its first row with `{validation_error: 0.05}` or less, or `{validation_loss: …}`, or of a
-    linear model `{gap: …}`; it is looked at when a row is due (`evaluation`)."""
+    """The run ends early, at the first row of metrics.csv that has `{validation_error: 0.05}` or less, or
+    `{validation_loss: …}`, or of a linear model `{gap: …}`; checked only where a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
     """What is read (docs/own_data.md), or drawn: least squares and quadratics, which want `model: {name: linear}`
     (docs/models.md)."""
@@ -140,7 +140,7 @@ class Experiment(HyperParameters):
     server: Annotated[PluginChoice, Field(examples=[{"name": "fasgd", "lr": 0.005}])]
     """The update rule, `{name: …}` with its hyper-parameters; `lr` may be a schedule."""
     compress: Annotated[PluginChoice | None, Field(examples=[{"name": "top_k", "k": 0.01}])] = None
-    """What a push goes through; null: nothing."""
+    """The compressor of pushes; null: none."""
     average: Annotated[PluginChoice | None, Field(examples=[{"name": "window"}])] = None
     """`{name: window, …}`: the windowed average of the server's iterates, which evaluation then uses; null: none."""
     evaluation: Annotated[Evaluation, Affects.BITS, Field(examples=[{"every": 100}])] = Evaluation()

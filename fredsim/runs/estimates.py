@@ -127,7 +127,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     events, found = prepared.length.events, clock_of(prepared)
     if found is not None:
-        if found.reacts:  # its course hangs on each time
+        if found.reacts:  # its course depends on each time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
             events = found.clock.about(prepared.length.until)

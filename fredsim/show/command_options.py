@@ -78,13 +78,14 @@ Root = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", parser=_folder, metavar="PATH", help="The folder of results (results/NAME or results/PAPER)."
+        "--out",
+        parser=_folder,
+        metavar="PATH",
+        help="The folder of results (default: results/NAME; of live results/NAME-live; of reproduce results/PAPER).",
     ),
 ]
 CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds between two checkpoints; 0: none.")]
-Dask = Annotated[
-    str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers do the runs of a sweep.")
-]
+Dask = Annotated[str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers compute.")]
 KeepCheckpoints = Annotated[
     bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
 ]
@@ -92,7 +93,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Skip runs that have fini
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line (all that differ but seed).")]
 InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel (λ and µ); none: one.")]
 FigureFile = Annotated[
-    Path | None, typer.Option("-o", "--output", help="A PDF, SVG or PNG file (error.pdf, or the kind's name).")
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="A PDF, SVG or PNG file, of a timeline also JSON (default: error.pdf, or the kind's name).",
+    ),
 ]
 FigureKind = Annotated[
     str, typer.Option(help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.")
@@ -127,10 +133,10 @@ Caption = Annotated[
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
 Predict = Annotated[
-    list[Path] | None, typer.Option(help="Live runs that the clock is to predict (the one that it is fitted to).")
+    list[Path] | None, typer.Option(help="Live runs that the clock is to predict (default: the one it is fitted to).")
 ]
 PredictOut = Annotated[
-    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both (they are not kept).")
+    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both (default: not kept).")
 ]
 
 

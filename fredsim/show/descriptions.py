@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 from fredsim.config.experiment import Experiment
@@ -136,6 +136,8 @@ def range_of(annotation: Any, metadata: Any = ()) -> str:
         return "mapping"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"{{{', '.join(_names(annotation))}}}"
+    if annotation is ByteSize:
+        return "number of bytes (500MB, 2GB)"
     names = {bool: "true, false", int: "integer", float: "number", str: "text", type(None): "null"}
     return f"{names.get(annotation, str(annotation))}{_bounds(metadata)}"
 

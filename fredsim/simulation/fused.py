@@ -61,7 +61,7 @@ class Fused(Snapshots):
             super()._warm()
 
     def take_state(self) -> State:
-        """Return the state, and how far the run looks ahead: where a window ends hangs on that."""
+        """Return the state, and how far the run looks ahead: where a window ends depends on that."""
         return super().take_state() | {"known_to": self._known_to}
 
     def put_state(self, state: State) -> None:

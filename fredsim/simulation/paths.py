@@ -59,7 +59,7 @@ def choose_path(
     if limited and not unusual:
         unusual = "a task may be given up"
     if reacts and not unusual:
-        unusual = "how long a fetch takes hangs on whether it passes"
+        unusual = "how long a fetch takes depends on whether it passes"
     unfused = unusual or _why_unfused(contract)
     unknown = _why_unknown(protocol, events, probed)
     without_work = unusual or unknown or (unfused and _why_without_work(contract, protocol, in_updates=in_updates))
