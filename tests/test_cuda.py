@@ -52,15 +52,16 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
 
 
 @needs_triton
-def test_more_than_a_block_can_hold(simulate: Simulate, tmp_path: Path) -> None:
-    """Of inputs, of hidden units and of samples: each more than one program takes."""
+@pytest.mark.parametrize(("inputs", "hidden", "samples"), [(1030, 7, 5), (9, 1040, 5), (3, 2, 1100)])
+def test_more_than_a_block_can_hold(inputs: int, hidden: int, samples: int, simulate: Simulate, tmp_path: Path) -> None:
+    """Of inputs, of hidden units or of samples: each more than one program takes."""
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((1600, 1030)).astype(np.float32), rng.integers(0, 2, 1600)
+    x, y = rng.standard_normal((samples + 500, inputs)).astype(np.float32), rng.integers(0, 2, samples + 500)
     np.savez(tmp_path / "wide.npz", x_train=x, y_train=y, x_test=x[:3], y_test=y[:3])
     base = {
         "iterations": 1,
-        "data": {"name": f"npz:{tmp_path / 'wide.npz'}", "train": 4, "validation": 1100},
-        "model": {"hidden": [1040]},
+        "data": {"name": f"npz:{tmp_path / 'wide.npz'}", "train": 4, "validation": samples},
+        "model": {"hidden": [hidden]},
         "clients": {"count": 2, "batch_size": 2},
     }
     same(simulate(base), simulate({**base, "backend": "cuda"}))

@@ -103,7 +103,7 @@ def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatc
     """On the path `hand` the time that stretches of events take says where the next ends."""
     with monkeypatch.context() as patch:
         patch.setattr("fredsim.simulation.scheduled.SLICE", 0.0)
-        result = kept(DATA | {"path": "hand", "iterations": 300, "evaluation": {"every": 300}}, tmp_path / "run")
+        result = kept(DATA | {"path": "hand", "iterations": 130, "evaluation": {"every": 130}}, tmp_path / "run")
     found = proved(result)
     assert [piece.end for piece in found][:4] == [64, 96, 112, 120]
     assert set(found.values()) == {None}
@@ -157,7 +157,7 @@ def test_a_run_of_another_path_than_auto_takes_now(tmp_path: Path) -> None:
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
-    result = kept(DATA | {"evaluation": {"every": 20}}, Path("run"))
+    result = kept(DATA | {"iterations": 30, "evaluation": {"every": 10}}, Path("run"))
     assert result.summary["status"] == "finished"
     many = len(list(Path("run/checkpoint").glob("*.json")))
     code, output, messages = command("verify", "run", "--jobs", 2)
