@@ -19,7 +19,7 @@ from fredsim.show.plots.curves import CURVES
 from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks, offered_y, usual_y
 from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import Panel, by_run, group, together
-from fredsim.show.plots.legends import add_legend
+from fredsim.show.plots.legends import add_legend, keep_clear
 from fredsim.show.plots.matrix import MATRIX
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
@@ -99,6 +99,7 @@ def plot(
             figure.suptitle(options.title, fontsize=style.title)
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
+        keep_clear(figure, list(grid.flat[:count]), drawing.published, style)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
 from fredsim.show.plots.styles import LETTERS, Style
 
-__all__ = ["add_legend"]
+__all__ = ["add_legend", "keep_clear"]
 
 INSIDE = 6  # most lines whose legend has room inside the axes
 LOOKS = 32  # most lines that colour and dash tell apart
@@ -22,6 +23,8 @@ BESIDE = 0.45  # share of the width that a legend beside the panels may take
 FEW = 3  # lines whose legend has room inside the axes of a figure of a given width
 HANDLE = 0.45  # inches that a line takes in the legend before its name
 MOST_COLUMNS = 4
+Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
+PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
 
 
 def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str, style: Style) -> bool:
@@ -30,14 +33,9 @@ def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str
     Where the style gives the width, it is inside or above, as wide as the figure at most, which grows as high as it
     takes. Return whether lines are few enough for one.
     """
-    handles: dict[str, Artist] = {}
-    for axes in grid:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if len(handles) > LOOKS:
+    handles = _handles(grid, published)
+    if len(handles) - published > LOOKS:
         return False
-    if published:
-        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     if style.width is not None:
         if handles:
             _add_within(figure, grid, handles, place, style.width)
@@ -52,12 +50,62 @@ def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str
     elif inside:
         legend = grid[0].legend(list(handles.values()), list(handles))
     else:
-        legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+        _add_beside(figure, handles)
+        return True
     _plain(legend)
-    taken = legend.get_window_extent().width / figure.dpi
-    if not (above or inside) and taken > BESIDE * width:
-        figure.set_figwidth(width + taken)  # long names would leave the panels no room
     return True
+
+
+def keep_clear(figure: Figure, grid: Sequence[Axes], published: bool, style: Style) -> None:
+    """Move a legend inside the first panel to where it hides no line or band, else out of the panels.
+
+    All else that takes room in the figure must be there already.
+    """
+    legend = grid[0].get_legend()
+    if legend is None:
+        return
+    for place in PLACES:
+        legend.set_loc(place)
+        figure.draw_without_rendering()
+        if not _hides(legend, grid[0]):
+            return
+    legend.remove()
+    handles = _handles(grid, published)
+    if style.width is None:
+        _add_beside(figure, handles)
+    else:
+        _add_within(figure, grid, handles, "above", style.width)
+
+
+def _handles(grid: Sequence[Axes], published: bool) -> dict[str, Artist]:
+    """Return what the legend shows, by name; `published`: with the circles of published points."""
+    handles: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if published:
+        handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
+    return handles
+
+
+def _hides(legend: Legend, axes: Axes) -> bool:
+    """Return whether a legend lies over a line or a band of its panel."""
+    box = legend.get_window_extent()
+    lines = [(line.get_transform(), line.get_path(), False) for line in axes.lines]
+    bands = [(band.get_transform(), path, True) for band in axes.collections for path in band.get_paths()]
+    return any(
+        transform.transform_path(path).intersects_bbox(box, filled)
+        for transform, path, filled in lines + bands
+    )
+
+
+def _add_beside(figure: Figure, handles: dict[str, Artist]) -> None:
+    """Draw the legend beside the panels; long names, which would leave these no room, make the figure wider."""
+    legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+    _plain(legend)
+    width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
+    if taken > BESIDE * width:
+        figure.set_figwidth(width + taken)
 
 
 def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist], place: str, width: float) -> None:

@@ -1,0 +1,71 @@
+"""Where the legend stands: over no line and no band."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.path import Path
+from numpy.typing import NDArray
+
+from fredsim.show.plots import Options
+from fredsim.show.plots.legends import add_legend, keep_clear
+from fredsim.show.plots.styles import style_of
+
+X = np.linspace(0, 2, 21)
+#: Of each figure: its lines, how far bands reach to each side of them, and whether a legend has room among these.
+FIGURES: dict[str, tuple[list[NDArray[Any]], float, bool]] = {
+    "empty corner": ([0 * X + level for level in (0.1, 0.2, 0.3)], 0.14, True),
+    "lines everywhere": ([np.arange(21) % 2 * 1.0] * 3, 0.0, False),
+    "bands everywhere": ([0 * X + 0.5] * 3, 0.9, False),
+}
+
+
+def drawn(style: str | None, lines: list[NDArray[Any]], band: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set_ylim(0, 1)
+    for number, y in enumerate(lines):
+        axes.plot(X, np.where(X == 1, np.nan, y), label=f"line {number}")
+        if band:
+            axes.fill_between(X, y - band, y + band)
+    options = style_of(Options(style=style))
+    assert add_legend(figure, [axes], False, "inside", options)
+    figure.suptitle("A title")
+    keep_clear(figure, [axes], False, options)
+    figure.draw_without_rendering()
+    return figure, axes
+
+
+def hidden(axes: Axes) -> bool:
+    """Whether any of many points of the lines, or of the legend, lies where it should not."""
+    legend = axes.get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    for line in axes.lines:
+        points = np.asarray(line.get_xydata())
+        x, y = points[np.isfinite(points[:, 1])].T
+        at = np.linspace(0, 2, 2000)
+        points = axes.transData.transform(np.column_stack([at, np.interp(at, x, y)]))
+        if any(box.contains(*point) for point in points):
+            return True
+    grid = np.stack(np.meshgrid(np.linspace(box.x0, box.x1, 50), np.linspace(box.y0, box.y1, 50)), -1).reshape(-1, 2)
+    outlines = [Path(axes.transData.transform(path.vertices)) for band in axes.collections for path in band.get_paths()]
+    return any(outline.contains_points(grid).any() for outline in outlines)
+
+
+@pytest.mark.parametrize("style", [None, "column"])
+@pytest.mark.parametrize("kind", FIGURES)
+def test_it_hides_nothing(kind: str, style: str | None) -> None:
+    lines, band, room = FIGURES[kind]
+    figure, axes = drawn(style, lines, band)
+    if room:
+        assert not figure.legends
+        assert not hidden(axes)
+        return
+    assert axes.get_legend() is None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"line {number}" for number in range(3)]
+    box, panel = legend.get_window_extent(), axes.get_window_extent()
+    assert box.x0 >= panel.x1 if style is None else box.y0 >= panel.y1
