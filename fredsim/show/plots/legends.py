@@ -93,10 +93,7 @@ def _hides(legend: Legend, axes: Axes) -> bool:
     box = legend.get_window_extent()
     lines = [(line.get_transform(), line.get_path(), False) for line in axes.lines]
     bands = [(band.get_transform(), path, True) for band in axes.collections for path in band.get_paths()]
-    return any(
-        transform.transform_path(path).intersects_bbox(box, filled)
-        for transform, path, filled in lines + bands
-    )
+    return any(transform.transform_path(path).intersects_bbox(box, filled) for transform, path, filled in lines + bands)
 
 
 def _add_beside(figure: Figure, handles: dict[str, Artist]) -> None:
