@@ -25,6 +25,7 @@ Refused = Callable[..., None]
 
 CLOCK = "dispatcher={name: clock, compute: {seconds: {name: gamma, cv: 0.6}, noise: {name: exponential}}}"
 BY_SECONDS = ("iterations=null", "seconds=12", "evaluation={every: 0.25, unit: seconds}", CLOCK)
+BY_UPDATES = ("iterations=null", "updates=10", "evaluation={every: 5, unit: updates}", "server.name=sync", CLOCK)
 SEEDS = "sweep={seed: [0, 1, 2]}"
 
 
@@ -237,9 +238,11 @@ def test_a_report_against_seconds(timed: list[Result], recorded: Path, command: 
     assert 'value="seconds"' not in Path("both.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("words", [BY_SECONDS, ("evaluation.every=25", CLOCK)], ids=["seconds", "iterations"])
+@pytest.mark.parametrize(
+    "words", [BY_SECONDS, ("evaluation.every=25", CLOCK), BY_UPDATES], ids=["seconds", "iterations", "updates"]
+)
 def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that ends by the clock: simulated seconds done of all."""
+    """What is done of all: simulated seconds, iterations or updates, as the experiment gives its length."""
     for module in ("LINE_SECONDS", "BAR_SECONDS"):
         monkeypatch.setattr(f"fredsim.show.progress.{module}", 0.0)
     console = Console(file=StringIO(), width=200)
@@ -248,6 +251,8 @@ def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.
     if "seconds=12" in words:
         assert "second 0.25 of 12 simulated seconds, iteration " in text
         assert "second 12 of 12 simulated seconds" in text
+    elif "updates=10" in words:
+        assert f"update 10 of 10, iteration {result.summary['iterations']}, " in text
     else:
         assert "iteration 25 of 50 iterations, " in text
     assert f"finished after {result.summary['iterations']} iterations and {time:.6g} simulated seconds" in text
@@ -270,7 +275,8 @@ def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.
         assert 11 < completed <= 12
         assert done == f"{completed:.6g}/12 s"
     else:
-        assert (completed, total, done) == (50, 50, "50/50")
+        length = 10 if "updates=10" in words else 50
+        assert (completed, total, done) == (length, length, f"{length}/{length}")
 
 
 def _followed(path: Path, words: tuple[str, ...], monitor: LineMonitor | TableMonitor) -> Result:

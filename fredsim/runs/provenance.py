@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fredsim.numerics import CONTRACT
 from fredsim.simulation.paths import Choice
 from fredsim.system.machine import git_commit, processor_name
 
-__all__ = ["circumstances"]
+__all__ = ["changed_circumstances", "circumstances"]
 
 
 def circumstances(backend: Backend, engine: Engine, choice: Choice, dataset: Dataset) -> dict[str, Any]:
@@ -34,3 +35,10 @@ def circumstances(backend: Backend, engine: Engine, choice: Choice, dataset: Dat
         "git": git_commit(Path.cwd()),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
     }
+
+
+def changed_circumstances(summary: Mapping[str, Any]) -> list[str]:
+    """Say how the processor and the version of PyTorch differ from those that a summary.json names."""
+    torch = summary["versions"]["torch"]
+    pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, version("torch"))
+    return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]

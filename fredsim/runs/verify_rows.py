@@ -32,8 +32,8 @@ def has_rows_alone(folder: Path) -> bool:
 
 def verify_rows(
     folder: Path, jobs: int, monitors: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
-) -> Iterator[tuple[str, str | None]]:
-    """Do each run of the table again, so many side by side; yield its name with what differs from its row, or None.
+) -> Iterator[tuple[Row, str | None]]:
+    """Do each run of the table again, so many side by side; yield each row with what differs from it, or None.
 
     `monitors`: makes what shows the progress; `backend`: compute on this one. Raises OutputError where the table names
     a run that the sweep has not; what running raises; and KeyboardInterrupt when interrupted.
@@ -52,7 +52,7 @@ def verify_rows(
         monitor.sweep(len(rows), 0)
         found = done_again(rows, jobs, monitor)
     for row in rows:
-        yield row.name, found[row]
+        yield row, found[row]
 
 
 @dataclass(frozen=True, eq=False)

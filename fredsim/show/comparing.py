@@ -8,9 +8,11 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from fredsim.config.experiment import TorchChoice
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_unlike
+from fredsim.runs.provenance import changed_circumstances
 from fredsim.runs.runner import check_jobs
 from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, verify_rows
@@ -18,14 +20,22 @@ from fredsim.show.progress import make_monitor
 
 __all__ = ["print_compared", "print_verified"]
 
+OF_A_MODULE = (
+    "  the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
+    " alone (docs/models.md)"
+)
+
 
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
     monitors, different = partial(make_monitor, Console(stderr=True)), False
     if has_rows_alone(folder):
-        for name, found in verify_rows(folder, jobs, monitors, root, backend):
-            different |= _print_difference(str(folder / name), found)
+        for row, found in verify_rows(folder, jobs, monitors, root, backend):
+            if _print_difference(str(folder / row.name), found):
+                different = True
+                if isinstance(row.experiment.model, TorchChoice):
+                    typer.echo(OF_A_MODULE)
         return different
     results = results_of(folder, as_found=True)
     check(*results)  # damage of the last one is found before the first is run
@@ -37,7 +47,9 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
             found = event if found is None else f"{found}; {event}"
         if _print_difference(str(result.folder), found):
             different = True
-            if code := result.summary.get("code"):
+            if result.summary.get("numerics") == "native":
+                typer.echo("\n".join([OF_A_MODULE, *(f"  {line}" for line in changed_circumstances(result.summary))]))
+            elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
                 typer.echo(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
     return different

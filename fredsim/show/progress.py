@@ -231,6 +231,8 @@ class LineObserver(ConsoleObserver):
             self._monitor.shown = now
             rate = row.iteration / (now - self._began)
             at = f"iteration {row.iteration} of {self._length.words}"
+            if self._length.updates is not None:
+                at = f"update {row.timestamp} of {self._length.updates}, iteration {row.iteration}"
             if self._length.seconds is not None:
                 at = f"second {row.time:.6g} of {self._length.words}, iteration {row.iteration}"
             measured = in_words(row.validation_error, row.more.get("gap"))
