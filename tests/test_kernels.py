@@ -1,6 +1,7 @@
 """The compiled kernels give the oracle's bits, whatever the shapes, the batch and the threads."""
 
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import generated
 from fredsim.jit.team import Team
+from fredsim.kernels.data import coded, data_of
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.reductions import BLOCK, mean64
@@ -39,7 +41,7 @@ def held(size: int, batches: int, std: float, seed: int = 0) -> list[NDArray[np.
     hidden=st.lists(st.integers(1, 130), max_size=3),
     inputs=st.integers(1, 40),
     classes=st.integers(2, 20),
-    mu=st.sampled_from([1, 2, 3, 4, 5, 8, 13, 32, 50]),
+    mu=st.sampled_from([1, 2, 3, 4, 5, 8, 13, 32, 50, 64, 65, 130, 257, 330, 600]),
     batches=st.integers(1, 4),
     threads=st.integers(1, 3),
     std=st.sampled_from([0.05, 1.0, 30.0]),
@@ -47,9 +49,15 @@ def held(size: int, batches: int, std: float, seed: int = 0) -> list[NDArray[np.
 def test_gradients_and_evaluation(
     hidden: list[int], inputs: int, classes: int, mu: int, batches: int, threads: int, std: float
 ) -> None:
+    """Of inputs that are coded, and, for two sizes of minibatches, of others."""
     model, data = Mlp((inputs, *hidden, classes)), dataset(inputs, classes)
     params = held(model.layout.size, batches, std)
     rows = np.random.default_rng(1).integers(0, 50, (batches, mu))
+    small = mu not in {13, 130}
+    with patch("fredsim.kernels.data.MOST_CODES", 2**16 if small else 0):
+        assert coded(data.train) == small
+        assert coded(data.test) == small
+        assert coded(data.validation) == small
     oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, mu, threads)
     try:
         expected, expected_losses = oracle.gradients(params, rows)
@@ -197,13 +205,14 @@ def test_aligned(shape: tuple[int, ...], dtype: type) -> None:
 
 COMBINE = """
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, int32s
+from fredsim.jit.pointers import floats
+from fredsim.kernels.data import DATA
 from fredsim.kernels.dense import combine
 
 
-@kernel(column=int32s, value=floats, count=int, weights=floats, width=int, out=floats, fresh=int)
+@kernel(data=DATA, count=int, weights=floats, width=int, out=floats, fresh=int)
 def run(rank, size, barrier, a):
-    combine(a.column, a.value, 0, a.count, a.weights, 0, a.width, a.width, a.out, 0, a.fresh != 0)
+    combine(a.data, 0, a.count, a.weights, 0, a.width, a.width, a.out, 0, a.fresh != 0)
 """
 
 
@@ -211,15 +220,18 @@ def run(rank, size, barrier, a):
 def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
     """Of any number of columns, against a plain loop; what is behind the last vector stays."""
     rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
-    column, value = np.array([0, 3, 4], np.int32), rng.standard_normal(3).astype(np.float32)
+    column, value = np.array([0, 3, 4]), rng.standard_normal(3).astype(np.float32)
+    x = np.zeros((1, 5), np.float32)
+    x[0, column] = value
+    data = data_of(Split(x, np.zeros(1, np.int64)), 5)
     with Team(1) as team:
         for width in range(1, 260):
             weights = rng.standard_normal(5 * width + 256).astype(np.float32)
             out = np.full(width + 160, 7, np.float32)
             expected = np.zeros(width, np.float32) if fresh else out[:width].copy()
-            for k, x in zip(column, value, strict=True):
-                expected += x * weights[k * width : (k + 1) * width]
-            given = {"column": column, "value": value, "count": 3, "weights": weights, "width": width}
+            for k, one in zip(column, value, strict=True):
+                expected += one * weights[k * width : (k + 1) * width]
+            given = {"data": data, "count": 3, "weights": weights, "width": width}
             team.run(run, run.pack(**given, out=out, fresh=fresh))
             np.testing.assert_array_equal(out[:width], expected)
             assert (out[-(-width // 16) * 16 :] == 7).all(), width

@@ -9,15 +9,19 @@ import time
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from fredsim.jit.pointers import INT64, lowered
 
-__all__ = ["give_way", "pause", "ticks"]
+__all__ = ["WIDE", "give_way", "pause", "ticks"]
 
 X86 = platform.machine() in {"x86_64", "AMD64"}
 ARM = platform.machine() in {"aarch64", "arm64", "ARM64"}
+GIVEN = config.CPU_FEATURES  # type: ignore[attr-defined]
+FEATURES = binding.get_host_cpu_features().flatten() if GIVEN is None else GIVEN
+#: Whether code is compiled for AVX-512, whose registers hold four times as much as those of AVX2.
+WIDE = "+avx512f" in FEATURES.split(",")
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)  # its number on this system
 WHOLE_SYSTEM = 15  # the only kind of `isb` that there is
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"

@@ -6,34 +6,63 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import Split
 from fredsim.jit.kernel import Fields
-from fredsim.jit.pointers import floats, int32s, int64s
+from fredsim.jit.pointers import floats, int32s, int64s, item
 
-__all__ = ["DATA", "data_of"]
+__all__ = ["CODED", "DATA", "coded", "data_of", "input_at"]
+
+CODED = True  # whether inputs are coded; kernels are compiled for both (fredsim.kernels.trees.specialised)
+MOST_CODES = 2**16  # columns, and different values, of a split that is coded
+LOWER = 2**16 - 1  # its lower 16 bits
 
 #: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway. The
-#: columns and values of sample i stand from first[i] to first[i + 1], those of its c-th `chunk` of columns, of so many
-#: `chunks`, from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1].
+#: inputs of sample i that are not zero stand from first[i] to first[i + 1], those of its c-th `chunk` of columns, of so
+#: many `chunks`, from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1]; `input_at` reads one. Each minibatch's come
+#: from main memory, so they are kept small: where there are few different values, as pixels have, they are coded, the
+#: lower 16 bits of `column` being an input's column, the upper ones the place of its value in `value`. Otherwise
+#: `column` is the column, and `value` has a value for each input.
 DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=int, chunks=int, cuts=int32s)
 
 
+@njit(error_model="numpy")
+def input_at(data, t):
+    """Return the column and the value of input t."""
+    column = np.int64(item(data.column, t))
+    if CODED:
+        return column & LOWER, item(data.value, (column >> 16) & LOWER)
+    return column, item(data.value, t)
+
+
 @lru_cache(maxsize=12)
-def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], bool]:
+    """Return `first`, `column` and `value` of DATA, and whether inputs are coded."""
     occupied = split.x != 0
     first = np.concatenate([[0], np.cumsum(np.count_nonzero(occupied, axis=1))]).astype(np.int64)
-    return first, np.nonzero(occupied)[1].astype(np.int32), split.x[occupied]
+    column, value = np.nonzero(occupied)[1].astype(np.int32), split.x[occupied]
+    if split.x.shape[1] <= MOST_CODES and len(pd.unique(value[: 2 * MOST_CODES])) <= MOST_CODES:
+        codes, values = pd.factorize(value)
+        if len(values) <= MOST_CODES:
+            return first, (column | codes << 16).astype(np.uint32).view(np.int32), values, True
+    return first, column, value, False
+
+
+def coded(split: Split) -> bool:
+    """Return whether a split's inputs are coded."""
+    return _sparse(split)[-1]
 
 
 @lru_cache(maxsize=12)
 def data_of(split: Split, chunk: int) -> Any:
     """Return a split as DATA, in chunks of `chunk` columns, the bias counted as one; runs of one sweep share it."""
-    first, column, value = _sparse(split)
+    first, column, value, small = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)
-    row = np.repeat(np.arange(n), np.diff(first))
-    counts = np.bincount(row * chunks + column // chunk, minlength=n * chunks).reshape(n, chunks)
+    row, plain = np.repeat(np.arange(n), np.diff(first)), column & LOWER if small else column
+    counts = np.bincount(row * chunks + plain // chunk, minlength=n * chunks).reshape(n, chunks)
     cuts = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1).astype(np.int32)
     return DATA.pack(first=first, column=column, value=value, labels=split.y, chunk=chunk, chunks=chunks, cuts=cuts)

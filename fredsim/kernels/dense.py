@@ -17,6 +17,7 @@ from numba import njit
 from fredsim.jit.pointers import item, put
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.vector import load, store, zeros
+from fredsim.kernels.data import input_at
 from fredsim.kernels.elementary import exp32, log32
 from fredsim.numerics.rules import where
 
@@ -53,38 +54,39 @@ def sample_floats(net):
 
 
 @njit(error_model="numpy")
-def add_rows(like, column, value, start, stop, weights, base, stride, out, at, fresh):
-    """Add to out[at :] the rows column[t] of the weights times value[t], t ascending; `fresh`: from +0."""
+def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
+    """Add to out[at :] the weights' rows times the inputs start … stop − 1, in ascending order; `fresh`: from +0."""
     total = like
     if not fresh:
         total = load(like, out, at)
     for t in range(start, stop):
-        total = total + item(value, t) * load(like, weights, base + item(column, t) * stride)
+        column, value = input_at(data, t)
+        total = total + value * load(like, weights, base + column * stride)
     store(out, at, total)
 
 
 @njit(error_model="numpy")
-def combine(column, value, start, stop, weights, base, stride, width, out, at, fresh):
-    """Add Σ_t value[t]·weights[base + column[t]·stride + j] to out[at + j] for j < padded(width), t ascending.
+def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
+    """Add Σ value·weights[base + column·stride + j] of the inputs start … stop − 1 to out[at + j], j < padded(width).
 
     All columns go together as far as seven vectors' sums fit into registers.
     """
     for j in range(0, width, 112):
         w, o, left = base + j, at + j, width - j
         if left > 96:
-            add_rows(zeros(112), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(112), data, start, stop, weights, w, stride, out, o, fresh)
         elif left > 80:
-            add_rows(zeros(96), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(96), data, start, stop, weights, w, stride, out, o, fresh)
         elif left > 64:
-            add_rows(zeros(80), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(80), data, start, stop, weights, w, stride, out, o, fresh)
         elif left > 48:
-            add_rows(zeros(64), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(64), data, start, stop, weights, w, stride, out, o, fresh)
         elif left > 32:
-            add_rows(zeros(48), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(48), data, start, stop, weights, w, stride, out, o, fresh)
         elif left > 16:
-            add_rows(zeros(32), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(32), data, start, stop, weights, w, stride, out, o, fresh)
         else:
-            add_rows(zeros(16), column, value, start, stop, weights, w, stride, out, o, fresh)
+            add_rows(zeros(16), data, start, stop, weights, w, stride, out, o, fresh)
 
 
 @njit(error_model="numpy")
@@ -104,7 +106,7 @@ def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
     for c in range(data.chunks):
         for m in range(m0, m1):
             low, high = chunk_of(data, item(rows, m), c)
-            combine(data.column, data.value, low, high, weights, ZERO, stride, width, z, m * sample_stride, c == 0)
+            combine(data, low, high, weights, ZERO, stride, width, z, m * sample_stride, c == 0)
     for m in range(m0, m1):
         for j in range(width):
             put(z, m * sample_stride + j, item(z, m * sample_stride + j) + item(weights, inputs * stride + j))
@@ -124,11 +126,11 @@ def largest(logits, at, classes):
 def softmax_cross_entropy(logits, at, classes, label, errors, to):
     """Write p − onehot(label), flushed, to errors[to :], padded with +0, and return the loss."""
     top = item(logits, at + largest(logits, at, classes))
+    for j in range(padded(classes)):  # whole vectors
+        put(errors, to + j, exp32(item(logits, at + j) - top))
     total = np.float32(0.0)
     for j in range(classes):
-        e = exp32(item(logits, at + j) - top)
-        put(errors, to + j, e)
-        total = total + e
+        total = total + item(errors, to + j)
     for j in range(classes):
         error = item(errors, to + j) / total
         if j == label:

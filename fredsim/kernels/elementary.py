@@ -12,21 +12,16 @@ __all__ = ["exp32", "exp64", "log32", "log64"]
 
 LOW = np.float32(elementary.EXP32_RANGE[0])
 HIGH = np.float32(elementary.EXP32_RANGE[1])
+ZERO, INFINITY, NAN = np.float32(0.0), np.float32(np.inf), np.float32(np.nan)
 LOW64, HIGH64 = elementary.EXP64_RANGE
 P1, P2, P3, P4, P5 = elementary.EXP_POLYNOMIAL
 L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
 
 
-@njit
+@njit(error_model="numpy")
 def exp32(x):
-    """Return e^x of a float32 as a float32."""
-    if x != x:
-        return np.float32(np.nan)
-    if x < LOW:
-        return np.float32(0.0)
-    if x > HIGH:
-        return np.float32(np.inf)
-    y = np.float64(x)
+    """Return e^x of a float32 as a float32, without branches, so that a loop over it goes by vectors."""
+    y = np.float64(x if LOW <= x <= HIGH else ZERO)
     k = np.int64(y * INVERSE_LN2 + (-0.5 if y < 0.0 else 0.5))
     above = y - k * LN2_HIGH
     below = k * LN2_LOW
@@ -34,7 +29,9 @@ def exp32(x):
     t = r * r
     c = r - t * (P1 + t * (P2 + t * (P3 + t * (P4 + t * P5))))
     value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
-    return np.float32(value * np.int64((k + 1023) << 52).view(np.float64))  # |k| <= 128 here: one factor is enough
+    inside = np.float32(value * np.int64((k + 1023) << 52).view(np.float64))  # |k| <= 128: one factor is enough
+    outside = ZERO if x < LOW else INFINITY if x > HIGH else NAN
+    return inside if LOW <= x <= HIGH else outside
 
 
 @njit

@@ -11,6 +11,7 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.data import data_of
+from fredsim.kernels.evaluation import TOGETHER
 from fredsim.kernels.fused_machine import NumbaFusedMachine
 from fredsim.kernels.hand_machine import NumbaHandMachine
 from fredsim.kernels.operations import NumbaOperations
@@ -38,18 +39,16 @@ class NumbaEngine(NumbaOperations):
         self.model = model
         self._size = model.layout.size
         self._mu = mu
-        self._evaluation = specialised("evaluation", mu)
-        together = self._evaluation.TOGETHER
         self._dataset = dataset
-        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, together, block_size(mu), 1)
+        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, TOGETHER, block_size(mu), 1)
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(layout.widths[0]))))
         self._scratch = (
             aligned(self.threads, int(layout.activation_offsets[-1])),
-            aligned(self.threads, (together + 1) * layout.sample_floats + MARGIN),
+            aligned(self.threads, (TOGETHER + 1) * layout.sample_floats + MARGIN),
         )
         self._allocate(0)
-        # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
-        self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
+        for split in (dataset.train, dataset.validation, dataset.test):
+            specialised("evaluation", mu, split).evaluate.address  # noqa: B018  it is compiled now, not while a clock runs
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
@@ -68,7 +67,7 @@ class NumbaEngine(NumbaOperations):
     def _allocate(self, batches: int) -> None:
         """Allocate work space for so many minibatches."""
         self._batches, mu = batches, self._mu
-        self._kernels = specialised("gradient", mu)
+        self._kernels = specialised("gradient", mu, self._dataset.train)
         layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
@@ -112,7 +111,7 @@ class NumbaEngine(NumbaOperations):
         losses = np.empty(len(split), np.float32)
         wrong = np.empty(len(split), np.uint8)
         blocks, floats = self._scratch
-        kernel = self._evaluation.evaluate
+        kernel = specialised("evaluation", self._mu, split).evaluate
         arguments = kernel.pack(
             net=layout.network(layout.widths, offsets), data=data_of(split, self._chunk), count=len(split),
             weights=weights, order=np.arange(len(split)), losses=losses, wrong=wrong, activations=blocks,

@@ -12,7 +12,7 @@ from fredsim.jit.pointers import address_of, call, doubles, floats, int64s, item
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.gradient import PASSES, STACK, form_some, lay_out_works, next_rows, tree_of
+from fredsim.kernels.gradient import PASSES, form_some, lay_out_works, next_rows, tree_of
 from fredsim.kernels.reductions import copy
 from fredsim.kernels.resting import CENSUS, rows_awake
 from fredsim.kernels.update import FINITE, SETTLED
@@ -119,7 +119,7 @@ def update_rows(rank, size, a, b, step):
     Returns whether θ stayed finite.
     """
     net, tree = a.net, tree_of(rank, a)
-    buffer = shift(tree.stack, STACK)
+    buffer = shift(tree.stack, a.tables.stack)
     finite, added = True, ZERO
     for layer in range(net.layers):
         rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)

@@ -46,7 +46,7 @@ class NumbaFusedMachine(WorkMachine):
         #: As FusedMachine.
         self.slots = window + AHEAD_BYTES // work_bytes(layout, mu)
         super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
-        fused, rows = specialised("fused", mu), int(layout.sizes[0]) + 1
+        fused, rows = specialised("fused", mu, split), int(layout.sizes[0]) + 1
         self._kernel, self._resting, self._applied = fused.apply, Resting(rule, 1, rows), 0
         # Of a sum in float32: how many terms it has, and twice the bound of the rounding error of so many.
         terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16

@@ -30,7 +30,6 @@ from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 
 __all__ = [
     "PASSES",
-    "STACK",
     "begin_works",
     "finish_work",
     "form_some",
@@ -39,8 +38,6 @@ __all__ = [
     "next_rows",
     "tree_of",
 ]
-
-STACK = 64 * 65  # floats of the stack for sums that wait
 
 #: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients go to
 #: the addresses `out`. Row slots[b] is minibatch b's of `losses` (…, µ), of `errors`, and of `activations`, the upper
@@ -156,7 +153,7 @@ def form_rows(rank, size, a, b):
     """Write this thread's rows, of every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
     tree = tree_of(rank, a)
-    buffer = shift(tree.stack, STACK)
+    buffer = shift(tree.stack, a.tables.stack)
     for layer in range(a.net.layers):
         rows, width = item(a.net.sizes, layer) + 1, item(a.net.sizes, layer + 1)
         k, end = rows * rank // size, rows * (rank + 1) // size
@@ -173,7 +170,7 @@ def form_rows(rank, size, a, b):
 
 @njit(error_model="numpy", forceinline=True)
 def tree_of(rank, a):
-    """Return what this thread's sums need; STACK floats behind the stack's beginning there is room for rows."""
+    """Return what this thread's sums need; behind the stack there is room for rows."""
     return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
 
 

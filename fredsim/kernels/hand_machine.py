@@ -50,7 +50,7 @@ class NumbaHandMachine:
     ) -> None:
         """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` slots for works in hand."""
         self._team, self._mu = team, mu
-        self._kernels = specialised("hand", mu)
+        self._kernels = specialised("hand", mu, split)
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
         chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
@@ -73,7 +73,7 @@ class NumbaHandMachine:
         self.each, self.work = self._works.each, self._works.arrays
         #: Ticks of each thread on what SPENT names.
         self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
-        floats = MARGIN * 66 + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 2 * MARGIN
+        floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
         work = self.work
         self._resting, self._arrived = Resting(rule, team.size, rows), 0

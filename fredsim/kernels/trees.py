@@ -16,11 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fredsim.data.datasets import Split
 from fredsim.jit import kernel
-from fredsim.jit.pointers import item, put
+from fredsim.jit.pointers import item, put, shift
+from fredsim.jit.processor import WIDE
 from fredsim.jit.vector import load, no_nan, store, zeros
+from fredsim.kernels.data import coded, input_at
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.workspace import GROUP, block_size
+from fredsim.kernels.workspace import GROUP, LANES, ROWS_TOGETHER, WAITING, block_size
 
 __all__ = [
     "LEAVES",
@@ -46,12 +49,16 @@ class Tree(NamedTuple):
     stack: Any
 
 
+def specialised(name: str, mu: int, split: Split) -> ModuleType:
+    """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples of a split."""
+    return _specialised(name, block_size(mu), mu <= 8, coded(split))
+
+
 @cache
-def specialised(name: str, mu: int) -> ModuleType:
-    """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples."""
-    parts = dict.fromkeys(("trees", "upper", "window", "gradient", name))
+def _specialised(name: str, leaves: int, one_block: bool, small: bool) -> ModuleType:
+    parts = dict.fromkeys(("data", "dense", "trees", "upper", "window", "gradient", name))
     names = [f"fredsim.kernels.{part}" for part in parts]
-    return kernel.specialised(names, LEAVES=block_size(mu), ONE_BLOCK=mu <= 8)
+    return kernel.specialised(names, LEAVES=leaves, ONE_BLOCK=one_block, CODED=small)
 
 
 @njit
@@ -85,8 +92,8 @@ def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
             if m < mu:
                 row = item(samples, m)
                 for t in range(item(data.first, row), item(data.first, row + 1)):
-                    k = np.int64(item(data.column, t))
-                    put(factors, place + k * LEAVES + i, item(data.value, t))
+                    k, value = input_at(data, t)
+                    put(factors, place + k * LEAVES + i, value)
                     put(active, mark + k, item(active, mark + k) | bit)
 
 
@@ -163,24 +170,24 @@ def mean(total, mu):
 
 
 @njit(error_model="numpy")
-def sum_group(like, tree, factors, x, step, errors, d, stride, bits, depth):
-    """Return the sum over a group's active blocks by the tree; sums that wait go on the stack from `depth` on."""
+def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
+    """Return the sum over a group's active blocks by the tree; sums that wait go on the stack."""
     if bits == 15 or bits == 255:  # four blocks, or all eight: no table, and no sum waits
         total = sum_four(like, factors, x, step, errors, d, stride)
         if bits == 15:
             return total
         return total + sum_four(like, factors, x + 4 * step, step, errors, d + 4 * LEAVES * stride, stride)
-    total = like
+    total, depth = like, ZERO
     begin = np.int64(bits) * GROUP
     for i in range(begin, begin + item(tree.tables.counts, bits)):
         if i > begin:  # the sum so far waits
-            store(tree.stack, depth * 64, total)
+            store(tree.stack, depth * LANES, total)
             depth += 1
         b = np.int64(item(tree.tables.blocks, i))
         total = sum_block(like, factors, x + b * step, errors, d + b * LEAVES * stride, stride)
         for _ in range(item(tree.tables.merges, i)):
             depth -= 1
-            total = load(like, tree.stack, depth * 64) + total
+            total = load(like, tree.stack, depth * LANES) + total
     return total
 
 
@@ -203,25 +210,32 @@ class Rows(NamedTuple):
 
 @njit(error_model="numpy")
 def gradient_columns(like, a, d, at):
-    """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`."""
+    """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`.
+
+    A group's errors stay in the L1 cache while some rows are summed over it. The sums over groups wait behind the
+    stack of `sum_group`, those of one height of the tree together, until their partners are there.
+    """
     tree = a.tree
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
-    for k in range(a.rows):
-        total = like
+    waiting = shift(tree.stack, WAITING * LANES)
+    for first in range(0, a.rows, ROWS_TOGETHER):
         depth = ZERO
         for g in range(groups):
-            if g > 0:
-                store(tree.stack, depth * 64, total)
-                depth += 1
-            bits = item(a.active, a.mark + g * a.group_stride + k)
-            place, error = a.x + g * GROUP * a.step + k * LEAVES, d + g * GROUP * LEAVES * a.stride
-            total = sum_group(like, tree, a.factors, place, a.step, a.errors, error, a.stride, bits, depth)
-            merges = g if g < groups - 1 else -1  # one for each trailing bit of g that is 1; the last, with all
-            while depth > 0 and merges & 1:
-                depth -= 1
-                total = load(like, tree.stack, depth * 64) + total
-                merges >>= 1
-        store(a.out, at + k * a.out_stride, mean(total, tree.mu))
+            error, last = d + g * GROUP * LEAVES * a.stride, g == groups - 1
+            to = depth
+            while to > 0 and (last or g >> (depth - to) & 1):  # one for each trailing bit of g that is 1
+                to -= 1
+            for k in range(first, min(first + ROWS_TOGETHER, a.rows)):
+                bits = item(a.active, a.mark + g * a.group_stride + k)
+                place = a.x + g * GROUP * a.step + k * LEAVES
+                total = sum_group(like, tree, a.factors, place, a.step, a.errors, error, a.stride, bits)
+                for h in range(depth - 1, to - 1, -1):
+                    total = load(like, waiting, (h * ROWS_TOGETHER + k - first) * LANES) + total
+                if last:
+                    store(a.out, at + k * a.out_stride, mean(total, tree.mu))
+                else:
+                    store(waiting, (to * ROWS_TOGETHER + k - first) * LANES, total)
+            depth = to + 1
 
 
 @njit(error_model="numpy")
@@ -242,10 +256,17 @@ def gradient_rows(
     else:
         a = Rows(tree, factors, x, step, rows, active, mark, group_stride, errors, stride, out, out_stride)
         vectors = (width + 15) // 16
-        pieces = (vectors + 3) // 4
+        most = 7 if WIDE else 4  # so that the sums of one block fit into registers
+        pieces = (vectors + most - 1) // most
         for piece in range(pieces - 1, -1, -1):
             begin, end = vectors * piece // pieces, vectors * (piece + 1) // pieces
-            if end - begin == 4:
+            if WIDE and end - begin == 7:
+                gradient_columns(zeros(112), a, d + 16 * begin, at + 16 * begin)
+            elif WIDE and end - begin == 6:
+                gradient_columns(zeros(96), a, d + 16 * begin, at + 16 * begin)
+            elif WIDE and end - begin == 5:
+                gradient_columns(zeros(80), a, d + 16 * begin, at + 16 * begin)
+            elif end - begin == 4:
                 gradient_columns(zeros(64), a, d + 16 * begin, at + 16 * begin)
             elif end - begin == 3:
                 gradient_columns(zeros(48), a, d + 16 * begin, at + 16 * begin)

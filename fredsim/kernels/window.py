@@ -75,7 +75,7 @@ def local_of(rank, a):
     factors = shift(a.factors, rank * a.capacity * blocks * (inputs + 1) * LEAVES)
     active = shift(a.active, rank * a.capacity * groups * (inputs + 1))
     stack = shift(a.scratch, rank * a.scratch_stride)
-    hidden = shift(stack, 64 * 65)
+    hidden = shift(stack, a.tables.stack)
     gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(SPENT) * rank)
     tree = Tree(a.mu, a.tables, stack)
     resting = shift(a.resting, rank * (inputs + 1))
@@ -162,7 +162,7 @@ def add_columns(a, local, s, i, c, last):
     for m in range(a.mu):
         start, stop = chunk_of(a.data, item(a.events.rows, i * a.mu + m), c)
         at = ((i - s) * a.mu + m) * stride + local.low
-        combine(a.data.column, a.data.value, start, stop, theta, strip, width, width, a.z, at, c == 0)
+        combine(a.data, start, stop, theta, strip, width, width, a.z, at, c == 0)
         if last:
             for j in range(0, width, 16):
                 bias = load(zeros(16), theta, strip + inputs * width + j)

@@ -82,8 +82,8 @@ def pack_passes(
 ) -> Arguments:
     """Return PASSES of fredsim.kernels.gradient: `arrays`, and work space for so many minibatches of µ."""
     inputs = int(layout.sizes[0]) + 1
-    scratch = aligned(threads, MARGIN * 66 + chunk * int(layout.widths.max()) + MARGIN)
-    packed: Arguments = specialised("gradient", mu).PASSES.pack(
+    scratch = aligned(threads, layout.stack + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
+    packed: Arguments = specialised("gradient", mu, split).PASSES.pack(
         net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=data_of(split, chunk),
         tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
         factors=aligned(batches * layout.padded_samples * inputs),
@@ -103,7 +103,7 @@ class WorkMachine:
         together: int = 1,
     ) -> None:  # fmt: skip
         """Make room for so many works, of which at least so many are begun, or arrive, `together`."""
-        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu)
+        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu, split)
         self._works = Works(layout, mu, slots, limits)
         #: As GradientMachine.
         self.each, self.work = self._works.each, self._works.arrays

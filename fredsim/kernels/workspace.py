@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import int64s, octets
 
-__all__ = ["GROUP", "NETWORK", "TABLES", "WorkspaceLayout", "block_size"]
+__all__ = ["GROUP", "LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WAITING", "WorkspaceLayout", "block_size"]
 
 GROUP = 8  # blocks of samples, which of them are active in a row being the bits of one byte (fredsim.kernels.trees)
+WAITING = 3  # sums over blocks of a group that may wait for their partners in the tree
+LANES = 112  # columns of a gradient that are formed together, at most
+ROWS_TOGETHER = 32  # rows of which the sums over one group are formed before any over the next
 
 #: The layers as kernels read them: each one's parameters begin at `offsets`, their rows are `strides` apart; the rest
 #: is as in WorkspaceLayout.
@@ -22,8 +25,9 @@ NETWORK = Fields(
     layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
     transposed_offsets=int64s,
 )  # fmt: skip
-#: By the byte of a group's active blocks, see `_tables`; `all_active` (groups, `stride`), where every block is active.
-TABLES = Fields(counts=octets, blocks=octets, merges=octets, all_active=octets, stride=int)
+#: By the byte of a group's active blocks, see `_tables`; `all_active` (groups, `stride`), where every block is active;
+#: how many floats the `stack` of sums that wait takes.
+TABLES = Fields(counts=octets, blocks=octets, merges=octets, all_active=octets, stride=int, stack=int)
 
 Integers = NDArray[np.int64]
 
@@ -70,6 +74,7 @@ class WorkspaceLayout:
         error_offsets: of each layer's errors among a minibatch's.
         activation_offsets: of the inputs of each layer above the first, in blocks.
         transposed_offsets: of each layer's transposed weights; the first has none.
+        stack: floats of the stack of sums that wait.
         tables: TABLES.
 
     """
@@ -89,7 +94,10 @@ class WorkspaceLayout:
         active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
         active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
         counts, blocks, merges = _tables()
-        self.tables = TABLES.pack(counts=counts, blocks=blocks, merges=merges, all_active=active, stride=rows)
+        self.stack = LANES * (WAITING + ROWS_TOGETHER * (self.groups - 1).bit_length())
+        self.tables = TABLES.pack(
+            counts=counts, blocks=blocks, merges=merges, all_active=active, stride=rows, stack=self.stack
+        )
 
     def offsets(self, strides: Integers) -> Integers:
         """Return where each layer's parameters begin if its rows are `strides` apart; the end last."""
