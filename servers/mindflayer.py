@@ -67,7 +67,9 @@ class MindFlayer(CollectingServer):
         for key in ("trials", "probability"):
             given = getattr(self.hyper, key)
             if isinstance(given, list) and len(given) != clients:
-                raise ConfigError(f"server.{key} has {len(given)} values; give one a client, {clients} (clients.count)")
+                raise ConfigError(
+                    f"server.{key} has {len(given)} values; give one per client, {clients} (clients.count)"
+                )
         self._trials = np.broadcast_to(np.array(self.hyper.trials, np.int64), clients)
         if not self._trials.any():
             raise ConfigError("server.trials are all 0, so nothing would ever be computed; give some client one")

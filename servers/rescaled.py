@@ -57,7 +57,7 @@ class Rescaled(ASGD):
         super().expect(clients)
         times = self.hyper.times
         if times != "measured" and len(times) != clients:
-            raise ConfigError(f"server.times has {len(times)} values; give one a client, {clients} (clients.count)")
+            raise ConfigError(f"server.times has {len(times)} values; give one per client, {clients} (clients.count)")
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, and the given times, if any."""
