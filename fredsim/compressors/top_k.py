@@ -35,7 +35,7 @@ class TopK(Compressor):
         """`k`: how many values are sent or, as a number below 1, which fraction of them."""
 
         k: PositiveInt | Annotated[float, Field(gt=0, lt=1)]
-        """k, how many values are sent or, as a number below 1, which fraction of them."""
+        """How many values are sent or, as a number below 1, which fraction of them."""
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start with nothing unsent. Raises ConfigError if there are fewer parameters than k."""
