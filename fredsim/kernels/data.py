@@ -1,4 +1,4 @@
-"""Data sets as the kernels read them."""
+"""Data sets in the form that kernels read: compressed sparse rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fredsim.jit.pointers import floats, int32s, int64s
 
 __all__ = ["DATA", "data_of"]
 
-#: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway. The
-#: columns and values of sample i stand from first[i] to first[i + 1], those of its c-th `chunk` of columns, of so many
-#: `chunks`, from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1].
+#: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and products with zero are skipped anyway. Sample
+#: i has its columns and values from first[i] to first[i + 1]. Columns are divided into `chunks` chunks of `chunk`
+#: columns; the values of sample i in chunk c are those from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1].
 DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=int, chunks=int, cuts=int32s)
 
 
@@ -29,7 +29,7 @@ def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray
 
 @lru_cache(maxsize=12)
 def data_of(split: Split, chunk: int) -> Any:
-    """Return a split as DATA, in chunks of `chunk` columns, the bias counted as one; runs of one sweep share it."""
+    """Return a split as DATA, in chunks of `chunk` columns, the bias counting as one; the runs of a sweep share it."""
     first, column, value = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)

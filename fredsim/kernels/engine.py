@@ -1,4 +1,4 @@
-"""The engine of the numba backend: it prepares the data once, keeps the work space, and calls the kernels."""
+"""The engine of the numba backend for multilayer perceptrons: prepares data, keeps work space, and calls kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["NumbaEngine"]
 
 Array = NDArray[np.float32]
 
-#: The rows of a chunk should stay in the L1 cache.
+#: The bytes of the weights' rows of one chunk, which should stay in the L1 cache.
 CHUNK_BYTES = 24 * 2**10
 
 
@@ -48,7 +48,7 @@ class NumbaEngine(NumbaOperations):
             aligned(self.threads, (together + 1) * layout.sample_floats + MARGIN),
         )
         self._allocate(0)
-        # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
+        # Compile, or load from the cache, by a call on empty arrays, so that it is not counted in the run's time.
         self._evaluate(aligned(model.layout.size), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -87,7 +87,7 @@ class NumbaEngine(NumbaOperations):
         return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
     def gradient_machine(self, slots: int, limits: Limits) -> NumbaGradientMachine:
-        """Return a machine for such events, whose gradients are applied by a server."""
+        """Return a machine for such events whose gradients a server applies itself."""
         sizes, train = self.model.sizes, self._dataset.train
         return NumbaGradientMachine(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 
