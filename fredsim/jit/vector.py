@@ -215,7 +215,7 @@ def store_at(builder, value, place):
 
 
 def _places(builder, kind, pointer, index):
-    """Yield for each part of a vector its first lane, its LLVM type, and the pointer to its part of pointer[index :]."""
+    """Yield for each part of a vector its first lane, its LLVM type, and the pointer to it in pointer[index :]."""
     begin = builder.gep(pointer, [index])
     for lane, part in kind.parts:
         yield lane, part, element_pointer(builder, begin, INT32(lane), part)
