@@ -4,7 +4,7 @@
 
 Tieleman and Hinton 2012, lecture 6.5 of "Neural networks for machine learning".
 
-Departures: ε stands outside the root, as in PyTorch. s is stored flushed: below 2⁻⁶² it becomes +0.
+Departures: ε is outside the root, as in PyTorch. s is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ternary gradients with one scaler per tensor: g̃ = s sign(g) b, P(b = 1) = |g|/s, s = max|g|; unbiased.
 
 Wen et al. 2017, "TernGrad", arXiv:1705.07878. A push takes two bits per value and four bytes per tensor. With
-`clip_sigma` values are first clipped at so many σ.
+`clip_sigma` values are first clipped at this many standard deviations σ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ternary(Compressor):
         """`clip_sigma` null does not clip."""
 
         clip_sigma: Positive | None = None
-        """Gradients are clipped at so many standard deviations; null does not clip."""
+        """Gradients are clipped at this many standard deviations; null does not clip."""
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Say what null stands for: nothing is clipped."""

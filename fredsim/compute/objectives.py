@@ -73,7 +73,7 @@ def gradient_norm(dataset: Dataset) -> Measure:
 
 
 def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Measure:
-    """Return the function that measures ‖∇f‖₂, f the mean loss over so many training rows, by means of engines.
+    """Return the function that measures ‖∇f‖₂, f the mean loss over `rows` training rows, by means of engines.
 
     `make_engine` makes one for minibatches of a given size. The mean gradients of blocks of BLOCK consecutive rows, of
     which the last may be shorter, are widened to float64, multiplied by their numbers of rows, added in ascending order

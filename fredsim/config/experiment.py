@@ -78,7 +78,7 @@ class Evaluation(HyperParameters):
     """When rows of metrics.csv are recorded, and which optional columns and files there are."""
 
     every: Annotated[Every, Field(examples=[100])] = 1000
-    """A row is recorded every so many of `unit`, and also at 0 and at the end."""
+    """A row is recorded each time this many of `unit` have passed, and also at 0 and at the end."""
     unit: Unit = "iterations"
     """The unit of `every`: iterations, updates, epochs, or seconds of a clock; a row has all events up to its time."""
     test: bool = False

@@ -77,7 +77,7 @@ class Dirichlet(Partition):
             return dirichlet(labels, clients, streams, self.alpha, self.min_size, self_balancing=self.self_balancing)
         size = self.size or max(1, len(labels) // clients)
         if self.min_size > size:
-            what = f"the {len(labels):,} training rows are {size} a client; give size, or lower min_size"
+            what = f"the {len(labels):,} training rows are {size} per client; give size, or lower min_size"
             raise ConfigError(f"clients.partition.min_size is {self.min_size}; {what}")
         return dirichlet_of_equal_sizes(labels, clients, streams, self.alpha, size)
 

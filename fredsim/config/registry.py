@@ -51,7 +51,7 @@ KNOWN: dict[Kind, Mapping[str, Any]] = {
     "compressor": COMPRESSORS,
     "average": {"window": WindowAverage},
 }
-#: Of what may be a user's own, the methods that it needs.
+#: The methods that a class of the user must have, by kind of plugin.
 REQUIRED: dict[Kind, tuple[str, ...]] = {
     "server": ("init", "apply_update"),
     "dispatcher": ("init", "choose", "hold", "release"),

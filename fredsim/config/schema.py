@@ -155,7 +155,7 @@ def _named(name: Schema) -> Schema:
 
 def _one_of(kind: str, titles: list[str], definitions: Mapping[str, Schema]) -> Schema:
     """Return the schema of a choice among these, a user's own class and, as a sweep may give the name, no name."""
-    own = _named({"pattern": ":"}) | {"description": f"A {kind} of one's own, package.module:Class."}
+    own = _named({"pattern": ":"}) | {"description": f"The user's own {kind}, as package.module:Class."}
     if kind == "dispatcher":
         own["properties"] |= {key: definitions[titles[0]]["properties"][key] for key in _exchange()}
     nameless = any("name" not in definitions[title].get("required", []) for title in titles)

@@ -120,7 +120,7 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
         if len(numbers) not in {1, channels}:
             raise ConfigError(
                 f"data.normalize.{key} has {len(numbers)} numbers, and a sample {channels} "
-                f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one a channel"
+                f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one per channel"
             )
     minus, by = (np.array(numbers, np.float32)[:, None] for numbers in (mean, std))
     groups = max(len(mean), len(std))

@@ -82,7 +82,7 @@ def _too_small(sizes: Integers, alpha: float, min_size: int, rows: int, attempts
     else:
         found = f"client {small[0]} has {sizes[small[0]]} samples, {those} with fewer than min_size, {min_size}"
     hopeless = min_size * len(sizes) > rows
-    why = f"there are {rows:,} training rows" if hopeless else f"so ended the last of {attempts} attempts"
+    why = f"there are {rows:,} training rows" if hopeless else f"this was the last of {attempts} attempts"
     lower = "clients.count" if min_size == 1 else "clients.count or min_size"
     remedy = f"lower {lower}, raise alpha, or give equal_sizes: true, by which clients may share samples"
     return ConfigError(f"clients.partition is dirichlet with alpha {alpha:g}; {found}: {why}; {remedy}")

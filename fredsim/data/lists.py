@@ -17,8 +17,8 @@ from fredsim.system.files import content_digest, irregular
 
 __all__ = ["read_lists"]
 
-JSON = "a JSON file of a list of row numbers a client, such as [[0, 2], [1, 3]]"
-NPZ = "an NPZ file of an array of row numbers a client, arr_0, arr_1, … (numpy.savez(file, *lists))"
+JSON = "a JSON file of one list of row numbers per client, such as [[0, 2], [1, 3]]"
+NPZ = "an NPZ file of one array of row numbers per client, arr_0, arr_1, … (numpy.savez(file, *lists))"
 
 
 def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardTable:
@@ -29,7 +29,7 @@ def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardT
         raise DataError(f"{path}: SHA-256 {found} is not {which}, {sha256}; put the file back, or change the key")
     lists = _of_npz(path) if path.endswith(".npz") else _of_json(path)
     if len(lists) != clients:
-        remedy = f"give one list a client, or clients.count {len(lists)}"
+        remedy = f"give one list per client, or clients.count {len(lists)}"
         raise DataError(f"{path}: holds {len(lists)} lists, and clients.count is {clients}; {remedy}")
     return ShardTable.of_lists([_checked(path, client, one, rows) for client, one in enumerate(lists)])
 

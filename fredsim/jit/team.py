@@ -24,7 +24,7 @@ from fredsim.jit.processor import give_way, pause
 
 __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
-SPINS = 2000  # after so many spins at the barrier, yield: another process may have the processor a late thread needs
+SPINS = 2000  # after this many spins at the barrier, yield: another process may have the processor a late thread needs
 ENOUGH = 20_000  # with fewer multiply-adds, waking the other threads costs more than it gains
 IDLE = 30_000  # pauses before a thread sleeps: two milliseconds, in which a server in NumPy makes a few updates
 

@@ -66,7 +66,7 @@ class NumbaEngine(NumbaOperations):
         return NumbaFusedMachine(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many minibatches."""
+        """Allocate work space for this many minibatches at a time."""
         self._batches, mu = batches, self._mu
         self._kernels = specialised("gradient", mu)
         layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)

@@ -19,7 +19,7 @@ __all__ = ["NumbaLeastSquares"]
 
 Array = NDArray[np.float32]
 
-WIDTH = LINE // 4  # rows are padded to whole vectors of so many floats
+WIDTH = LINE // 4  # rows are padded to whole vectors of this many floats
 
 
 @lru_cache(maxsize=12)
@@ -54,7 +54,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         return self._grads[:batches, :inputs], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many minibatches."""
+        """Allocate work space for this many minibatches at a time."""
         self._batches = batches
         x, y = _padded(self._dataset.train)
         self._grads, self._losses = aligned(batches, x.shape[1]), aligned(batches, self._mu)

@@ -21,7 +21,7 @@ __all__ = ["NumbaOperations"]
 
 Array = NDArray[np.float32]
 
-#: Up to so many floats are checked by a single thread.
+#: Up to this many floats are checked by a single thread.
 NEAR = 2**19
 
 

@@ -42,7 +42,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         return self._grads[:batches, :size], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many gradients."""
+        """Allocate work space for this many gradients at a time."""
         data, floats = self._dataset, LINE // 4
         stride = -(-data.inputs // floats) * floats
         self._grads, self._losses = aligned(batches, stride), np.empty((batches, 1), np.float32)

@@ -18,7 +18,7 @@ from fredsim.numerics.settling import settling_coefficients
 
 __all__ = ["CENSUS", "Resting", "rows_awake"]
 
-CENSUS = 64  # one of so many minibatches has a census, which looks at the rows one by one
+CENSUS = 64  # one minibatch in this many has a census, which looks at the rows one by one
 
 
 @njit(error_model="numpy")

@@ -30,10 +30,10 @@ Integers = NDArray[np.int64]
 
 #: The bytes of work space for works that are begun at once.
 TOGETHER_BYTES = 2**22
-#: Below so many multiply-adds of a dense gradient, one thread does it all, because what other threads write is not in
+#: Below this many multiply-adds of a dense gradient, one thread does it all, because what other threads write is not in
 #: the cache of the thread that runs the server.
 NEAR = 2**23
-#: Works in a file are paged out whenever so many bytes of them have been used.
+#: Works in a file are paged out whenever this many bytes of them have been used.
 TOUCHED_BYTES = 2**22
 
 

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 FEWEST = 30  # works that are needed to estimate a distribution
 DRAWS = 20_000  # draws from each candidate distribution, to compare the works with
-APART = 4.0  # clients whose means differ by more than so many standard errors get a mean each
+APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
 
 
 def calibrated(result: Result) -> dict[str, Any]:

@@ -31,7 +31,7 @@ __all__ = ["Cluster"]
 CONNECT_SECONDS = 10
 FILES_SECONDS = 60  # to wait for a run's files before checking again whether its worker still exists
 POLL_SECONDS = 0.1
-ATTEMPTS = 3  # so many workers may fail at a run before the run itself is considered the cause
+ATTEMPTS = 3  # this many workers may fail at a run before the run itself is considered the cause
 
 
 class Cluster:
@@ -101,7 +101,7 @@ class Cluster:
             ) from None
 
     def actor(self, kind: type, address: str, *arguments: object, seconds: float) -> Any:
-        """Create an actor, an object whose methods run at the worker `address`, within so many seconds.
+        """Create an actor, an object whose methods run at the worker `address`, within `seconds` seconds.
 
         It must have a method `clock`, which is called once to see whether the worker can be reached directly; if not,
         all later calls go through the scheduler. Raises OSError, RuntimeError.

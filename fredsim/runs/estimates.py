@@ -38,7 +38,7 @@ __all__ = ["Estimate", "estimate"]
 ENOUGH = 0.3  # seconds that a beginning must take for the time of the whole run to be estimated from it
 SHORTEST = 64  # iterations of the first beginning that is tried
 OF_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be estimated
-MOST_OF_CLOCK = 4096  # but at most so many iterations, or as many as take five times ENOUGH
+MOST_OF_CLOCK = 4096  # but at most this many iterations, or as many as take five times ENOUGH
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def execute(
 ) -> None:
     """Run one experiment and write its folder.
 
-    `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
+    `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `ways`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended goes on from the newest

@@ -45,7 +45,7 @@ def first_event(one: Result, other: Result, *, root: Root = None, observer: Obse
     try:
         identities = [identity_of(result) | {"path": ""} for result in (one, other)]
         if identities[0] == identities[1]:
-            return "run again they are one run: `fredsim verify` says which of them is not as it was recorded"
+            return "both repeat to the same run: `fredsim verify` says which differs from what it recorded"
         starts = [_last_checkpoint(result, before) for result in (one, other)]
         found = None if None in starts else _side_by_side(one, other, starts, root, observer)
         return found or _side_by_side(one, other, [None, None], root, observer) or "run again they do not differ"

@@ -23,7 +23,7 @@ from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Course", "Mark", "clock_of", "course"]
 
-AHEAD = 20_000  # a clock is run ahead for so many events, or for two per client if that is more,
+AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more,
 MOST_AHEAD = 2_000_000  # but never for more than these
 
 Mark = tuple[int, float]
@@ -63,7 +63,7 @@ def clock_of(prepared: Prepared) -> RunClock | None:
 
 
 def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
-    """Return the course of a run of so many iterations (None: until its clock ends it); None for one without a clock.
+    """Return the course of a run of `iterations` (None: until its clock ends it); None for one without a clock.
 
     `summary` is that of the run's beginning, with `marks`. Raises SimulationError if no more gradients will arrive.
     """

@@ -67,7 +67,7 @@ def run_live(
     if expansion.is_sweep:
         raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
     if dask is not None and workers is not None:
-        raise ConfigError(f"workers is {workers}, and dask is given, whose workers there are; keep one")
+        raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs

@@ -49,7 +49,7 @@ class Monitor:
         """Restore the terminal."""
 
     def sweep(self, runs: int, ended: int) -> None:
-        """Report that a sweep of so many runs begins, of which `ended` had already ended before."""
+        """Report that a sweep of `runs` runs begins, of which `ended` had already ended before."""
 
     def observer(self) -> Observer:
         """Return the callbacks of the next run."""

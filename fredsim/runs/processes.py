@@ -29,7 +29,7 @@ class Work(Protocol):
     """A task that a process can do: an object that is pickled and sent to it."""
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
-        """Do the task on so many threads, calling the observer; return why it failed, or None."""
+        """Do the task on `threads` threads, calling the observer; return why it failed, or None."""
 
 
 class Processes:

@@ -98,7 +98,7 @@ def run_expansion(
     """Do the runs of an expanded document, and report to `monitor`; see `run`."""
     check_jobs(jobs)
     if dask is not None and jobs > 1:
-        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
+        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     if not 0 <= policy.seconds < math.inf:

@@ -27,7 +27,7 @@ class Relay(Observer):
     """Passes the callbacks of a run on to an observer in another process."""
 
     def __init__(self, tell: Callable[..., None], seconds: float) -> None:
-        """`tell` sends a callback's name and arguments; `advance` is sent at most once in so many seconds."""
+        """`tell` sends a callback's name and arguments; `advance` is sent at most once in `seconds` seconds."""
         self._tell = tell
         self._seconds = seconds
         self._told = 0.0

@@ -148,7 +148,7 @@ class GuardedGate(Guarded):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
-            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
+            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one per tensor"
             raise self.broken("passes", what)
         return [bool(part) for part in mask]
 

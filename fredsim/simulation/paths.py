@@ -112,14 +112,14 @@ def _why_unfused(contract: Contract) -> str:
 def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
     """Return why the path `hand` is not open to a server that sees whole gradients, or an empty text."""
     if contract.holds or contract.cancels:
-        return "the server says who goes on, and who begins anew"
+        return "the server decides which clients go on, and which begin anew"
     if contract.pushes != "gradient":
         return f"clients push {contract.pushes}, no gradients"
     if contract.fetch:
         return "the server says what a client fetches"
     if contract.begins and (contract.checked or not protocol.wait):
         return NOTES  # but the parameters that they begin from are gone, or a user's server might write into them
-    return "how many pushes make so many updates, the server says" if in_updates and contract.timestamp else ""
+    return "only the server knows how many pushes make an update" if in_updates and contract.timestamp else ""
 
 
 def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:

@@ -174,7 +174,7 @@ class Arrivals(Stateful):
     ) -> Schedule:
         """Return the next arrivals, `limit` at most, of different clients; no arrival depends on a reply to another.
 
-        `held_for`, given if replies decide who goes on, returns for how many pushes certainly no client is released.
+        `held_for`, given if replies decide which clients go on, returns for how many pushes no client can be released.
         Otherwise `refused` says for the next arrivals whether the fetch will be refused: such a client may occur again
         among them. The schedule is empty if the run's time is over. Raises SimulationError if no gradient will ever
         arrive.

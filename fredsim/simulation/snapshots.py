@@ -60,7 +60,7 @@ class Snapshots(Simulation):
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
-        self._clock = clock if clock is not None and clock.reacts else None  # a clock that is told who goes on when
+        self._clock = clock if clock is not None and clock.reacts else None  # a clock that is told when clients go on
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
@@ -69,7 +69,7 @@ class Snapshots(Simulation):
             if self._log is not None:
                 self._log.early = True
         self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
-        #: Returns for how many pushes certainly no client is released, if replies, or times, decide who goes on.
+        #: Returns for how many pushes no client can be released, if replies, or times, decide which clients go on.
         self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
             self._held_for = lambda: 1
