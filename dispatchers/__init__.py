@@ -1,6 +1,7 @@
-"""Who finishes next: one file a policy. `DISPATCHERS` maps the names used in YAML, those of the files, to classes.
+"""The dispatchers, which say whose gradient arrives next: one file per policy.
 
-A file is listed when its class has an `idea`. The classes are attributes of this package, too.
+`DISPATCHERS` maps their names in YAML, those of the files, to classes. A file is listed if its class has an `idea`. The
+classes are attributes of this package, too.
 """
 
 if __name__ != "fredsim.dispatchers":

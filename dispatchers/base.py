@@ -1,9 +1,11 @@
 """The contract between the event loop and a dispatcher, which says whose gradient arrives next.
 
 A user's dispatcher needs no base class: `__init__(**hyper)`, `init(clients, streams)`, `choose(step)`, `hold(client)`
-and `release(client)`; it may have `expect(clients)`. A choice may depend on the step (the iteration, from 0), the
-choices before and who is held, so that the order can be drawn ahead. One with simulated time is a clock
-(fredsim.dispatchers.clock); a user's own needs `__init__(**hyper)` and `seconds(client, task)` only.
+and `release(client)`; it may have `expect(clients)`. A choice may depend only on the step (the iteration, from 0), the
+choices before, and which clients are held, so that the order can be drawn ahead. A dispatcher with simulated time is a
+clock (fredsim.dispatchers.clock); a user's own clock needs `__init__(**hyper)` and `seconds(client, task)` only.
+
+To a dispatcher, what a client does between two pushes is a task; elsewhere it is called a work.
 """
 
 from __future__ import annotations
@@ -23,49 +25,50 @@ __all__ = ["Dispatcher", "Order", "Sends", "Timeline", "by_client"]
 Integers = NDArray[np.int64]
 
 Sends = Callable[[int, int, int], int]
-"""Called with a client whose gradient is done, the number of its task, and how many gradients of all were done before:
-returns the bytes that it pushes, 0 for nothing."""
+"""A function called with a client whose gradient is done, the number of its task, and how many gradients of all clients
+were done before; it returns the bytes that the client pushes, 0 for nothing."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Who arrives, in order: int64 (n,) each; only a clock knows more than the clients."""
+    """Arrivals in order, one array per column: int64 (n,) each. Only a clock or a trace knows more than the clients."""
 
     client: Integers
+    """The client that arrives."""
     number: Integers | None = None
-    """Which of its client's tasks it is, from 0."""
+    """Which of its client's tasks this is, from 0."""
     time: Integers | None = None
-    """When the server is done with it, in nanoseconds."""
+    """When the server is done with the arrival, in nanoseconds."""
     sent: Integers | None = None
-    """How many gradients were done before this one; None where copies take no time, and so as many as have arrived."""
+    """How many gradients were done before this one; None if copies take no time: then as many as have arrived."""
     stages: Integers | None = None
-    """(n, 3) nanoseconds: when the task was begun, its gradient done, and the push at the server; None where the task
-    was begun when its client had arrived before, and the rest is `time`."""
+    """(n, 3) nanoseconds: when the task was begun, when its gradient was done, and when the push reached the server;
+    None if the task was begun at the client's arrival before, and the other two are `time`."""
     given_up: Integers | None = None
-    """0 or 1: 1 for a task that is given up, and has no gradient; None where none can be."""
+    """1 for a task that is given up and has no gradient, else 0; None if no task can be."""
     begun: Integers | None = None
-    """Where that is recorded, the events after which the clients fetched what they computed on: those of the run must
-    be the same."""
+    """The events after which the clients fetched the parameters that they used, if that is recorded: those of the run
+    must be the same."""
 
     def __len__(self) -> int:
         return len(self.client)
 
     @property
     def columns(self) -> dict[str, Integers]:
-        """What is known beside the clients, by name."""
+        """The known columns except `client`, by name."""
         return {name: values for name, values in vars(self).items() if values is not None and name != "client"}
 
     def first(self, count: int) -> Order:
-        """Return the first arrivals."""
+        """Return the first `count` arrivals."""
         return Order(self.client[:count], **{name: values[:count] for name, values in self.columns.items()})
 
     def until(self, time: int | None) -> Order:
-        """Return the arrivals until this time; None: all."""
+        """Return the arrivals up to this time, in nanoseconds; all if it is None."""
         return self if time is None else self.first(int(np.searchsorted(self.columns["time"], time, side="right")))
 
     @staticmethod
     def joined(orders: Sequence[Order]) -> Order:
-        """Return what one order after the other makes."""
+        """Return the concatenation of several orders."""
         columns = {name: np.concatenate([o.columns[name] for o in orders]) for name in orders[-1].columns}
         return Order(np.concatenate([order.client for order in orders]), **columns)
 
@@ -76,80 +79,80 @@ class Dispatcher(Configurable):
     idea: str = ""
 
     def expect(self, clients: int) -> None:
-        """Raise ConfigError where the hyper-parameters do not go with so many clients; asked before all else."""
+        """Raise ConfigError if the hyper-parameters do not fit so many clients; called before anything else."""
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over with clients 0 … clients − 1, none of them held."""
         raise NotImplementedError
 
     def choose(self, step: int) -> int:
-        """Return the client whose gradient arrives at iteration `step`; each step is asked for once, in order."""
+        """Return the client whose gradient arrives at iteration `step`; called once for each step, in order."""
         raise NotImplementedError
 
     def order(self, count: int) -> Integers:
-        """Return what `choose` would at steps 0 … count − 1 if nobody is ever held, int64 (count,); asked for once."""
+        """Return what `choose` would at steps 0 … count − 1 if no client is ever held, int64 (count,); called once."""
         return np.array([self.choose(step) for step in range(count)], np.int64)
 
     def hold(self, client: int) -> None:
-        """Take the client, which is eligible, out of the choice."""
+        """Exclude a client, which is eligible, from the choice."""
         raise NotImplementedError
 
     def release(self, client: int) -> None:
-        """Put a held client back; releasing one that is not held does nothing."""
+        """Make a held client eligible again; releasing one that is not held does nothing."""
         raise NotImplementedError
 
 
 class Timeline(Dispatcher):
-    """A dispatcher that knows more of arrivals than who comes: a clock, or a trace."""
+    """A dispatcher that knows more about arrivals than who arrives: a clock, or a trace."""
 
     #: Whether arrivals have times.
     timed: bool
-    #: Whether tasks may be given up, so that arrivals say whether theirs was.
+    #: Whether tasks may be given up, in which case arrivals have the column `given_up`.
     limited: bool = False
-    #: Tells what each push weighs, where that is not the same for all.
+    #: Returns the bytes of each push, if they are not the same for all.
     sends: Sends | None = None
 
     @property
     def instant(self) -> bool:
-        """Whether copies take no time."""
+        """Whether copies (pushes and fetches) take no time."""
         raise NotImplementedError
 
     def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Say, before the first arrival, what it will be told.
+        """Say, before the first arrival, what to expect of the run.
 
-        `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
-        for fetches where `release` says otherwise. A task is of `steps` gradients. Nobody will ask for arrivals after
-        `until`, in nanoseconds. Raises ConfigError where so many gradients exceed the clock.
+        `reacts`: clients may be held, or restarted. Copies have `size` bytes, except pushes if `sends` is set, and
+        fetches if `release` says otherwise. A task is `steps` gradients. No arrival after `until`, in nanoseconds, will
+        be asked for. Raises ConfigError if so many gradients take longer than the clock can count.
         """
         raise NotImplementedError
 
     def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        """Return about how many arrivals there will be in that time at most; None if that cannot be known."""
         raise NotImplementedError
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, so many at most where clients may be held; none where none will ever arrive."""
+        """Return the next arrivals, at most `count` if clients may be held; none if no gradient will ever arrive."""
         raise NotImplementedError
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client go on: it fetches so many bytes, 0 for nothing, and begins its next task."""
+        """Let a held client go on: it fetches `size` bytes, 0 for nothing, and begins its next task."""
         raise NotImplementedError
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
+        """Let a client give up its task, or its push under way: it fetches `size` bytes, and begins its next task."""
         raise NotImplementedError
 
     def ended(self, step: int, events: int | None) -> SimulationError:
-        """Return the error of a run of so many events, None where nobody knows, of which none comes at `step`."""
+        """Return the error of a run of `events` events (None: unknown) in which no gradient arrives at `step`."""
         return nobody_arrives(step)
 
 
 def by_client(clients: Integers) -> tuple[Integers, Integers]:
-    """Return how many arrivals of the same client came before each, and the last of these, −1 for none; (T,) each."""
+    """Return for each arrival how many of its client's came before, and the last of these, −1 if none; (T,) each."""
     count = len(clients)
     number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
-    few = count and int(clients.max()) < 2**16  # then NumPy sorts several times faster
-    order = np.argsort(clients.astype(np.uint16) if few else clients, kind="stable")  # each client's arrivals together
+    few = count and int(clients.max()) < 2**16  # NumPy sorts uint16 several times faster
+    order = np.argsort(clients.astype(np.uint16) if few else clients, kind="stable")  # groups each client's arrivals
     again = np.zeros(count, bool)
     again[1:] = clients[order[1:]] == clients[order[:-1]]
     before[order[again]] = order[np.flatnonzero(again) - 1]
@@ -159,7 +162,7 @@ def by_client(clients: Integers) -> tuple[Integers, Integers]:
 
 
 def nobody_arrives(step: int) -> SimulationError:
-    """Return the error of a clock on which nothing will ever happen."""
+    """Return the error of a clock on which nothing will ever happen again."""
     return SimulationError(
         f"iteration {step}: no gradient will ever arrive: each client is held by the server, or at a task that never "
         "ends, or not before the clock does; release clients, or give shorter times (compute.seconds, link, "
@@ -168,7 +171,7 @@ def nobody_arrives(step: int) -> SimulationError:
 
 
 def everybody_held(step: int) -> SimulationError:
-    """Return the error of a choice among nobody."""
+    """Return the error of a choice when all clients are held."""
     return SimulationError(
         f"iteration {step}: the server holds every client, so no gradient can arrive; "
         "a reply must release clients before the last one is held"

@@ -1,12 +1,12 @@
-"""Clients take simulated time: each computes for as long as its task takes, and whoever is done first arrives first.
+"""A clock: clients take simulated time, each as long as its task takes, and the one that is done first arrives first.
 
 Time is int64 nanoseconds. How long a task takes depends on seed, client and task number alone, so two servers on the
-same clock meet the same machines. A task that is given up and begun anew gets its client's next draw; the time that it
-has taken is lost. Copies may take time, too (`link`, `server`), and clients may be down (`outages`).
+same clock have the same machines. If a task is given up and its client starts over, the next task has the client's next
+draw, and the time spent is lost. Copies may take time, too (`link`, `server`), and clients may be down (`outages`).
 Events are ordered by (time, client).
 
-Where nobody is ever held or stopped, and copies take no time or are all of one size, the whole order is known before
-the first event. Otherwise the run says who goes on, and how large each copy is.
+If no client is ever held or restarted, and copies take no time or all have the same size, the whole order is known
+before the first event. Otherwise the run says which clients go on, and how large each copy is.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fredsim.plugins.states import State
 
 __all__ = ["Clock"]
 
-#: Stages of a client's work, by what happens at their end; of one that goes down now and then the time up ends, too.
+#: Stages of a client's task, each an event when it ends; UP is a time during which a client with outages is up.
 COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
-MOST_OUTAGES = 20_000  # with no gradient in between; for many clients as many for each 20 of them
+MOST_OUTAGES = 20_000  # the most outages without an arrival; with many clients, as many again for each 20 of them
 
 
 class Clock(Timeline):
-    """Whoever is done first arrives first."""
+    """A clock in simulated time: the client that is done first arrives first."""
 
     idea = "simulated time: clients compute, send and wait as long as machines and networks would"
     timed = True
@@ -47,19 +47,19 @@ class Clock(Timeline):
     )  # fmt: skip
 
     class Hyper(HyperParameters):
-        """What takes how long: computing, each client's link, the server and what all share, and outages."""
+        """How long everything takes: computing, each client's link, the server and shared bandwidth, and outages."""
 
         compute: Compute = Compute()
         """How long a gradient takes."""
         link: Link = Link()
-        """How long a copy is under way between a client and the server."""
+        """How long a push or a fetch travels between a client and the server."""
         server: ServerTime = ServerTime()
         """How long the server takes for a push, and the bandwidth that all clients share."""
         outages: OutageTimes | None = None
         """How long clients are up and down; null: always up."""
 
     def expect(self, clients: int) -> None:
-        """Raise ConfigError where a list has not one value a client, or a time exceeds the clock."""
+        """Raise ConfigError if a list does not have one value per client, or if a time is too long for the clock."""
         self._check_seconds(clients)
         noise, limit = self.hyper.compute.noise, self.hyper.compute.limit
         if noise != "none" and noise.add:
@@ -76,7 +76,7 @@ class Clock(Timeline):
             self.hyper.outages.check(clients)
 
     def _check_seconds(self, clients: int, steps: int = 1) -> None:
-        """Raise ConfigError where a list has not one value a client, or tasks of so many gradients exceed the clock."""
+        """Raise ConfigError as `expect` does, also if tasks of `steps` gradients are too long for the clock."""
         seconds, key = self.hyper.compute.seconds, "dispatcher.compute.seconds"
         if isinstance(seconds, Power):
             seconds = seconds.base * max(1.0, float(clients) ** seconds.exponent)
@@ -102,16 +102,11 @@ class Clock(Timeline):
 
     @property
     def instant(self) -> bool:
-        """Whether copies take no time."""
+        """Whether copies (pushes and fetches) take no time."""
         return self._network.instant
 
     def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Say, before the first arrival, what the clock will be told.
-
-        `reacts`: clients may be held, or stopped. Copies have `size` bytes, but for pushes where `sends` is set, and
-        for fetches where `release` says otherwise. A task is of `steps` gradients. Nobody will ask for arrivals after
-        `until`, in nanoseconds. Raises ConfigError where so many gradients exceed the clock.
-        """
+        """Say, before the first arrival, what to expect of the run; see Timeline.settle."""
         self._size = size
         self._until = NEVER - 1 if until is None else until
         if isinstance(self._tasks, Tasks):
@@ -123,20 +118,20 @@ class Clock(Timeline):
         n = self._clients if self._merged is None else 0
         self._queue = EventQueue(n)
         self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
-        self._left = np.zeros(n, np.int64)  # of the tasks of clients that go down: how long they will take yet
-        self.time = self._count = 0  # now, and the gradients that were done
-        self._last = -1  # who arrived, and neither goes on yet nor is held
+        self._left = np.zeros(n, np.int64)  # with outages: the time that each client's task still takes
+        self.time = self._count = 0  # the time now, and how many gradients are done
+        self._last = -1  # the client that arrived last, until it is held or goes on
         self._held: set[int] = set()
-        self._fresh = True  # no client has begun
-        self._starting: list[tuple[int, int]] = []  # who begins a task, and when
-        self._outages_since = 0  # the last arrival
+        self._fresh = True  # whether no client has begun yet
+        self._starting: list[tuple[int, int]] = []  # which clients begin a task, and when
+        self._outages_since = 0  # the number of outages since the last arrival
 
     def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        """Return about how many arrivals there will be in that time at most; None for a user's clock."""
         return int(self._tasks.rate * nanoseconds / 1e9) if isinstance(self._tasks, Tasks) else None
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, so many at most where clients may be held; none where none will ever arrive."""
+        """Return the next arrivals, at most `count` if clients may be held; none if no gradient will ever arrive."""
         if self._merged is not None:
             order = self._merged.next(count)
         else:
@@ -148,7 +143,7 @@ class Clock(Timeline):
             order = Order(client, number, time, sent, columns[:, 4:])
         if not self.limited:
             return order
-        assert isinstance(self._tasks, Tasks)  # a user's own has no limit
+        assert isinstance(self._tasks, Tasks)  # a user's clock has no limit
         return replace(order, given_up=self._tasks.given_up(order.client, order.columns["number"]))
 
     def choose(self, step: int) -> int:
@@ -159,7 +154,7 @@ class Clock(Timeline):
         return row[0]
 
     def _arrive(self) -> tuple[int, ...]:
-        """Let time pass until the server is done with a push; return it, or nothing where that will never be."""
+        """Let time pass until the server is done with a push; return its row, or () if that will never happen."""
         if self._last >= 0:
             self._ask(self._last, self.time, self._size)
         self._begin()
@@ -171,7 +166,7 @@ class Clock(Timeline):
                 if time > now:
                     if time < NEVER:
                         self._queue.put(client, time, stage)
-                    break  # else nothing can come between: it would have come before
+                    break  # if no time passes, no other event can come between these stages
             else:
                 if stage == SERVED:
                     return self._arrived(client, now)
@@ -190,7 +185,7 @@ class Clock(Timeline):
         return tuple(map(int, row))
 
     def _after(self, client: int, now: int, stage: int) -> int:
-        """Return when the next stage ends of a client's work, of which this one ends now."""
+        """Return when the stage after `stage`, which ends now, of a client's task will end."""
         network = self._network
         if stage == COMPUTING:
             self._sent[client], self._done[client] = self._count, now
@@ -207,7 +202,7 @@ class Clock(Timeline):
         return network.served(now, size)
 
     def _begin(self) -> None:
-        """Let the clients begin that have what they compute from."""
+        """Let the clients in `_starting`, or all at the start, begin their tasks."""
         if self._fresh:
             clients, times = np.arange(self._clients), np.zeros(self._clients, np.int64)
         else:
@@ -224,7 +219,7 @@ class Clock(Timeline):
         self._queue.put_all(clients[some], ends[some], COMPUTING)
 
     def _up_again(self, client: int, now: int, *, begins: bool) -> None:
-        """Let a client that goes down now and then begin a task, or go on with it, when it is up."""
+        """Let a client with outages begin a task, or go on with the present one, as soon as it is up."""
         outages = cast("Outages", self._outages)
         if not begins:
             self._count_outage()
@@ -253,7 +248,7 @@ class Clock(Timeline):
             )
 
     def hold(self, client: int) -> None:
-        """Let a client wait that has arrived; one that has not gives up its task."""
+        """Hold a client that has arrived; if it has not arrived yet, it gives up its task."""
         if client == self._last:
             self._last = -1
         else:
@@ -262,7 +257,7 @@ class Clock(Timeline):
         self._held.add(client)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client go on: it fetches so many bytes, 0 for nothing, and begins its next task."""
+        """Let a held client go on: it fetches `size` bytes, 0 for nothing, and begins its next task."""
         if client in self._held:
             self._held.discard(client)
             self._go_on(client, size)
@@ -271,25 +266,25 @@ class Clock(Timeline):
         size = self._size if size is None else size
         if self._network.fetches_in_turn:
             self._bytes[client] = size
-            self._queue.put(client, self.time, ASKING)  # those of smaller ids may ask yet, now
+            self._queue.put(client, self.time, ASKING)  # clients with smaller ids may still ask at this same time
         else:
             self._ask(client, self.time, size)
 
     def _ask(self, client: int, now: int, size: int) -> None:
-        """Let a client fetch so many bytes, and then begin."""
+        """Let a client fetch `size` bytes, and then begin its next task."""
         time = self._network.fetched(client, now, size)
         if time < NEVER:
             self._starting.append((client, time))
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Let a client give up its task, even a push that is under way: it fetches, and begins its next one."""
-        if not self._queue.cancel(client):  # what it gives up has not begun
+        """Let a client give up its task, or its push under way: it fetches `size` bytes, and begins its next task."""
+        if not self._queue.cancel(client):  # the task that it gives up has not begun yet
             self._begin()
             self._queue.cancel(client)
         self._numbers[client] += 1
         self._go_on(client, size)
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         super().put_state(state)
         self._starting = [(int(client), int(time)) for client, time in self._starting]

@@ -1,4 +1,4 @@
-"""The distributions that an experiment may draw times from, by name; how they are drawn stands in numerics."""
+"""The distributions from which an experiment may draw times, by name; fredsim.numerics.distributions draws them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Integers = NDArray[np.int64]
 
 
 class Random(HyperParameters):
-    """Base of the distributions: X, of this mean."""
+    """Base of the distributions of a random variable X with a given mean."""
 
     mean: Positive = 1.0
-    """The mean: of what is drawn in seconds, in seconds; of a factor, 1."""
+    """The mean of X: in seconds if X is a time; 1 for a factor."""
     add: bool = False
-    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
+    """For a task's noise only: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return the distribution that X is drawn from, before it is scaled."""
         raise NotImplementedError
 
     def scale(self, clients: Integers) -> Any:
-        """Return what a draw of `unit` is multiplied by, for these clients."""
+        """Return the factors by which draws of `unit` are multiplied for these clients."""
         return self.mean
 
 
@@ -56,7 +56,7 @@ class Exponential(Random):
 
 
 class ShiftedExponential(Random):
-    """A constant, and an exponential above it."""
+    """A constant plus an exponential."""
 
     name: Literal["shifted_exponential"]
     shift: Annotated[float, Field(ge=0, lt=1)]
@@ -110,7 +110,7 @@ class HalfNormal(HyperParameters):
     sd: Positive | Literal["sqrt"] = 1.0
     """The standard deviation; `sqrt`: √(i + 1) for client i."""
     add: bool = False
-    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
+    """For a task's noise only: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return |N(0, 1)|."""
@@ -126,11 +126,11 @@ class Bernoulli(HyperParameters):
 
     name: Literal["bernoulli"]
     p: Annotated[float, Field(ge=0, le=1)]
-    """How likely the factor is."""
+    """The probability of the factor."""
     factor: Annotated[float, Field(gt=0)]
-    """What X is then; infinite (.inf): the task never ends."""
+    """The value of X with probability p; infinite (.inf): the task never ends."""
     add: bool = False
-    """Of a task's noise: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
+    """For a task's noise only: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
 
     def unit(self) -> Distribution:
         """Return 1 or `factor`."""
@@ -146,7 +146,7 @@ KNOWN = ", ".join(get_args(kind.model_fields["name"].annotation)[0] for kind in 
 
 
 def tag_of(value: Any) -> str:
-    """Return what tells pydantic which of the classes of a union a value is for: its name as a class is written."""
+    """Return the tag that tells pydantic which class of a union a value is for: its `name`, spelled as a class's."""
     if isinstance(value, list):
         return "List"
     if isinstance(value, float | int):
@@ -156,7 +156,7 @@ def tag_of(value: Any) -> str:
 
 
 def one_of(known: str) -> Discriminator:
-    """Return what chooses a class by `tag_of`, and names what is known where there is none."""
+    """Return the discriminator that chooses a class by `tag_of`; its error names what is known."""
     return Discriminator(tag_of, custom_error_type="unknown", custom_error_message=f"must be {known}")
 
 

@@ -1,15 +1,15 @@
 """How long a client's task takes: models from the literature, drawn exactly, as int64 nanoseconds.
 
-A gradient of client i takes t_i · X, or t_i + X where the noise is to be added; t_i is the client's own, X is drawn for
-each task from (seed, client, task number), whatever else is drawn. A task of k local steps takes k times as long, by
-its one draw. The time is formed in float64 and rounded once, half to even, to whole nanoseconds, 1 at least. A task
-that would take longer than the limit, where there is one, is given up after that time.
+A gradient of client i takes t_i · X, or t_i + X if the noise is to be added; t_i is the client's own time, X is drawn
+for each task from (seed, client, task number), independently of all other draws. A task of k local steps takes k times
+as long, with a single draw. The time is computed in float64 and rounded once, half to even, to whole nanoseconds, 1 at
+least. A task that would take longer than the limit, if there is one, is given up after that time.
 
 - t_i a number, a list, (i + 1)^a (Mishchenko et al. 2022, arXiv:2206.07638; Tyurin and Richtárik 2023,
   arXiv:2305.12387), drawn from a distribution, or `factor` times longer for a share of the clients.
-- X gamma of coefficient of variation cv (DANA, arXiv:1907.11612), exponential or shifted exponential (Dutta et al.
-  2018, arXiv:1803.01113), lognormal, Pareto, uniform, half normal (the code of Ringmaster ASGD, added), or 1 and now
-  and then `factor` (MindFlayer SGD, arXiv:2410.04285), which may be infinite: such a task never ends.
+- X gamma with coefficient of variation cv (DANA, arXiv:1907.11612), exponential or shifted exponential (Dutta et al.
+  2018, arXiv:1803.01113), lognormal, Pareto, uniform, half normal (the code of Ringmaster ASGD, where it is added), or
+  1 and with some probability `factor` (MindFlayer SGD, arXiv:2410.04285), which may be infinite: that task never ends.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 Takes = Callable[[Integers, Integers], Integers]
-"""Called with clients and the numbers of their tasks, (n,) each: returns how long these take, in nanoseconds."""
+"""A function of clients and the numbers of their tasks, (n,) each: returns how long these take, in nanoseconds."""
 
 #: The end of the clock, 146 years: sums of two such times fit int64.
 LAST = 2**62
-#: The time of what never happens.
+#: The time of an event that never happens.
 NEVER = LAST
-#: Tasks drawn at once: what is in between takes some 100 bytes each.
+#: The most tasks that are drawn at once: intermediate values take some 100 bytes each.
 TOGETHER = 2**17
-#: The first element of a draw's counter, by what it is for.
+#: The first element of a draw's counter, by the purpose of the draw.
 TASK, MACHINE, UP, DOWN = 0, 8, 16, 24
 
 
@@ -53,17 +53,17 @@ class Power(HyperParameters):
     base: Positive = 1.0
     """The time of client 0, in seconds."""
     exponent: Annotated[float, Field(ge=-10, le=10)] = 0.5
-    """The exponent; ½ and 1 are the usual ones."""
+    """The exponent; ½ and 1 are usual."""
 
 
 class TwoClasses(HyperParameters):
-    """A share of the clients takes `factor` times as long, always."""
+    """A share of the clients always takes `factor` times as long as the others."""
 
     name: Literal["two_class"]
     base: Positive = 1.0
-    """The time of the others, in seconds."""
+    """The time of the other clients, in seconds."""
     share: Annotated[float, Field(ge=0, le=1)]
-    """The share of the slow clients, which are drawn; their number is rounded, half up."""
+    """The share of the slow clients, which are drawn at random; their number is rounded, half up."""
     factor: Positive
     """How many times longer they take."""
 
@@ -79,21 +79,21 @@ OwnTimes = Annotated[
 
 
 class Compute(HyperParameters):
-    """How long a gradient takes: a time for each client, and what is drawn for each task.
+    """How long a gradient takes: a time for each client, and noise drawn for each task.
 
-    A task of several local steps takes as many times as long.
+    A task of k local steps takes k times as long.
     """
 
     seconds: OwnTimes = 1.0
-    """The clients' own times: a number, one a client, or {name: power, two_class, or a distribution}."""
+    """The clients' own times: a number, a list by client, or {name: power, two_class, or a distribution}."""
     noise: Noise = "none"
-    """What is drawn for each task: none, or {name: a distribution}, to multiply by, or with `add: true` to add."""
+    """The noise of each task: none, or {name: a distribution}, which multiplies the time or, with `add: true`, adds."""
     limit: Positive | list[Positive] | None = None
-    """After so many seconds a task is given up, and its client begins the next: a number, one a client; null: never."""
+    """A task is given up after so many seconds, and its client begins the next: a number, a list by client; or null."""
 
     @model_serializer(mode="wrap")
     def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `limit`, a later key, where it is not used: configurations and digests stay the same."""
+        """Leave out `limit`, a later key, if it is null, so that earlier configurations keep their digests."""
         data: dict[str, Any] = handler(self)
         if self.limit is None:
             del data["limit"]
@@ -101,7 +101,7 @@ class Compute(HyperParameters):
 
 
 class Draws:
-    """Draws of a run's times: by what they are for, client and number alone."""
+    """Draws of a run's times, each determined by its purpose, client and number alone."""
 
     def __init__(self, streams: Streams, draw: Draw) -> None:
         self._streams, self._draw = streams, draw
@@ -113,7 +113,7 @@ class Draws:
         return scaled
 
     def keys(self, clients: int) -> NDArray[np.uint64]:
-        """Return a 64-bit key a client, by which some of them are chosen."""
+        """Return a random 64-bit key for each client, by which some of them are chosen."""
         ids = np.arange(clients)
         high, low = (self._streams.words(Stream.TIME, MACHINE + i, 0, ids).astype(np.uint64) for i in range(2))
         return high << np.uint64(32) | low
@@ -129,28 +129,28 @@ class Tasks:
         self.settle(1)
 
     def settle(self, steps: int) -> None:
-        """Say how many gradients a task is."""
+        """Say how many gradients a task has."""
         own, clients = self._own * steps, self._clients
         self.means = _means(own, self._noise, clients, steps)  # seconds, float64 (λ,) or ()
         if self._limit is not None:
             self.means = np.minimum(self.means, self._limit / 1e9)
-        # Tasks a second, about.
+        # About how many tasks all clients do in a second.
         self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
         self._steps, self._nanoseconds = steps, own * 1e9
         self._fixed = as_nanoseconds(own) if self._noise == "none" else None
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how long clients are at these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
+        """Return how long clients spend on these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
         takes = self._takes(clients, numbers)
         return takes if self._limit is None else np.minimum(takes, self._limit[clients])
 
     def given_up(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return which of these tasks are given up, as they would take longer than the limit; 0 or 1 (n,)."""
+        """Return 1 for each task that is given up because it would take longer than the limit, else 0; (n,)."""
         assert self._limit is not None
         return (self._takes(clients, numbers) > self._limit[clients]).astype(np.int64)
 
     def _takes(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how long these tasks take where none is given up, int64 (n,) nanoseconds."""
+        """Return how long these tasks take if none is given up, int64 (n,) nanoseconds."""
         if self._fixed is not None:
             return self._fixed[clients] if self._fixed.ndim else np.full(len(clients), self._fixed)
         if len(clients) > TOGETHER:
@@ -164,7 +164,7 @@ class Tasks:
 
 
 def _means(own: Floats, noise: Noise, clients: int, steps: int) -> Floats:
-    """Return the mean times in seconds, float64 (λ,) or () where they are equal; tasks that never end are left out."""
+    """Return the mean times in seconds, float64 (λ,), or () if all are equal; tasks that never end are left out."""
     if noise != "none":
         unit = noise.unit().mean
         mean = noise.scale(np.arange(clients)) * (unit if unit < np.inf else 1.0)
@@ -173,12 +173,12 @@ def _means(own: Floats, noise: Noise, clients: int, steps: int) -> Floats:
 
 
 def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:
-    """Return the clients' own times in seconds, float64 (λ,), or () where they are equal."""
+    """Return the clients' own times in seconds, float64 (λ,), or () if all are equal."""
     if isinstance(seconds, float | int | list):
         return np.array(seconds, np.float64)
     ids = np.arange(clients)
     if isinstance(seconds, Power):
-        exact = {1.0: ids + 1.0, 0.5: np.sqrt(ids + 1.0)}  # the usual ones, rounded as IEEE 754 says
+        exact = {1.0: ids + 1.0, 0.5: np.sqrt(ids + 1.0)}  # the usual exponents, rounded as IEEE 754 says
         powers = exact.get(seconds.exponent)
         return seconds.base * (pow64(ids + 1.0, seconds.exponent) if powers is None else powers)
     if isinstance(seconds, TwoClasses):
@@ -202,15 +202,15 @@ def as_nanoseconds(seconds: Any) -> Integers:
 
 
 def check_each(value: Any, clients: int, key: str) -> None:
-    """Raise ConfigError, naming the key, where a list has not one value a client."""
+    """Raise ConfigError, naming the key, if a list does not have one value per client."""
     if isinstance(value, list) and len(value) != clients:
-        raise ConfigError(f"{key} has {len(value)} values; give one a client, {clients} (clients.count)")
+        raise ConfigError(f"{key} has {len(value)} values; give one per client, {clients} (clients.count)")
 
 
 def check_times(value: Any, clients: int, key: str) -> None:
-    """Raise ConfigError, naming the key, where a list has not one value a client, or seconds exceed the clock.
+    """Raise ConfigError, naming the key, if a list does not have one value per client, or if seconds exceed the clock.
 
-    Of a distribution the mean counts, or the standard deviation: that of what it is multiplied by.
+    Of a distribution the mean is checked, or the standard deviation, whichever it is scaled by.
     """
     check_each(value, clients, key)
     for name in ("mean", "sd"):

@@ -1,4 +1,4 @@
-"""The base of dispatchers to which all clients are equal, but for those that are held."""
+"""The base of dispatchers that treat all clients alike, except those that are held."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["Equal"]
 
 
 class Equal(Dispatcher):
-    """Keeps who is eligible, by weights 1 and 0; `_eligible` is None until somebody is first held."""
+    """Keeps track of the eligible clients, by weights 1 and 0; `_eligible` is None until a client is first held."""
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over."""
+        """Start over with no client held."""
         self._clients = clients
         self._eligible: Fenwick | None = None
 
     def hold(self, client: int) -> None:
-        """Take the client out of the choice."""
+        """Exclude the client from the choice."""
         if self._eligible is None:
             self._eligible = Fenwick(np.ones(self._clients, np.int64))
         self._eligible[client] = 0
 
     def release(self, client: int) -> None:
-        """Put the client back."""
+        """Make the client eligible again."""
         if self._eligible is not None:
             self._eligible[client] = 1

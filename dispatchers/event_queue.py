@@ -1,6 +1,6 @@
-"""What happens next on a clock: for each client one thing at most, in the order of (time, client).
+"""The queue of a clock's events: at most one for each client, in the order of (time, client).
 
-Ties are broken by the client alone, never by what was put in first.
+Ties in time are broken by the client's id, never by the order of insertion.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ STAGES = 8
 
 
 class EventQueue(Stateful):
-    """What is to happen to each client: when, and which stage of its work ends then."""
+    """The next event of each client: its time, and which stage of the client's task ends then."""
 
     state_names = ("_time", "_stage")
 
     def __init__(self, clients: int) -> None:
-        """Begin with nothing that is to happen."""
+        """Start without events."""
         self._clients = clients
         self._time = np.zeros(clients, np.int64)
         self._stage = np.full(clients, -1, np.int8)
-        self._heap: list[int] = []  # (time, client, stage) as one number each; what was cancelled stays until it is due
+        self._heap: list[int] = []  # (time, client, stage), each as one number; cancelled ones stay until they are due
 
     def put(self, client: int, time: int, stage: int) -> None:
-        """Let this stage of a client's work end at a time, instead of what else was to happen to the client."""
+        """Let this stage of a client's task end at a time; the event replaces any other of the client."""
         self._time[client], self._stage[client] = time, stage
         heappush(self._heap, (time * self._clients + client) * STAGES + stage)
 
     def cancel(self, client: int) -> bool:
-        """Forget what was to happen to a client; return whether there was something."""
+        """Remove a client's event; return whether there was one."""
         found = bool(self._stage[client] >= 0)
         self._stage[client] = -1
         return found
 
     def put_all(self, clients: Integers, times: Integers, stage: int) -> None:
-        """Let this stage of several clients end, at times (n,)."""
+        """Let this stage of the tasks of several clients (n,) end at times (n,)."""
         if len(clients) < len(self._heap):
             for client, time in zip(clients.tolist(), times.tolist(), strict=True):
                 self.put(client, time, stage)
@@ -57,7 +57,7 @@ class EventQueue(Stateful):
         heapify(self._heap)
 
     def pop(self) -> tuple[int, int, int] | None:
-        """Return the time, client and stage of what happens next, and forget it; None where nothing is to happen."""
+        """Remove the next event and return its time, client and stage; None if there is none."""
         while self._heap:
             at, stage = divmod(heappop(self._heap), STAGES)
             time, client = divmod(at, self._clients)
@@ -67,6 +67,6 @@ class EventQueue(Stateful):
         return None
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         super().put_state(state)
         self._make_heap()

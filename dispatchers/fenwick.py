@@ -11,7 +11,7 @@ __all__ = ["Fenwick"]
 
 
 class Fenwick(Stateful):
-    """Non-negative integer weights over 0 … n − 1. Integers, so that no history of changes shows in a sum."""
+    """Non-negative integer weights over 0 … n − 1; integers, so that sums do not depend on the history of changes."""
 
     state_names = ("_weights", "_nodes", "total")
 
@@ -49,7 +49,7 @@ class Fenwick(Stateful):
         return total
 
     def find(self, target: int) -> int:
-        """Return the index in whose stretch of the cumulated weights `target`, 0 … total − 1, falls."""
+        """Return the index i with sum_below(i) ≤ target < sum_below(i + 1), for a target in 0 … total − 1."""
         nodes, size = self._nodes, len(self._nodes)
         node, bit = 0, self._top
         while bit:

@@ -1,4 +1,4 @@
-"""The arrivals of clients that never wait for anything, merged: drawn in stretches of time, all clients at once."""
+"""Merges the arrivals of clients that never wait for anything: draws a stretch of time for all clients at once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["Merged"]
 
 Integers = NDArray[np.int64]
 
-LONG = NEVER // 64  # tasks of less may be added up, so many at once, within int64
-MOST = 64
+LONG = NEVER // 64  # MOST tasks shorter than this can be added up within int64
+MOST = 64  # the most tasks of a client that are drawn at once
 
 
 class Merged(Stateful):
-    """Each client begins its next task when the one before ends."""
+    """The merged arrivals of clients each of which begins its next task as soon as the one before ends."""
 
     state_names = ("_ends", "_numbers", "_now", "_span")
 
     def __init__(self, tasks: Tasks, clients: int) -> None:
         """Let every client begin its first task at time 0."""
         self._tasks = tasks
-        self._numbers = np.zeros(clients, np.int64)  # of the task that each client is at
-        self._ends = tasks(np.arange(clients), self._numbers)
-        self._now = 0  # all that ends until now has been given
-        self._span = 0.0  # how long a stretch was that gave about as many arrivals as were asked for
+        self._numbers = np.zeros(clients, np.int64)  # the number of each client's present task
+        self._ends = tasks(np.arange(clients), self._numbers)  # when that task ends
+        self._now = 0  # all arrivals up to this time have been returned
+        self._span = 0.0  # the length of a stretch of time that has about as many arrivals as were asked for
 
     def next(self, many: int) -> Order:
-        """Return the next arrivals, about so many; none only where no task will ever end."""
+        """Return the next arrivals, about `many`; none only if no task will ever end."""
         first = int(self._ends.min())
         if first >= NEVER:
             return _order([])
@@ -49,24 +49,24 @@ class Merged(Stateful):
         return order
 
     def _go_on(self, due: Integers, until: int, found: list[tuple[Integers, Integers, Integers]]) -> Integers:
-        """Let these clients, whose tasks have ended, do the next few; return those that have ended again by `until`."""
+        """Let the clients `due`, whose tasks have ended, do their next few; return those due again by `until`."""
         each = self._few(due, until)
         places = np.cumsum(each) - each
         clients, offsets = np.repeat(due, each), np.arange(int(each.sum())) - np.repeat(places, each)
         numbers = np.repeat(self._numbers[due] + 1, each) + offsets
         takes = self._tasks(clients, numbers)
-        if takes.max() > LONG:  # sums of several might not fit
+        if takes.max() > LONG:  # sums of several tasks might overflow: take only each client's first
             places, each = np.arange(len(due)), np.ones(len(due), np.int64)
             first = offsets == 0
             clients, offsets, numbers, takes = clients[first], offsets[first], numbers[first], takes[first]
-        sums = np.cumsum(takes)  # it may wrap around; the differences do not
+        sums = np.cumsum(takes)  # this may wrap around, but the differences used below are right
         ends = np.repeat(self._ends[due] - sums[places] + takes[places], each) + sums
         ends = np.minimum(ends, NEVER)
         last = places + each - 1
         within = ends <= until
-        within[last] = False  # that one is the client's present task, due again or not
+        within[last] = False  # the last task drawn becomes the client's present one, even if it ends by `until`
         found.append((ends[within], clients[within], numbers[within]))
-        # The present task of each client: its first that ends later, or the last that was drawn.
+        # The present task of each client is its first one that ends later, or else the last one drawn.
         beyond = ends > until
         beyond[last] = True
         at = np.flatnonzero(beyond)
@@ -75,7 +75,7 @@ class Merged(Stateful):
         return due[self._ends[due] <= until]
 
     def _few(self, due: Integers, until: int) -> Integers:
-        """Return how many tasks of each of these clients to draw at once: about as many as end by `until`."""
+        """Return how many tasks to draw at once for each of these clients: about as many as end by `until`."""
         means = self._tasks.means
         expected = (until - self._ends[due]) / (1e9 * (means[due] if means.ndim else float(means)))
         return np.minimum(MOST, expected + 1).astype(np.int64)

@@ -1,10 +1,11 @@
-"""How long copies travel: each client's link, what all of them share, and a server that takes one push at a time.
+"""How long pushes and fetches travel: over each client's link, the shared bandwidth, and a server with a queue.
 
 A push leaves its client when the gradient is done. It takes the link's latency and bytes/up; then it waits for its turn
-at the bandwidth that all pushes share, and for its turn at the server, which takes `seconds` for it. The reply's fetch
-waits for its turn at the bandwidth that all fetches share, and takes bytes/down and the latency again. First come,
-first served, one transfer at a time; who comes at the same time is served in the order of clients' ids. A copy that a
-gate drops is not sent: it takes no time, but for its turn at the server.
+on the bandwidth that all pushes share, and for its turn at the server, which takes `seconds` for it. The fetch that
+follows the reply waits for its turn on the bandwidth that all fetches share, and takes bytes/down and the latency.
+Everywhere the first to come is the first to be served, one transfer at a time; clients that come at the same time are
+served in the order of their ids. A copy that a gate drops is not sent: it takes no time, except to wait for its turn at
+the server.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ __all__ = ["Link", "Network", "ServerTime"]
 
 
 class Link(HyperParameters):
-    """A client's own link: numbers, or lists of one a client."""
+    """The link of each client: numbers, or lists with one value per client."""
 
     latency: NonNegative | list[NonNegative] = 0.0
-    """Seconds that a copy is under way, each direction."""
+    """The seconds that a push or a fetch travels, in each direction, besides its bytes' time."""
     up: Positive | list[Positive] | None = None
-    """Bytes a second from the client; null: unlimited."""
+    """Bytes per second from the client; null: unlimited."""
     down: Positive | list[Positive] | None = None
-    """Bytes a second to the client; null: unlimited."""
+    """Bytes per second to the client; null: unlimited."""
 
 
 class ServerTime(HyperParameters):
-    """What all clients share."""
+    """What all clients share: the server's time, and the bandwidth to and from it."""
 
     seconds: NonNegative = 0.0
-    """Seconds that the server takes for a push; it takes one at a time."""
+    """Seconds that the server takes for a push; it takes one push at a time."""
     up: Positive | None = None
-    """Bytes a second of all pushes together, one at a time; null: unlimited."""
+    """Bytes per second of all pushes together, one at a time; null: unlimited."""
     down: Positive | None = None
-    """Bytes a second of all fetches together, one at a time; null: unlimited."""
+    """Bytes per second of all fetches together, one at a time; null: unlimited."""
 
 
 class Turns(Stateful):
-    """Something that serves one after the other."""
+    """A queue that serves one after the other."""
 
     state_names = ("_free",)
 
     def __init__(self) -> None:
-        self._free = 0  # from when on
+        self._free = 0  # the time from which on it is free
 
     def end(self, time: int, takes: int) -> int:
-        """Return when one that comes at this time, none came later, has been served."""
+        """Return when one that comes at `time` has been served; calls must come in the order of time."""
         self._free = max(self._free, time) + takes
         return self._free
 
 
 class Network(Stateful):
-    """The times of copies, in nanoseconds."""
+    """The times of pushes and fetches, in nanoseconds."""
 
     state_names = ("_up", "_down", "_server")
 
     def __init__(self, link: Link, server: ServerTime, clients: int) -> None:
-        """Take what the experiment says.
+        """Take the experiment's links and the server's times.
 
-        Raises ConfigError where a list has not one value a client, or a time exceeds the clock.
+        Raises ConfigError if a list does not have one value per client, or if a time is too long for the clock.
         """
         check_times(link.latency, clients, "dispatcher.link.latency")
         for name in ("up", "down"):
@@ -88,20 +89,20 @@ class Network(Stateful):
         return self._shared.down is not None
 
     def sent(self, client: int, time: int, size: int) -> int:
-        """Return when a push of so many bytes that leaves now has passed the client's link."""
+        """Return when a push of `size` bytes that leaves at `time` has passed the client's link."""
         return time + self._latency(client) + self._transfer(size, "up", client) if size else time
 
     def shared_up(self, time: int, size: int) -> int:
-        """Return when a push that has passed the client's link now has passed what pushes share."""
+        """Return when a push that has passed the client's link at `time` has passed the shared bandwidth."""
         rate = self._shared.up
         return self._up.end(time, _transfer(size, rate)) if size and rate is not None else time
 
     def served(self, time: int, size: int) -> int:
-        """Return when the server is done with what reaches it now: a push, or of 0 bytes word that there is none."""
+        """Return when the server is done with a push that reaches it at `time`, or with a dropped one, of 0 bytes."""
         return self._server.end(time, self._seconds if size else 0)
 
     def fetched(self, client: int, time: int, size: int) -> int:
-        """Return when a client has what it is sent now."""
+        """Return when a client has received `size` bytes that it is sent from `time` on."""
         if not size:
             return time
         rate = self._shared.down
@@ -118,15 +119,15 @@ class Network(Stateful):
 
 
 def _as_floats(value: Any) -> Any:
-    """Return a number, or an array of one a client."""
+    """Return a value as a float, a list by client as an array, and None as it is."""
     return np.array(value, np.float64) if isinstance(value, list) else value if value is None else float(value)
 
 
 def _transfer(size: int, rate: float | None) -> int:
-    """Return how long a transfer takes."""
-    return 0 if rate is None else _nanoseconds(size / rate)  # ∞ where that exceeds float64
+    """Return how long a transfer takes, in nanoseconds."""
+    return 0 if rate is None else _nanoseconds(size / rate)  # ∞ if the quotient exceeds float64
 
 
 def _nanoseconds(seconds: float) -> int:
-    """Return seconds as nanoseconds, rounded half to even; what takes longer than the clock lasts never ends."""
+    """Return seconds as nanoseconds, rounded half to even; LAST, that is, never, for more than the clock can count."""
     return round(nanoseconds) if (nanoseconds := float(seconds) * 1e9) < LAST else LAST

@@ -1,7 +1,7 @@
-"""Clients that are down now and then: for each, times up and down in turn, drawn from (seed, client, which of them).
+"""Outages: each client is up and down in turn, for times drawn from (seed, client, number of the time).
 
-A task that is under way when its client goes down is lost, and begun anew as the client's next task when it is up
-again; or it is paused, and goes on then. What is on its way between client and server goes through.
+A task that is under way when its client goes down is lost, and the client begins its next task when it is up again; or
+it is paused, and goes on then. Pushes and fetches on their way between client and server go through.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fredsim.plugins.states import Stateful
 __all__ = ["OutageTimes", "Outages"]
 
 Integers = NDArray[np.int64]
-MOST_PASSED = 20_000  # times up of a client that waits
+MOST_PASSED = 20_000  # the most times that a client may be up while it waits
 
 
 class OutageTimes(HyperParameters):
@@ -29,18 +29,18 @@ class OutageTimes(HyperParameters):
     up: Times
     """How long a client is up."""
     down: Times
-    """How long it is down then."""
+    """How long a client is down after that."""
     task: Literal["lost", "paused"] = "lost"
-    """What becomes of the task under way: it is lost, and the client's next begins; or it goes on."""
+    """What happens to the task under way: `lost`, and the client's next task begins; or `paused`, and it goes on."""
 
     def check(self, clients: int) -> None:
-        """Raise ConfigError where a time exceeds the clock."""
+        """Raise ConfigError if a time is too long for the clock."""
         for name in ("up", "down"):
             check_times(getattr(self, name), clients, f"dispatcher.outages.{name}")
 
 
 class Outages(Stateful):
-    """When each client is up."""
+    """The times at which each client is up."""
 
     state_names = ("_number", "_from", "_until")
 
@@ -49,19 +49,19 @@ class Outages(Stateful):
         self._times, self._draws = times, draws
         #: Whether the task under way is lost when its client goes down.
         self.lost = times.task == "lost"
-        self._number = np.zeros(clients, np.int64)  # of the time up that each client is in, or comes to next
+        self._number = np.zeros(clients, np.int64)  # the number of each client's present or next time up
         self._from = np.zeros(clients, np.int64)
         self._until = self._drawn("up", np.arange(clients), self._number)
 
     def _drawn(self, name: Literal["up", "down"], clients: Integers, numbers: Integers) -> Integers:
-        """Return how long these times of these clients are, int64 (n,)."""
+        """Return the lengths of these times, up or down, of these clients, int64 (n,) nanoseconds."""
         times = getattr(self._times, name)
         if isinstance(times, float | int):
             return np.full(len(clients), as_nanoseconds(times))
         return as_nanoseconds(self._draws.of(times, UP if name == "up" else DOWN, clients, numbers))
 
     def _next(self, client: int) -> None:
-        """Let a client's next time up come."""
+        """Advance a client to its next time up."""
         ids, number = np.array([client]), self._number[client : client + 1]
         begin = min(NEVER, int(self._until[client] + self._drawn("down", ids, number)[0]))
         self._number[client] += 1
@@ -69,9 +69,9 @@ class Outages(Stateful):
         self._until[client] = min(NEVER, begin + int(self._drawn("up", ids, number)[0]))
 
     def begin(self, client: int, time: int) -> int:
-        """Return when a client that wants to compute at this time, none was earlier, is up: it stays so until `until`.
+        """Return when a client that wants to compute from `time` on is up; it then stays up until `until(client)`.
 
-        Raises SimulationError where its times up and down are too many to be gone through.
+        Calls for a client must come in the order of time. Raises SimulationError if it goes down too often meanwhile.
         """
         passed = 0
         while self._until[client] <= time < NEVER:
@@ -85,5 +85,5 @@ class Outages(Stateful):
         return max(time, int(self._from[client]))
 
     def until(self, client: int) -> int:
-        """Return when the client, which is up, goes down."""
+        """Return when the client, which is up, goes down next."""
         return int(self._until[client])

@@ -1,4 +1,4 @@
-"""Clients finish in turn: 0, 1, 2, … and again; one that is held is passed over."""
+"""Clients arrive in turn: 0, 1, 2, …, and again from 0; a client that is held is skipped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["RoundRobin"]
 
 
 class RoundRobin(Equal):
-    """Chooses the next eligible id after the last chosen, from 0; draws nothing."""
+    """Chooses the next eligible id after the last chosen one, starting with 0; draws nothing."""
 
-    idea = "clients finish in turn"
+    idea = "clients arrive in turn"
     state_names = ("_last",)
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over."""
+        """Start over with client 0."""
         super().init(clients, streams)
         self._last = clients - 1
 
@@ -28,11 +28,11 @@ class RoundRobin(Equal):
         if self._eligible is not None and not self._eligible[following]:
             if self._eligible.total == 0:
                 raise everybody_held(step)
-            before = self._eligible.sum_below(following)  # the eligible clients below it come last
+            before = self._eligible.sum_below(following)  # eligible clients with smaller ids come last
             following = self._eligible.find(before % self._eligible.total)
         self._last = following
         return following
 
     def order(self, count: int) -> Integers:
-        """Count."""
+        """Return 0 … clients − 1, repeated."""
         return np.arange(count) % self._clients

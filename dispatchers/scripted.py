@@ -17,20 +17,20 @@ from fredsim.system.files import irregular
 
 __all__ = ["Scripted"]
 
-LONGEST = 500_000  # entries of an order, which the run's own experiment holds
+LONGEST = 500_000  # the most entries of an order, which becomes part of the run's experiment
 
 
 class Column(HyperParameters):
     """A column of a CSV file with a header line; the path is relative to the current folder."""
 
     csv: Printable
-    """The CSV file, from the current folder."""
+    """The CSV file; its path is relative to the current folder."""
     column: Printable = "client"
-    """The column that holds client ids."""
+    """The column that has client ids."""
 
 
 class Scripted(Dispatcher):
-    """Follows the order; an entry whose client is held is passed over."""
+    """Follows the given order; an entry whose client is held is skipped."""
 
     idea = "any order, from a list or a CSV column"
     state_names = ("_next",)
@@ -44,7 +44,7 @@ class Scripted(Dispatcher):
         @field_validator("order")
         @classmethod
         def read(cls, order: list[int] | Column) -> list[int]:
-            """Take the column's ids into the experiment itself, which then depends on no file."""
+            """Replace a column by its ids, so that the experiment itself has them and depends on no file."""
             return read_column(order) if isinstance(order, Column) else order
 
     def expect(self, clients: int) -> None:
@@ -55,7 +55,7 @@ class Scripted(Dispatcher):
             raise ConfigError(f"dispatcher.order names client {outside[0]}; {ids}")
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over."""
+        """Start over with the first entry."""
         self._order: list[int] = self.hyper.order
         self._held: set[int] = set()
         self._next = 0
@@ -70,15 +70,15 @@ class Scripted(Dispatcher):
         raise everybody_held(step)
 
     def order(self, count: int) -> Integers:
-        """Repeat the order."""
+        """Return the given order, repeated."""
         return np.resize(np.array(self._order, np.int64), count)
 
     def hold(self, client: int) -> None:
-        """Take the client out of the choice."""
+        """Exclude the client from the choice."""
         self._held.add(client)
 
     def release(self, client: int) -> None:
-        """Put the client back."""
+        """Make the client eligible again."""
         self._held.discard(client)
 
 
@@ -88,7 +88,7 @@ def read_column(source: Column) -> list[int]:
     try:
         if found := irregular(source.csv):
             raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
-        with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark
+        with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
             reader = csv.DictReader(file)
             known = list(reader.fieldnames or ())
             if source.column not in known:
@@ -109,7 +109,7 @@ def read_column(source: Column) -> list[int]:
 
 
 def _client(text: Any, where: str) -> int:
-    """Return the client id that a cell holds; a row may be too short, or too long."""
+    """Return the client id in a cell, which is None if its row is too short. Raises ConfigError if there is none."""
     try:
         return int(text)
     except (TypeError, ValueError):

@@ -1,9 +1,10 @@
-"""Who arrived, and when, as it was recorded: by `events: true`, or on a real cluster.
+"""A recorded trace of which client arrived when: by `events: true`, or on a real cluster.
 
-A row an event. Column `client` says who arrives, `time_ns`, or `time` in seconds, when the server is done with it: the
-trace is a clock then. It may have other columns of events.parquet, too: `number`, `begun`, `sent`, `given_up`, the
-stages `began_ns`, `done_ns`, `received_ns`, and `done_client` with `done_number`. They let the servers and gates of the
-run meet what those of the recorded run met. Where the run is another one (`check: false`), a trace is still an order.
+Each row is an event. The column `client` says who arrives; `time_ns`, or `time` in seconds, says when the server is
+done with the arrival, which makes the trace a clock. It may have other columns of events.parquet, too: `number`,
+`begun`, `sent`, `given_up`, the stages `began_ns`, `done_ns`, `received_ns`, and `done_client` with `done_number`. With
+these, servers and gates see the same as those of the recorded run. For a different run (`check: false`), a trace still
+gives the order of arrivals.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ __all__ = ["Trace"]
 
 
 class Trace(Timeline):
-    """Follows a table of arrivals."""
+    """Follows a table of recorded arrivals."""
 
     idea = "who arrived when, from a recorded run or a cluster: a CSV or Parquet file"
     state_names = ("_row", "_numbers", "_done", "_count", "_waiting")
 
     class Hyper(HyperParameters):
-        """The table, and how much of it counts."""
+        """The table, and which of its columns are used."""
 
         file: Printable
-        """A CSV file with a header, or a Parquet file such as events.parquet, from the current folder."""
+        """A CSV file with a header, or a Parquet file such as events.parquet, relative to the current folder."""
         sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, validate_default=True)
-        """Of the file's bytes: filled in where it is null, checked where it is not."""
+        """The SHA-256 of the file: filled in if it is null, otherwise checked."""
         check: bool = True
-        """True: the run must be the recorded one, and agree with the columns `number`, `begun` and `sent` where these
-        exist. False ignores them: the trace says who arrives when, and nothing else."""
+        """True: the run must be the recorded one, and agree with the columns `number`, `begun` and `sent` if they
+        exist. False ignores them: the trace says only who arrives when."""
 
         @field_validator("sha256")
         @classmethod
         def fill_in(cls, sha256: str | None, info: ValidationInfo) -> str | None:
-            """Take the digest of what is there; that there is nothing is told when the trace is opened."""
+            """Fill in the file's digest; a missing file is reported when the trace is opened."""
             return content_digest(str(info.data.get("file"))) if sha256 is None else sha256
 
     def expect(self, clients: int) -> None:
-        """Raise ConfigError where the trace is not of so many clients, or no trace."""
+        """Raise ConfigError if the file is not a trace of so many clients, or has another SHA-256."""
         path, known = self.hyper.file, self.hyper.sha256
         found = content_digest(path)
         if known is not None and found is not None and found != known:
@@ -60,48 +61,48 @@ class Trace(Timeline):
         self.limited = self.hyper.check and "given_up" in self._survey.names
 
     def covers(self, events: int | None) -> None:
-        """Raise ConfigError where the trace has fewer events than the run."""
+        """Raise ConfigError if the trace has fewer events than the run."""
         rows = self._survey.rows
         if events is not None and rows < events:
             raise ConfigError(_too_short(self.hyper.file, rows, events))
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over."""
+        """Start over with the first row."""
         self.expect(clients)
         self._clients = clients
         self.settle()
 
     @property
     def instant(self) -> bool:
-        """Whether a push is decided on when it arrives: else the trace says when its gradient was done."""
+        """Whether pushes are gated and compressed on arrival; false if the trace says when gradients were done."""
         return not (self.hyper.check and self._survey.early)
 
     def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Start at the first row, told whatever the run tells."""
-        del reacts, size, steps, until  # what took how long is known
-        self._row = self._count = 0  # of events, and of gradients that were done
-        self._numbers = np.zeros(self._clients, np.int64)  # of each client's next task
+        """Start at the first row; what to expect of the run makes no difference."""
+        del reacts, size, steps, until  # all times are recorded
+        self._row = self._count = 0  # how many events there were, and how many gradients were done
+        self._numbers = np.zeros(self._clients, np.int64)  # the number of each client's next task
         self._waiting: set[int] = set()  # clients that are held
-        self._done: dict[int, int] = {}  # clients whose gradients are done: how many were done before
+        self._done: dict[int, int] = {}  # by client whose gradient is done: how many were done before it
         self._seek()
 
     def _seek(self) -> None:
-        """Go to the row that comes next."""
+        """Open the file at the next row."""
         self._parts: Iterator[dict[str, Any]] = read(self.hyper.file, self._survey, self._clients, self._row)
         self._part: dict[str, Any] = {"client": ()}
         self._at = 0
 
     def about(self, nanoseconds: int) -> int | None:
-        """Return how many arrivals there are in all."""
+        """Return how many arrivals the trace has."""
         return self._survey.rows
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, so many at most; none where the trace has ended.
+        """Return at most `count` next arrivals; none if the trace has ended.
 
-        Raises SimulationError where one cannot be.
+        Raises SimulationError if one is impossible in this run.
         """
         if self._at == len(self._part["client"]):
-            self._part, self._at = next(self._parts, self._part), 0  # the last has no rows
+            self._part, self._at = next(self._parts, self._part), 0  # the last part has no rows
         part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
         clients = part["client"]
         self._at += len(clients)
@@ -117,7 +118,7 @@ class Trace(Timeline):
         return Order(clients, number, part.get("time"), stages=part.get("stages"), **more)
 
     def _send(self, done: Any, clients: Integers, sent: Integers | None) -> None:
-        """Ask what is pushed of the gradients that were done before the next event."""
+        """Call `sends` for the gradients that were done before the next event."""
         assert self.sends is not None
         for pairs in done:
             for client, number in pairs:
@@ -141,7 +142,7 @@ class Trace(Timeline):
                 )
 
     def _number(self, clients: Integers, given: Integers | None, first: int) -> Integers:
-        """Return which of its client's tasks each is: as given, where that can be."""
+        """Return which of its client's tasks each arrival is: as recorded, if that is possible."""
         ranks, before = by_client(clients)
         least = self._numbers[clients] + ranks
         if given is not None:
@@ -152,7 +153,7 @@ class Trace(Timeline):
                 what = f"number is {given[at]}; client {clients[at]} has begun {least[at]} tasks before"
                 raise self._wrong(first + at, what)
             least = given
-        self._numbers[clients] = least + 1  # of several of a client's the last stays
+        self._numbers[clients] = least + 1  # if a client arrives several times, its last arrival counts
         return least
 
     def _wrong(self, row: int, what: str) -> SimulationError:
@@ -167,15 +168,15 @@ class Trace(Timeline):
         return int(order.client[0])
 
     def hold(self, client: int) -> None:
-        """Take note that a client does not go on."""
+        """Note that a client is held."""
         self._waiting.add(client)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Take note that a client goes on."""
+        """Note that a client goes on."""
         self._waiting.discard(client)
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Take note that a client gives up its task, even a push that is under way."""
+        """Note that a client gives up its task, or its push under way."""
         self._numbers[client] += 1
         self._done.pop(client, None)
 
@@ -184,7 +185,7 @@ class Trace(Timeline):
         return SimulationError(_too_short(self.hyper.file, step, events))
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         super().put_state(state)
         self._seek()
 

@@ -1,6 +1,6 @@
-"""Traces: who arrived when, from a table in a CSV or a Parquet file, read and checked a stretch of rows at a time.
+"""Reads and checks traces, tables of which client arrived when, in CSV or Parquet files, a stretch of rows at a time.
 
-Rows are counted from 0, the header of a CSV file is none.
+Rows are counted from 0; the header of a CSV file does not count.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["ROWS", "Survey", "read", "survey"]
 Integers = NDArray[np.int64]
 Columns = dict[str, Any]
 
-#: Rows that are read at once.
+#: How many rows are read at once.
 ROWS = 2**16
 STAGES = ("began_ns", "done_ns", "received_ns", "time_ns")
 DONE = ("done_client", "done_number")
-#: Columns of whole numbers, and the least of each.
+#: Columns of whole numbers, and the smallest value that each may have.
 LEAST = {"client": 0, "number": 0, "begun": -1, "sent": 0, "given_up": 0, **dict.fromkeys(STAGES, 0)}
 REMEDY = "correct it, or leave the column out"
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a whole trace is: how many events it has, whether they have times, and which columns it has."""
+    """What is known of a whole trace: how many events it has, whether they have times, its columns, and its SHA-256."""
 
     rows: int
     timed: bool
@@ -47,12 +47,12 @@ class Survey:
 
     @property
     def early(self) -> bool:
-        """Whether it says whose gradients were done between one event and the next."""
+        """Whether the trace says which gradients were done between one event and the next."""
         return self.names.issuperset(DONE)
 
 
 def survey(path: str, clients: int) -> Survey:
-    """Check a trace of so many clients. Raises ConfigError naming the file, the row, what is wrong, and the remedy."""
+    """Check a whole trace of so many clients. Raises ConfigError: file, row, what is wrong, and the remedy."""
     return _survey(path, clients, content_digest(path))
 
 
@@ -86,11 +86,11 @@ def _survey(path: str, clients: int, digest: str | None) -> Survey:
 
 
 def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns]:
-    """Yield a trace from row `start` on, a stretch of rows after the other.
+    """Yield a trace from row `start` on, as one stretch of n rows after another.
 
-    int64 (n,) of the columns that there are of `client`, `number`, `begun`, `sent`, `time` in nanoseconds; `stages`
-    (n, 3); and of gradients that were done since the event before, `done`: (client, number) each, by row. The last has
-    no rows.
+    Each has, int64 (n,), those of the columns `client`, `number`, `begun`, `sent`, `given_up` that the trace has, and
+    `time` in nanoseconds; `stages` (n, 3); and `done`, for each row a list of (client, number) of the gradients that
+    were done since the event before. The last stretch has no rows.
     """
     row, nothing = start, [{name: () for name in ("time", *LEAST, *DONE) if name in found.names}]
     for raw in chain(_raw(path, found.names, start), nothing):
@@ -102,7 +102,7 @@ def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns
 
 
 def _names(path: str) -> tuple[frozenset[str], str]:
-    """Return a trace's columns, and how it was cut back where its end is damaged. Raises ConfigError for no table."""
+    """Return a trace's columns, and a warning if its end is damaged. Raises ConfigError if it is no table."""
     if kind := irregular(path):
         raise ConfigError(f"cannot read {path}: it is {kind}; name a CSV or Parquet file")
     try:
@@ -110,10 +110,10 @@ def _names(path: str) -> tuple[frozenset[str], str]:
             file, cut = open_parquet(path)
             return _once(path, file.schema_arrow.names), cut
         with open(path, "rb") as content:
-            if any(b"\0" in piece for piece in iter(lambda: content.read(2**20), b"")):  # which NumPy may leave out
+            if any(b"\0" in piece for piece in iter(lambda: content.read(2**20), b"")):  # NumPy may drop NUL bytes
                 what = "is no Parquet file, and no CSV file, as it holds NUL bytes"
                 raise ConfigError(f"{path} {what}; give a whole file")
-        with open(path, newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a mark
+        with open(path, newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
             header = next(csv.reader(stream), None)
     except OutputError as error:
         raise ConfigError(f"{error}; name a CSV or Parquet file") from None
@@ -127,7 +127,7 @@ def _names(path: str) -> tuple[frozenset[str], str]:
 
 
 def _once(path: str, names: Sequence[str]) -> frozenset[str]:
-    """Return the names of columns. Raises ConfigError where several that count have one name."""
+    """Return the names of columns. Raises ConfigError if several columns have the name of one that is used."""
     twice = [name for name in ("time", *LEAST, *DONE) if names.count(name) > 1]
     if twice:
         raise ConfigError(f"{path} has {names.count(twice[0])} columns '{twice[0]}'; keep one of them")
@@ -140,7 +140,7 @@ def _is_parquet(path: str) -> bool:
 
 
 def _raw(path: str, names: frozenset[str], start: int) -> Iterator[Columns]:
-    """Yield the values of the columns that count, as they stand there, from a row on; of lists, lists."""
+    """Yield the values of the columns that are used, as they are in the file, from row `start` on."""
     wanted = [name for name in ("time", *LEAST) if name in names]
     if _is_parquet(path):
         yield from _parquet(path, wanted + [name for name in DONE if names.issuperset(DONE)], start)
@@ -191,7 +191,7 @@ def _parquet(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
 
 
 def _values(array: Any) -> Any:
-    """Return an Arrow array as NumPy's where it has numbers alone, else as a list."""
+    """Return an Arrow array as a NumPy array if it has only numbers, else as a list."""
     import pyarrow as pa
 
     numbers = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
@@ -199,7 +199,7 @@ def _values(array: Any) -> Any:
 
 
 def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Columns:
-    """Return the columns of a stretch of rows, from `row` on. Raises ConfigError for a value that cannot be."""
+    """Return the columns of a stretch of rows, from `row` on, converted. Raises ConfigError for an impossible value."""
 
     def refuse(wrong: NDArray[np.bool_], name: str, text: str) -> None:
         if wrong.any():
@@ -243,21 +243,21 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
 
 
 def _are_whole(values: Any, limit: int) -> bool:
-    """Return whether this is a list of whole numbers from 0 on below a limit, or nothing."""
+    """Return whether this is None, or a list of whole numbers from 0 to limit − 1."""
     if values is None:
         return True
     return isinstance(values, list) and all(isinstance(value, int) and 0 <= value < limit for value in values)
 
 
 def _plain(value: Any) -> str:
-    """Return a value as messages show it: that of a CSV file as it stands there."""
+    """Return a value as messages show it: one of a CSV file as it is written there."""
     if isinstance(value, str) and re.fullmatch(r"[-+.\w]{1,40}", value):
         return value
     return shown(value.item() if isinstance(value, np.generic) else value)
 
 
 def _floats(values: Any) -> NDArray[np.float64]:
-    """Return values as numbers, NaN for what is none."""
+    """Return values as numbers, NaN for those that are not numbers."""
     try:
         found = np.array(values, np.float64)
     except (TypeError, ValueError):
@@ -273,10 +273,10 @@ def _float(value: Any) -> float:
 
 
 def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return values as integers, and which of them are none."""
+    """Return values as integers, and which of them are not integers."""
     try:
         found = np.array(values)
-        if found.dtype.kind in "iuU" and found.ndim == 1:  # texts, too: over 53 bits are none of float64
+        if found.dtype.kind in "iuU" and found.ndim == 1:  # texts directly, as integers over 53 bits exceed float64
             return found.astype(np.int64), np.zeros(len(found), bool)
     except (TypeError, ValueError, OverflowError):
         pass

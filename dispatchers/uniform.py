@@ -1,6 +1,6 @@
-"""Every eligible client is equally likely to finish next, independently each time, as in FRED (Odena 2016).
+"""Every eligible client is equally likely to arrive next, independently each time, as in FRED (Odena 2016).
 
-The staleness that follows is geometric with mean λ − 1. On equal machines that take turns it would be λ − 1 always.
+The resulting staleness is geometric with mean λ − 1. On equal machines that take turns it would always be λ − 1.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Uniform"]
 
-TOGETHER = 2**17  # choices drawn at once
-AHEAD = 4096  # draws made at once: a draw alone costs as much as a hundred together
+TOGETHER = 2**17  # the most choices that are drawn at once
+AHEAD = 4096  # draws made at once: a single draw costs as much as a hundred together
 
 
 class Uniform(Equal):
-    """Draws the k-th eligible client in ascending id, k uniform."""
+    """Draws the k-th eligible client, by ascending id, with a uniform k."""
 
     idea = "every eligible client is equally likely"
 
@@ -39,14 +39,14 @@ class Uniform(Equal):
         if count == 0:
             raise everybody_held(step)
         product = self._words[step - self._begin] * count
-        if product & 0xFFFF_FFFF < 2**32 % count:  # a biased word: `below` redraws it
+        if product & 0xFFFF_FFFF < 2**32 % count:  # this word would bias the choice: `below` draws another
             k = int(self._streams.below(count, Stream.DISPATCH, 0, step))
         else:
             k = product >> 32
         return k if self._eligible is None else self._eligible.find(k)
 
     def order(self, count: int) -> Integers:
-        """Draw many at once."""
+        """Return the choices of many steps at once."""
         order = np.empty(count, np.int64)
         for begin in range(0, count, TOGETHER):
             steps = np.arange(begin, min(begin + TOGETHER, count))

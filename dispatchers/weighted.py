@@ -1,7 +1,7 @@
-"""Clients differ in how likely they are to finish next, and being chosen may change that for a while.
+"""Clients differ in how likely they are to arrive next; being chosen may change a client's weight for a while.
 
-FRED (Odena 2016, section 3) names such priorities as something to configure; its code leaves them unfinished. A weight
-becomes an integer of 20 bits, so that sums are exact and show no history.
+FRED (Odena 2016, section 3) mentions such priorities as configurable; its code leaves them unfinished. A weight becomes
+an integer of 20 bits, so that sums are exact and do not depend on the history of changes.
 """
 
 from __future__ import annotations
@@ -21,60 +21,60 @@ from fredsim.numerics.streams import Stream, Streams
 __all__ = ["Weighted"]
 
 SCALE = 2**20  # the integer that the largest weight becomes
-AHEAD = 4096  # words drawn at once: a draw alone costs as much as a hundred together
-TOGETHER = 2**17  # choices drawn at once
+AHEAD = 4096  # words drawn at once: a single draw costs as much as a hundred together
+TOGETHER = 2**17  # the most choices that are drawn at once
 
 
 class OnChosen(HyperParameters):
     """After being chosen a client has `factor` times its weight for the next `recover_after` arrivals."""
 
     factor: Annotated[float, Field(ge=0, le=2**16, allow_inf_nan=False)]  # of 20 bits and 10⁷ clients sums fit 64 bits
-    """What its weight is multiplied by."""
+    """What the weight of a client that was chosen is multiplied by."""
     recover_after: PositiveInt
-    """The arrivals after which the weight is as before."""
+    """The number of arrivals, of any clients, after which its weight is as before."""
 
 
 class Weighted(Dispatcher):
     """Draws an eligible client with probability proportional to its weight."""
 
-    idea = "a weight a client, and a rule for how it changes when the client is chosen"
+    idea = "choose clients by weights, which may change for a while when a client is chosen"
     state_names = ("_now", "_eligible", "_recovers", "_recovering")
 
     class Hyper(HyperParameters):
-        """`weights`: one positive number a client, repeated from the start where there are fewer than clients."""
+        """`weights`: one positive number per client; a list shorter than the clients is repeated from its start."""
 
         weights: list[Positive] = Field(min_length=1)
-        """A weight a client, repeated from the start where there are fewer."""
+        """One weight per client; a shorter list is repeated from its start."""
         on_chosen: OnChosen | None = None
-        """What becomes of a client's weight when it is chosen; null leaves it."""
+        """How a client's weight changes when it is chosen; null: not at all."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say that weights stay."""
+            """Say what null stands for: weights stay."""
             return {"on_chosen": "weights stay"}
 
     def expect(self, clients: int) -> None:
-        """Raise ConfigError where there are more weights than clients."""
+        """Raise ConfigError if there are more weights than clients."""
         if len(self.hyper.weights) > clients:
             raise ConfigError(
                 f"dispatcher.weights has {len(self.hyper.weights)} values; "
-                f"give at most one a client, {clients} (clients.count)"
+                f"give at most one per client, {clients} (clients.count)"
             )
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start over."""
+        """Start over with the given weights."""
         weights = np.resize(np.array(self.hyper.weights), clients)
         self._base: list[int] = np.maximum(1, (weights / weights.max() * SCALE + 0.5).astype(np.int64)).tolist()
-        self._now = list(self._base)  # what each weighs when it is eligible
-        self._eligible = Fenwick(self._base)
+        self._now = list(self._base)  # each client's present weight, whether it is eligible or not
+        self._eligible = Fenwick(self._base)  # the weights of eligible clients, 0 for the others
         self._held: set[int] = set()
-        self._recovering: deque[tuple[int, int]] = deque()  # (step of the first arrival at the base weight, client)
-        self._recovers = [0] * clients  # at which step each does
+        self._recovering: deque[tuple[int, int]] = deque()  # (first step at which its weight is as before, client)
+        self._recovers = [0] * clients  # that step, by client
         self._streams = streams
         self._begin = self._stop = 0
         self._words: list[int] = []
 
     def order(self, count: int) -> Integers:
-        """Draw many at once, where weights stay."""
+        """Return the choices of many steps at once, if weights stay."""
         if self.hyper.on_chosen is not None:
             return super().order(count)
         ends = np.cumsum(self._base)
@@ -86,7 +86,7 @@ class Weighted(Dispatcher):
         return order
 
     def _below(self, total: int, step: int) -> int:
-        """Return an unbiased integer below the total: `Streams.below64`, whose words are drawn many at once."""
+        """Return an unbiased random integer below `total`, as `Streams.below64`, but with words drawn many at once."""
         if not self._begin <= step < self._stop:
             self._begin, self._stop = step, step + AHEAD
             self._words = self._streams.words64(Stream.DISPATCH, np.arange(self._begin, self._stop)).tolist()
@@ -99,7 +99,7 @@ class Weighted(Dispatcher):
         """Return an eligible client and change its weight."""
         while self._recovering and self._recovering[0][0] <= step:
             due, client = self._recovering.popleft()
-            if self._recovers[client] == due:  # it was not chosen again since
+            if self._recovers[client] == due:  # it has not been chosen again meanwhile
                 self._weigh(client, self._base[client])
         if self._eligible.total == 0:
             raise everybody_held(step)
@@ -112,12 +112,12 @@ class Weighted(Dispatcher):
         return client
 
     def hold(self, client: int) -> None:
-        """Take the client out of the choice."""
+        """Exclude the client from the choice."""
         self._held.add(client)
         self._eligible[client] = 0
 
     def release(self, client: int) -> None:
-        """Put the client back."""
+        """Make the client eligible again, with its present weight."""
         self._held.discard(client)
         self._eligible[client] = self._now[client]
 

@@ -1,6 +1,6 @@
-"""The parameter servers, one file an algorithm. `SERVERS` maps the names used in YAML, those of the files, to classes.
+"""The parameter servers, one file per algorithm. `SERVERS` maps their names in YAML, those of the files, to classes.
 
-A file is listed when its class has an `idea`. The classes are attributes of this package, too.
+A file is listed if its class has an `idea`. The classes are attributes of this package, too.
 """
 
 if __name__ != "fredsim.servers":

@@ -35,7 +35,7 @@ def scaled(
 
 
 def unbiased(beta: float, t: Steps) -> Any:
-    """Return 1 − βᵗ for t ≥ 1, formed in float64: what a moving average from 0 is divided by."""
+    """Return 1 − βᵗ for t ≥ 1, computed in float64: the divisor that corrects the bias of a moving average from 0."""
     return np.float32(1.0 - pow64(beta, t))
 
 

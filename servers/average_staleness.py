@@ -5,7 +5,7 @@
 Gupta, Zhang and Wang 2015, "Model accuracy and runtime tradeoff in distributed deep learning", arXiv:1509.04210,
 which also keeps µλ constant.
 
-Departures: none; ⟨τ⟩ is given, as there: about λ − 1.
+Departures: none; ⟨τ⟩ is a hyper-parameter, as in the paper: about λ − 1.
 """
 
 from __future__ import annotations

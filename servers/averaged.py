@@ -1,17 +1,17 @@
-"""Averaged SGD: the mean of the iterates after t₀ is the result; the iterates themselves go on as before.
+"""Averaged SGD: the result is the mean of the iterates after t₀; averaging does not change the iterates themselves.
 
     p ← p − η g,   ā ← ā + μ (p − ā),   μ = 1/max(1, t − t₀),   t from 1
 
-Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging". Never to be called "ASGD", which is
+Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging". Not to be called "ASGD", which is
 asynchronous SGD.
 
-`mode: polyak` averages exactly the iterates t > t₀: of a fractional t₀ μ takes ⌊t₀⌋. Decay comes before the step, as
+`mode: polyak` averages exactly the iterates t > t₀: if t₀ is fractional, μ uses ⌊t₀⌋. Decay comes before the step, as
 p (1 − η l2) or p − η l1 sign(p). `mode: torch` follows torch.optim.ASGD: g ← g + l2 p; p ← p (1 − lambd η);
-p ← p − η g; ā by a μ that lags a step, so that with t₀ = 0 the first iterate drops out, and takes t₀ as it is; then
-η = α/(1 + lambd α t)^alpha.
+p ← p − η g; then ā, with a μ that lags by a step, so that with t₀ = 0 the first iterate drops out, and that uses t₀ as
+it is; then η = α/(1 + lambd α t)^alpha.
 
-Departures: torch's step with multiply and add rounded apart, where torch fuses them; t₀ = 0 by default, torch's 10⁶
-hardly ever averages.
+Departures: in torch's step, multiply and add are rounded separately, where torch fuses them; t₀ is 0 by default, since
+with torch's 10⁶ hardly any run would average.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fredsim.servers.schedules import rate_at
 __all__ = ["AveragedSGD"]
 
 
-# Each averages by ā ← old·ā + μ·(p − old·ā): with old = 0 and μ = 1 that is p itself, to the bit.
+# Each rule averages by ā ← old·ā + μ·(p − old·ā): with old = 0 and μ = 1 that is p itself, to the bit.
 
 
 def plain(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any) -> Any:
@@ -85,15 +85,15 @@ class AveragedSGD(ElementwiseServer):
         l2: NonNegative = 0.0
         """L2 regularization, before each step."""
         mode: Literal["polyak", "torch"] = "polyak"
-        """Average as Polyak and Juditsky, or as torch.optim.ASGD does."""
+        """Whether to average as Polyak and Juditsky do, or as torch.optim.ASGD does."""
         lambd: NonNegative = 1e-4
-        """The decay term of torch.optim.ASGD, of mode torch alone."""
+        """The decay term of torch.optim.ASGD; used in mode torch only."""
         alpha: NonNegative = 0.75
-        """The power of torch.optim.ASGD's learning rate, of mode torch alone."""
+        """The power of torch.optim.ASGD's learning rate; used in mode torch only."""
 
         @model_validator(mode="after")
         def check(self) -> AveragedSGD.Hyper:
-            """Refuse what the modes do not have."""
+            """Refuse combinations that the modes do not have."""
             if self.l1 and self.l2:
                 raise ValueError("give one of l1 and l2")
             if self.mode == "torch" and (self.l1 or not isinstance(self.lr, float | int)):
@@ -110,7 +110,7 @@ class AveragedSGD(ElementwiseServer):
         self.rule = Rule(function, state=("mean",))
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return the mean's start: the parameters."""
+        """Return the initial mean: the parameters."""
         return {"mean": self.params.copy()}
 
     @property
@@ -128,9 +128,9 @@ class AveragedSGD(ElementwiseServer):
         return base / pow64(1.0 + h.lambd * base * t, h.alpha)
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
-        """Return (old, μ, η) and what the rule needs besides."""
+        """Return (old, μ, η) and the further coefficients of the rule."""
         h, eta = self.hyper, self.rate(t)
-        # torch's μ lags a step: at step t it is 1/max(1, t − 1 − t₀).
+        # torch's μ lags by a step: at step t it is 1/max(1, t − 1 − t₀).
         since = t - h.t0 if h.mode == "torch" else t + 1 - np.floor(h.t0)
         first = (np.float32(since > 1), np.float32(1.0 / np.maximum(1.0, since)), np.float32(eta))
         if h.mode == "torch":

@@ -1,6 +1,6 @@
-"""The contract between the event loop and a parameter server.
+"""The contract between the event loop and a parameter server: `Server`, the base class of fredsim's own, and `Reply`.
 
-A server needs no base class. This one is complete, and runs under `server: {name: "mymodule:Plain", lr: 0.1}`:
+A user's server needs no base class. This one is complete, and runs under `server: {name: "mymodule:Plain", lr: 0.1}`:
 
 >>> import numpy as np
 >>> class Plain:
@@ -37,16 +37,16 @@ __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"
 
 Array = NDArray[np.float32]
 Steps = Any  # a timestamp or a staleness: int, or int64 (n,)
-Coefficients = tuple[Any, ...]  # np.float32, or float32 (n,), each
+Coefficients = tuple[Any, ...]  # each np.float32, or float32 (n,)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a push brought about.
+    """A server's reply to a push: which clients go on.
 
     Attributes:
         released: ids of the clients that may fetch and go on (FRED's unblock).
-        restarted: ids of clients whose gradient under way is given up; they fetch and begin anew.
+        restarted: ids of clients that give up the gradient that they are computing, fetch, and start over.
 
     """
 
@@ -60,15 +60,15 @@ class Server(Configurable):
     Attributes:
         params: the parameters, float32 (P,). They change only when `timestamp` does.
         timestamp: how many updates were applied.
-        holds: whether a reply may fail to release the client that pushed. A server that never holds may have its
-            whole order of clients drawn ahead.
+        holds: whether a reply may leave the client that pushed held, until a later reply releases it. If a server
+            never holds clients, the whole order of arrivals can be drawn ahead.
         cancels: whether a reply may restart clients that did not push.
-        corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`), so that one
-            that is applied again, or summed with others, cannot be.
-        pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, where
-            those steps took it.
+        corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`), which is not
+            possible for one that is applied again or summed with others.
+        pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, its
+            parameters after those steps.
         finite: whether every parameter was finite after the last update.
-        metrics: names of numbers that the server records, to `sum` or `mean`: columns at the end of metrics.csv.
+        metrics: names of numbers that the server records, each with `sum` or `mean`: last columns of metrics.csv.
 
     """
 
@@ -88,9 +88,9 @@ class Server(Configurable):
     operations: Operations = NumpyOperations()
 
     def expect(self, clients: int) -> None:
-        """Take note of how many clients there will be, before all else; what depends on it is declared here.
+        """Note how many clients there will be; called first, so that declarations that depend on it are set here.
 
-        Raises ConfigError where the hyper-parameters do not go with so many.
+        Raises ConfigError if the hyper-parameters do not fit that number.
         """
         if clients <= 0:
             raise ConfigError(f"clients is {clients}; there must be one at least")
@@ -99,7 +99,7 @@ class Server(Configurable):
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, float32 (P,); ids of clients are 0 … clients − 1.
 
-        `layout` names the tensors that the flat vector is made of. Raises ConfigError as `expect` does.
+        `layout` names the tensors that make up the flat vector. Raises ConfigError as `expect` does.
         """
         self.expect(clients)
         self.params = self.operations.zeros(len(params))
@@ -111,12 +111,12 @@ class Server(Configurable):
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Take a push, float32 (P,), computed from the parameters of `timestamp`.
 
-        Returns None to release the pushing client, or a Reply. `grad` may be overwritten after the call.
+        Returns None to release the client that pushed, or a Reply. `grad` may be overwritten after the call.
         """
         raise NotImplementedError
 
     def record(self, name: str, value: float) -> None:
-        """Record a number, whose name stands in `metrics`; the loop puts its own method here."""
+        """Record a number under a name that `metrics` declares; the event loop replaces this method by its own."""
 
     def fetch(self, client_id: int) -> Array:
         """Return what this client gets when it fetches, float32 (P,); the caller copies it."""
@@ -125,20 +125,20 @@ class Server(Configurable):
     def pushes_until_release(self) -> int:
         """Return how many pushes are certain to come before any held client is released, for a server that holds.
 
-        Each of these but the last leaves its client held, whichever clients they come from; the gradients of that many
-        arrivals can be computed together. 1 is always right.
+        Each of these pushes except the last leaves its client held, whichever clients they come from, so the gradients
+        of that many arrivals can be computed together. 1 is always right.
         """
         return 1
 
     def rate(self, t: Steps | None = None) -> Any:
-        """Return the learning rate α at timestamp t, by default the present one, in float64.
+        """Return the learning rate α at timestamp t (default: the present one), in float64.
 
-        It is also that of the clients' local steps.
+        The clients' local steps use the same rate.
         """
         return rate_at(self.hyper.lr, self.timestamp if t is None else t)
 
     def restart_all(self, released: Iterable[int]) -> Reply:
-        """Return the reply that releases some clients and restarts all others."""
+        """Return the reply that releases these clients and restarts all others."""
         found = tuple(released)
         return Reply(found, sorted(set(range(self.clients)).difference(found)))
 

@@ -1,4 +1,4 @@
-"""Servers that collect several gradients before they step, and the sum they collect into."""
+"""Bases of servers that collect several gradients before each step, and the balanced sum that they collect into."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BufferedServer", "CollectingServer", "TreeSum"]
 
 
 class TreeSum(Stateful):
-    """A sum by a balanced tree over the order of arrival, of which log₂ n nodes are kept instead of n leaves."""
+    """A sum by a balanced tree over arrays in order of arrival; it keeps log₂ n nodes instead of n leaves."""
 
     state_names = ("_nodes", "count")
 
@@ -25,7 +25,7 @@ class TreeSum(Stateful):
         self.count = 0
 
     def add(self, leaf: Array) -> None:
-        """Add the next leaf; the array is kept and may be changed."""
+        """Add the next leaf (P,); the array is kept and may be changed."""
         height = 0
         with np.errstate(all="ignore"):
             while self._nodes and self._nodes[-1][0] == height:
@@ -36,7 +36,7 @@ class TreeSum(Stateful):
         self.count += 1
 
     def close(self) -> Array:
-        """Return the sum, never −0, and forget the leaves; an odd node passes up unchanged."""
+        """Return the sum, in which no element is −0, and forget the leaves; an odd node moves up unchanged."""
         _, total = self._nodes.pop()
         with np.errstate(all="ignore"):
             while self._nodes:
@@ -53,7 +53,7 @@ def descend_by_mean(theta: Any, g: Any, alpha: Any, count: Any) -> Any:
 
 
 class CollectingServer(ElementwiseServer):
-    """Steps by the mean of every `needed` pushes; where it holds, the clients of an unfinished batch wait for it."""
+    """Steps by the mean of every `needed` pushes; if it holds clients, those of an unfinished batch wait for it."""
 
     rule = Rule(descend_by_mean)
     needed: int
@@ -70,7 +70,7 @@ class CollectingServer(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(self.needed)
 
     def collect(self, leaf: Array, client_id: int) -> Reply:
-        """Add an array (P,), which is kept and may be changed; step when the batch is full."""
+        """Add an array (P,), which is kept and may be changed; make a step when the batch is full."""
         self._sum.add(leaf)
         self._waiting.append(client_id)
         if self._sum.count == self.needed:
@@ -81,20 +81,20 @@ class CollectingServer(ElementwiseServer):
         return Reply(released)
 
     def step(self, total: Array, client_id: int) -> None:
-        """Step by the sum (P,) of a full batch, whose last push was this client's."""
+        """Make a step with the sum (P,) of a full batch, whose last push came from this client."""
         self._apply(total, client_id, *self.coefficients(self.timestamp, 0))
 
     def pushes_until_release(self) -> int:
-        """Return how many pushes the batch lacks."""
+        """Return how many pushes the batch still needs."""
         return self.needed - self._sum.count
 
 
 class BufferedServer(CollectingServer):
-    """Collects the clients' local updates, of which `buffer` make a step; nobody waits."""
+    """Collects the clients' local updates in a buffer, and steps when it has `buffer` of them; no client waits."""
 
     pushes = "delta"
 
     def expect(self, clients: int) -> None:
-        """Settle how many updates make a step."""
+        """Note the number of clients, and how many updates make a step."""
         super().expect(clients)
         self.needed = self.hyper.buffer

@@ -1,11 +1,11 @@
-"""B-FASGD: FASGD whose clients push and fetch the less, the steadier the gradients are.
+"""B-FASGD: FASGD whose clients push and fetch less often the less the gradients vary.
 
     a copy passes iff r < 1 / (1 + c/(v̄ + ε)),   r uniform in [0, 1), v̄ the mean of FASGD's v      (eq 9)
 
 Odena 2016, "Faster asynchronous SGD", arXiv:1601.04033, section 5.
 
-Departures: none beyond FASGD's. The gates are those of the dispatcher, c_push and c_fetch their c, ε = 1e-4; a
-dropped push is answered as the dispatcher says.
+Departures: none beyond FASGD's. The gates are `bandwidth_aware`, with c_push and c_fetch as their c, and ε = 1e-4; the
+dispatcher's `dropped_push` says what happens to a dropped push.
 """
 
 from __future__ import annotations
@@ -33,6 +33,6 @@ class BFASGD(FASGD):
         """c of the fetches' gate; 0 lets everything pass."""
 
     def gates(self) -> dict[str, Any]:
-        """Return the dispatcher's settings that this server brings along."""
+        """Return the keys of `dispatcher` that this server sets itself."""
         h = self.hyper
         return {"push": {"bandwidth_aware": {"c": h.c_push}}, "fetch": {"bandwidth_aware": {"c": h.c_fetch}}}

@@ -1,4 +1,4 @@
-"""CA²FL: FedBuff, calibrated by the last update of every client, so that those absent from a buffer count, too.
+"""CA²FL: FedBuff, calibrated by the last update of every client, so that clients absent from a buffer count, too.
 
     Δ_i = −Σ α g over the client's local steps,   h_i: the last Δ_i that arrived, 0 before,   h = (Σ_i h_i) / n
     v = h + (Σ_M (Δ_i − h_i)) / M,   θ ← θ + η v,   h_i ← Δ_i
@@ -6,9 +6,9 @@
 Wang, Cao, Wu, Chen and Chen 2024, "Tackling the data heterogeneity in asynchronous federated learning with cached
 update calibration", ICLR.
 
-Departures: h_i is replaced when Δ_i arrives, h when the server steps, so the second update of a client in one buffer is
-calibrated by its first. h is not summed anew: it moves by (Σ_M (Δ_i − h_i)) / n, the differences that came. It is
-stored flushed: below 2⁻⁶² it becomes +0.
+Departures: h_i is replaced when Δ_i arrives, h when the server steps, so a second update of a client in one buffer is
+calibrated by its first. h is not summed again: it changes by (Σ_M (Δ_i − h_i)) / n, the differences that arrived. It
+is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def calibrated(theta: Any, h: Any, differences: Any, eta: Any, count: Any, clien
 
 
 class CA2FL(BufferedServer):
-    """Buffered aggregation with cached updates; `lr` is the clients'."""
+    """Buffered aggregation with cached updates; `lr` is the learning rate of the clients' local steps."""
 
     idea = "step by the local updates of every few clients, and by the latest update of each of the others"
     citation = (
@@ -45,7 +45,7 @@ class CA2FL(BufferedServer):
         server_lr: Positive = 1.0
         """η, the server's learning rate."""
         buffer: PositiveInt = 10
-        """M, the clients' updates that make a step."""
+        """M, how many of the clients' updates make a step."""
 
     rule = Rule(calibrated, state=("h",))
     more_state = per_client = ("last",)
@@ -55,7 +55,7 @@ class CA2FL(BufferedServer):
         return np.float32(self.hyper.server_lr), np.float32(self.needed), np.float32(self.clients)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect what is new in the client's update; step when the buffer is full. The client goes on either way."""
+        """Collect how the client's update differs from its last one; step if the buffer is full. The client goes on."""
         last = self.own["last"]  # h_i
         with np.errstate(all="ignore"):
             difference = grad - last[client_id]

@@ -1,14 +1,15 @@
-"""The conditions on which a server's rule may be applied without calling it, and how each is ensured.
+"""The conditions under which a server's rule may be applied without calling the server, and how each is ensured.
 
-The fastest paths do so, with coefficients that are formed ahead. That gives the same bits where
+The fastest paths apply only the rule, with coefficients that are computed ahead. This gives the same bits if
 
-- a push does what `ElementwiseServer` does, and no more (`why_whole_gradients`: any other gets whole gradients);
-- the coefficients follow from timestamp and staleness alone (`make_twin`: those of a user's class are formed, push by
-  push, by a twin: a second object of the class, which no push ever reaches and which has neither parameters nor state);
-- a gradient of +0 keeps the parameters where the rule says so (of a user's rules only our θ − α·g is trusted, which
-  keeps them for every finite α: `trusted_rule`).
+- a push does what `ElementwiseServer` does with it, and no more (`why_whole_gradients`; any other server gets whole
+  gradients);
+- the coefficients depend on timestamp and staleness alone (`make_twin`: those of a user's class are computed by a twin,
+  a second object of the class that no push ever reaches and that has neither parameters nor state);
+- a gradient of +0 leaves the parameters unchanged if the rule says so, by `zero_keeps` (of users' classes only those
+  with our rule θ − α·g are trusted, which does so for every finite α: `trusted_rule`).
 
-The servers that come with fredsim are held to these by the tests.
+For the servers that come with fredsim, the tests ensure these conditions.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ __all__ = [
     "why_whole_gradients",
 ]
 
-#: What a class may define without doing more with a push than to apply its rule.
+#: Attributes that a class may define and still do no more with a push than apply its rule.
 FREE = {
     "__init__", "__module__", "__doc__", "__qualname__", "__annotations__", "__annotate_func__", "__dict__",
     "__weakref__", "__static_attributes__", "__firstlineno__", "__repr__", "__slots__", "__annotations_cache__",
     "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
     "expect", "init", "initial_state", "state_names", "coefficients", "rate", "take_state", "put_state",
 }  # fmt: skip
-#: What an instance has, and a class must not define: a property would stand between the loop and the arrays.
+#: Attributes of an instance that a class must not define: a property would come between the loop and the arrays.
 DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
-#: The attribute of a twin that has the names of what is hidden from its `coefficients`:
+#: The attribute in which a twin keeps the names of the attributes that are hidden from its `coefficients`.
 HIDDEN = "_hidden_from_coefficients"
-#: these, and any view of the arrays.
+#: These are always hidden; so is any other attribute that shares memory with the arrays.
 ALWAYS_HIDDEN = ("params", "arrays", "own")
 
 
 def comes_with_fredsim(server: object) -> bool:
-    """Return whether a server's very class is one of ours."""
+    """Return whether a server's class itself, not only a base of it, comes with fredsim."""
     return type(server).__module__.startswith("fredsim.servers.")
 
 
 def what_it_adds(server: Any, base: type) -> str:
-    """Return what a started server's class does with a push beside applying a rule, empty where it does no more.
+    """Return what a started server's class does with a push besides applying a rule; empty if it does no more.
 
-    `base` is the class whose push is known.
+    `base` is the class whose handling of a push is known, ElementwiseServer.
     """
     name = type(server).__name__
     known = (set(dir(base)) | DATA) - FREE
@@ -69,7 +70,7 @@ def what_it_adds(server: Any, base: type) -> str:
 
 
 def why_whole_gradients(server: Any, base: type) -> str:
-    """Return why a started server must see whole gradients; empty where its rule and coefficients are all it takes."""
+    """Return why a started server must see whole gradients; empty if its rule and coefficients are all that matters."""
     if more := what_it_adds(server, base):
         return more
     if server.per_client:
@@ -80,16 +81,17 @@ def why_whole_gradients(server: Any, base: type) -> str:
 
 
 def trusted_rule(server: Any) -> Rule:
-    """Return a server's rule; of a user's class without `zero_keeps`, unless the rule is one of ours without state."""
+    """Return a server's rule; for a user's class with `zero_keeps` false, unless it is our own stateless rule."""
     rule: Rule = server.rule
     ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
     return rule if ours else replace(rule, zero_keeps=False)
 
 
 def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
-    """Return who forms a server's coefficients: a twin, or itself where it is ours, or does more than apply its rule.
+    """Return the object that computes a server's coefficients: a twin, or the server itself.
 
-    `start` (P,) are the initial parameters.
+    It is the server itself if its class comes with fredsim, or does more with a push than apply its rule. `start` (P,)
+    are the initial parameters.
     """
     if comes_with_fredsim(server) or what_it_adds(server, base):
         return server
@@ -107,7 +109,7 @@ def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
 
 
 class _GuardedTwin(Guarded):
-    """A twin whose `coefficients` may fail; the event that errors name is an update."""
+    """A twin whose `coefficients` may fail; its errors name the update, not the iteration."""
 
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
 
@@ -116,10 +118,10 @@ class _GuardedTwin(Guarded):
 
 
 def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
-    """Return the coefficients of the push that makes update t + 1, rounded once.
+    """Return the coefficients of the push that makes update t + 1, each rounded once.
 
-    Raises SimulationError where they are not as many as the rule takes, or one is no number or, of a user's class, not
-    finite: one of ours ends the run as any divergence does.
+    Raises SimulationError if they are not as many as the rule takes, if one is not a number or, for a user's class, if
+    one is not finite (for a class of fredsim's that ends the run as any divergence does).
     """
     names, stage = server.rule.coefficients, "coefficients"
     twin, ours = server.twin, comes_with_fredsim(server)
@@ -142,14 +144,14 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
 
 
 def _rounded(given: Any) -> np.float32 | None:
-    """Return a number as float32, None for what is none."""
+    """Return a number as float32, None if the value is not a number."""
     number = np.asarray(given)
     with np.errstate(all="ignore"):
         return np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None
 
 
 def _shares_memory(value: Any, arrays: list[Any]) -> bool:
-    """Return whether a value is one of the arrays or a view of one, or holds one."""
+    """Return whether a value is one of the arrays, or a view of one, or a container that holds one."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -160,7 +162,7 @@ def _shares_memory(value: Any, arrays: list[Any]) -> bool:
 
 
 def no_attribute(server: object, name: str) -> Exception:
-    """Return the error of an attribute that a server does not have, or that its coefficients must not see."""
+    """Return the error for an attribute that a server does not have, or that its `coefficients` must not read."""
     kind, kept = type(server), vars(server)
     state = getattr(kept.get("rule", getattr(kind, "rule", None)), "state", ())
     if HIDDEN in kept and name in {"state", *state, *kept[HIDDEN]}:

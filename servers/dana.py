@@ -1,4 +1,4 @@
-"""DANA: every client has a momentum of its own, and gets the parameters where all momenta are about to take them.
+"""DANA: every client has a momentum of its own, and fetches the parameters that all momenta are about to lead to.
 
     v_i ← γ v_i + g,   θ ← θ − α v_i
     handed out: θ − α γ Σ_j v_j
@@ -6,8 +6,8 @@
 Hakimi, Barkai, Gabel and Schuster 2019, "Taming momentum in a distributed asynchronous environment", arXiv:1907.11612
 (DANA-Zero).
 
-Departures: Σ_j v_j is kept up to date by adding v_i's change to it, as in the paper. v_i and the sum are stored
-flushed: below 2⁻⁶² they become +0.
+Departures: Σ_j v_j is updated by adding v_i's change to it, as in the paper. v_i and the sum are stored flushed: below
+2⁻⁶² they become +0.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["DANA"]
 
 
 def step(theta: Any, v: Any, total: Any, g: Any, alpha: Any, gamma: Any) -> Any:
-    """θ − α·v_i, and the sum with v_i's change."""
+    """θ − α·v_i, and the sum plus v_i's change."""
     new = gamma * v + g
     total = total + (new - v)
     return theta - alpha * new, flush(new), flush(total)
 
 
 class DANA(ElementwiseServer):
-    """Momentum a client, and a look ahead for the parameters handed out."""
+    """One momentum per client, and a look ahead for the parameters handed out."""
 
-    idea = "a momentum a client; hand out the parameters where all of them are about to lead"
+    idea = "keep a momentum for each client; hand out the parameters that all of them are about to lead to"
     citation = "Hakimi et al. 2019, Taming momentum in a distributed asynchronous environment, arXiv:1907.11612"
 
     class Hyper(Rated):

@@ -7,9 +7,9 @@ Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensa
 the parameters that client m's gradient was computed from (`backup: pull`, the paper), or those after its last push
 (`push`: Multiverso and TensorFlow).
 
-Departures. A backup before the first push is the initial parameters; `initial_backup: zero` repeats Multiverso and
-one TensorFlow variant, whose first push of each client gets a spurious Λ g² θ. MS is stored flushed: below 2⁻⁶² it
-becomes +0. Of sparse gradients only the given rows of θ and of the backup change.
+Departures. Before a client's first push, its backup is the initial parameters; `initial_backup: zero` repeats
+Multiverso and one TensorFlow variant, in which each client's first push gets a spurious Λ g² θ. MS is stored flushed:
+below 2⁻⁶² it becomes +0. A sparse gradient changes only its own rows of θ and of the backup.
 """
 
 from __future__ import annotations
@@ -71,25 +71,25 @@ class DCASGD(ElementwiseServer):
     citation = "Zheng et al. 2017, Asynchronous stochastic gradient descent with delay compensation, arXiv:1609.08326"
 
     class Hyper(Rated):
-        """Hyper-parameters of DCASGD; `lambda0` null is 2, and 0.04 where not adaptive; `momentum` is m."""
+        """Hyper-parameters of DCASGD; `lambda0` null is 2, or 0.04 if not adaptive; `momentum` is m."""
 
         adaptive: bool = True
         """Whether Λ is λ₀/√(MS + ε), or λ₀ itself."""
         lambda0: NonNegative | None = None
-        """λ₀, how much is compensated; null is 2.0, and 0.04 where not adaptive."""
+        """λ₀, how much is compensated; null is 2.0, or 0.04 if not adaptive."""
         momentum: Fraction = 0.95
         """m, the decay rate of MS."""
         eps: Epsilon = 1e-7
         """ε, added to MS under the root."""
         backup: Literal["pull", "push"] = "pull"
-        """A client's backup: what it fetched, or the parameters after its push."""
+        """What a client's backup is: `pull`, what it fetched; `push`, the parameters after its last push."""
         initial_backup: Literal["params", "zero"] = "params"
-        """The backups before the first push: the initial parameters, or zeros."""
+        """What backups are before the first push: `params`, the initial parameters; `zero`, zeros."""
         mean_square: Literal["shared", "client"] = "shared"
-        """One MS for all, or one for each client."""
+        """Whether there is one MS for all clients, `shared`, or one for each, `client`."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Return λ₀."""
+            """Return the λ₀ that null stands for."""
             return {"lambda0": 2.0 if self.adaptive else 0.04}
 
     def __init__(self, **hyper: Any) -> None:
@@ -103,7 +103,7 @@ class DCASGD(ElementwiseServer):
         self._fixed = tuple(np.float32(x) for x in values)
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return the backups' start."""
+        """Return the initial backups."""
         return {"backup": self.params.copy() if self.hyper.initial_backup == "params" else 0.0}
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
@@ -111,7 +111,7 @@ class DCASGD(ElementwiseServer):
         return (np.float32(self.rate(t)), *self._fixed)
 
     def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
-        """Apply the rule, to given rows only where the gradient is sparse. Raises ConfigError for an unknown client."""
+        """Apply the rule, for a sparse gradient to its rows only. Raises ConfigError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
         if isinstance(grad, SparseRows):
@@ -120,6 +120,6 @@ class DCASGD(ElementwiseServer):
             super().apply_update(grad, client_id, timestamp)
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
-        """Remember what the client computes from as its backup, where backups are made at pull."""
+        """Remember the parameters that the client computes from as its backup, with `backup: pull`."""
         if self.hyper.backup == "pull":
             self.own["backup"].put(client_id, params)

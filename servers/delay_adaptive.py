@@ -1,4 +1,4 @@
-"""Delay-adaptive asynchronous SGD: only gradients that are more than n updates old are slowed down.
+"""Delay-adaptive asynchronous SGD: only gradients that are more than n updates old get a smaller step.
 
     θ ← θ − α n / max(n, τ) g
 
@@ -30,10 +30,10 @@ class DelayAdaptive(ASGD):
         """Hyper-parameters of DelayAdaptive; `n` null means the number of clients."""
 
         n: PositiveInt | None = None
-        """Up to this staleness α is not reduced; null is the number of clients."""
+        """n: up to this staleness α is not reduced; null is the number of clients."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Return n."""
+            """Return the n that null stands for."""
             return {"n": clients}
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:

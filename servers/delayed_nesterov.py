@@ -1,15 +1,16 @@
-"""Delayed Nesterov, of asynchronous DiLoCo: momentum is renewed only every N arrivals, with plain steps in between.
+"""Delayed Nesterov, of asynchronous DiLoCo: momentum is updated only every N arrivals, with plain steps in between.
 
     g = Σ α ∇ over the client's local steps,   s ← s + g
     every N-th arrival:   m ← β m + s/N,   θ ← θ − ε ((1 − c N + c) β m + g/N),   s ← 0
     any other:            θ ← θ − ε (c β m + g/N)
 
-So the momentum of N arrivals is that of their mean, however stale one of them is; c spreads its step over the N.
+So N arrivals change the momentum by their mean, however stale each is; c spreads the momentum's step over the N steps.
 
 Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, Algorithm 3.
 
-Departures: clients' local steps are SGD's, not AdamW's, and equally many for all (no dynamic local updates, no grace
-period). Clients push −g, so m and s are kept with that sign; they are stored flushed: below 2⁻⁶² they become +0.
+Departures: clients' local steps are those of SGD, not AdamW, and all clients take equally many (no dynamic local
+updates, no grace period). Clients push −g, so m and s are kept with that sign; they are stored flushed: below 2⁻⁶²
+they become +0.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def delayed(theta: Any, m: Any, s: Any, delta: Any, eps: Any, n: Any, beta: Any,
 
 
 class DelayedNesterov(ElementwiseServer):
-    """Momentum over the means of N updates; `lr` is the clients'."""
+    """Momentum over the means of N updates; `lr` is the learning rate of the clients' local steps."""
 
     idea = "step by a share of each client's local update, and by momentum only once every few arrivals"
     citation = "Liu et al. 2024, Asynchronous local-SGD training for language modeling, arXiv:2401.09135"
@@ -51,18 +52,18 @@ class DelayedNesterov(ElementwiseServer):
         momentum: Fraction = 0.9
         """β, the decay rate of the momentum."""
         every: PositiveInt | None = None
-        """N, the arrivals after which the momentum is renewed; null is the number of clients."""
+        """N: the momentum is updated at every N-th arrival; null is the number of clients."""
         activation: Annotated[float, Field(ge=0, le=1)] = 0.0
-        """c, the share of the momentum in each step, 1/N at most; 0 steps by it at every N-th arrival alone."""
+        """c, the share of the momentum in each step, 1/N at most; with 0 only every N-th step has momentum."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Return N."""
+            """Return the N that null stands for."""
             return {"every": clients}
 
     rule = Rule(delayed, state=("m", "s"))
 
     def expect(self, clients: int) -> None:
-        """Settle N. Raises ConfigError where the activation exceeds 1/N."""
+        """Note the number of clients, and set N. Raises ConfigError if the activation exceeds 1/N."""
         super().expect(clients)
         self._n = self.hyper.every or clients
         if self.hyper.activation * self._n > 1:
@@ -72,7 +73,7 @@ class DelayedNesterov(ElementwiseServer):
             )
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
-        """Return (ε, N, β, whether the momentum is renewed, (1 − c N + c) β or c β)."""
+        """Return (ε, N, β, 1 if the momentum is updated or else 0, (1 − c N + c) β or else c β)."""
         h, renewed = self.hyper, (t + 1) % self._n == 0
         share = np.where(renewed, 1 - h.activation * self._n + h.activation, h.activation) * h.momentum
         return tuple(np.float32(x) for x in (h.server_lr, self._n, h.momentum, renewed, share))

@@ -2,12 +2,13 @@
 
     every p local steps of client i:   d = a (x_i − x̃),   x_i ← x_i − d,   x̃ ← x̃ + d
 
-Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, asynchronous. The
-centre x̃ is evaluated.
+Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, the asynchronous
+variant. The centre x̃ is what is evaluated.
 
-Departures: without momentum in the clients' steps. The first gradient after an exchange is taken at x_i − d, where the
-client is; the paper's Algorithm 1 takes it at x_i, before the elastic move, and applies it after. A client whose push a
-gate drops fetches the centre; where nobody has pushed since its last push, the x_i − d of that again.
+Departures: the clients' steps have no momentum. The first gradient after an exchange is computed at x_i − d, the
+client's new parameters; the paper's Algorithm 1 computes it at x_i, before the elastic move, and applies it after the
+move. A client whose push a gate drops fetches the centre; but if no client has pushed since its own last push, it
+fetches the x_i − d of that push again.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from fredsim.servers.elementwise import ElementwiseServer
 __all__ = ["EASGD"]
 
 
-def elastic(theta: Any, answer: Any, x: Any, a: Any) -> Any:  # noqa: ARG001  the answer is written only
+def elastic(theta: Any, answer: Any, x: Any, a: Any) -> Any:  # noqa: ARG001  `answer` is only written
     """x̃ + d and x − d."""
     d = a * (x - theta)
     return theta + d, x - d
 
 
 class EASGD(ElementwiseServer):
-    """The centre of the elastic; `lr` is the clients'."""
+    """The centre of elastic averaging SGD; `lr` is the learning rate of the clients' local steps."""
 
     idea = "pull each client's own parameters and the server's toward each other"
     citation = "Zhang et al. 2015, Deep learning with elastic averaging SGD, arXiv:1412.6651"
@@ -42,7 +43,7 @@ class EASGD(ElementwiseServer):
         """Hyper-parameters of EASGD; `alpha` is a, `period` p, the local steps between two exchanges."""
 
         alpha: Annotated[float, Field(gt=0, lt=1)] = 0.1
-        """a, how much of their distance client and centre move toward each other."""
+        """a: client and centre each move toward the other by this share of their distance."""
         period: PositiveInt = 10
         """p, a client's local steps between two exchanges."""
 
@@ -56,7 +57,7 @@ class EASGD(ElementwiseServer):
         return int(self.hyper.period)
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Start without an answer."""
+        """Return nothing to add to zeros; forget which client the answer x_i − d is for."""
         self._answered = None
         return {}
 
@@ -65,7 +66,7 @@ class EASGD(ElementwiseServer):
         return (np.float32(self.hyper.alpha),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
-        """Move the centre, and remember whom the answer is for."""
+        """Move the centre, and remember which client the answer x_i − d is for."""
         self._answered = client_id
         super().apply_update(grad, client_id, timestamp)
 

@@ -1,4 +1,8 @@
-"""The base of servers that apply an elementwise rule; the arrays that such a rule may keep for each client."""
+"""The base of servers that apply an elementwise rule, and the arrays that such a rule may keep for each client.
+
+A rule is an update of one parameter as a function of its value, its gradient, its state and a few coefficients; one
+definition runs in NumPy, numba and Triton (fredsim.numerics.rules).
+"""
 
 from __future__ import annotations
 
@@ -26,26 +30,26 @@ def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a 
 
 
 DECAY = Rule(decay)
-#: The name that the state of the twin stands behind.
+#: The prefix of the names in which the state of the twin is saved.
 TWIN = "twin"
 
 
 class PerClient(dict[int, Array], Stateful):
-    """An array for each client, made when it is first asked for: clients that never push cost nothing.
+    """An array for each client, made when it is first used, so that clients that never push cost nothing.
 
-    Where a run gives a pool, the arrays lie in it, beside what clients hold: in memory up to the run's limit, then in
-    its mapped file (fredsim.compute.storage).
+    If a run gives a pool, the arrays are taken from it, as those that clients hold are: in memory up to the run's
+    limit, beyond it in the pool's mapped file (fredsim.compute.storage).
     """
 
     def __init__(self, start: Array, pool: Callable[[], Any] | None = None) -> None:
-        """Let arrays start as `start` (P,); `pool` returns the run's pool."""
+        """Let each array be a copy of `start` (P,) at first; `pool` returns the run's pool."""
         self._start, self._pool = start, pool
 
     def __missing__(self, client: int) -> Array:
         return self.put(client, self._start)
 
     def put(self, client: int, values: Array) -> Array:
-        """Copy values (P,) into a client's array, and return that."""
+        """Copy values (P,) into a client's array, and return the array."""
         array = self.get(client)
         if array is None:
             array = self[client] = self._start.copy() if self._pool is None else self._pool().take()
@@ -54,7 +58,7 @@ class PerClient(dict[int, Array], Stateful):
         return array
 
     def rest(self, client: int) -> None:
-        """Free the memory of a client's array, which will not be used for a while, where it lies in a file."""
+        """Page out a client's array, which will not be used for a while, if it lies in the pool's file."""
         if self._pool is not None and client in self:
             self._pool().page_out(self[client])
 
@@ -66,48 +70,48 @@ class PerClient(dict[int, Array], Stateful):
         super().clear()
 
     def take_state(self) -> State:
-        """Return the arrays by the client's number."""
+        """Return the arrays by client."""
         return {str(client): as_state(array) for client, array in self.items()}
 
     def put_state(self, state: State) -> None:
-        """Take up a state."""
+        """Restore the arrays."""
         self.clear()
         for client, values in state.items():
             self.put(int(client), values)
 
 
 class ElementwiseServer(Server):
-    """A server that applies one elementwise rule on every push, with coefficients known from the push alone.
+    """A server that applies one elementwise rule to every push, with coefficients known from the push alone.
 
-    The rule's state stands in `arrays`, by name; the names in `per_client` have one array a client, in `own`.
+    The arrays of the rule's state are in `arrays`, by name; those named in `per_client` are in `own`, one per client.
     """
 
     #: The rule of this instance.
     rule: Rule
-    #: The arguments that it was made with.
+    #: The arguments that this instance was made with.
     made_with: tuple[tuple[Any, ...], dict[str, Any]]
     state_names: ClassVar[tuple[str, ...]] = ("arrays", "own")
-    #: Names of state that the rule does not take.
+    #: Names of further arrays of state, which are no arguments of the rule.
     more_state: tuple[str, ...] = ()
-    #: Names of the state that each client has for itself.
+    #: Names of the arrays of state of which each client has its own.
     per_client: tuple[str, ...] = ()
-    #: Name of the state that is the deviation of the gradients, `v`, which gates may ask for.
+    #: Name of the array of state that is the deviation of the gradients, `v`, which gates may ask for.
     deviation: ClassVar[str] = ""
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return what arrays of the rule's state start with, where that is not 0."""
+        """Return the initial values of the arrays of state that do not start with 0, by name."""
         return {}
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return the rule's coefficients, float32, in the rule's order, for the push that makes update t + 1.
 
-        They follow from these two alone. Servers that come with fredsim also take int64 arrays (n,) for n pushes, and
-        give a number or (n,) then; a user's are called push by push.
+        They depend on these two arguments alone. Servers that come with fredsim also take int64 arrays (n,) for n
+        pushes, and then return for each coefficient a number or an array (n,); a user's are called push by push.
         """
         raise NotImplementedError
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Keep what the server is made with, for its twin."""
+        """Keep the arguments, with which a twin can be made."""
         server = super().__new__(cls)
         server.made_with = arguments, keywords
         return server
@@ -118,18 +122,18 @@ class ElementwiseServer(Server):
         raise no_attribute(self, name)
 
     def all_state(self) -> tuple[str, ...]:
-        """Return the names of all state: the rule's, and more."""
+        """Return the names of all arrays of state: the rule's, and those of `more_state`."""
         return (*self.rule.state, *self.more_state)
 
     @property
     def v(self) -> Array:
-        """The deviation of the gradients that gates may ask for, where the class names one."""
+        """The deviation of the gradients that gates may ask for. Raises AttributeError if the class names none."""
         if not self.deviation:
             raise AttributeError(f"{type(self).__name__} has no attribute 'v'", name="v", obj=self)
         return self.arrays[self.deviation]
 
     def expect(self, clients: int) -> None:
-        """Take note of the clients. Raises ConfigError where `deviation` names no array of the rule's state."""
+        """Note the number of clients. Raises ConfigError if `deviation` names no array of the rule's state."""
         super().expect(clients)
         arrays = [name for name in self.rule.state if name not in self.per_client] if self.deviation else []
         if self.deviation and self.deviation not in arrays:
@@ -157,39 +161,39 @@ class ElementwiseServer(Server):
 
     @property
     def twin(self) -> ElementwiseServer:
-        """The server that forms the coefficients: this one, or one that no push reaches (fredsim.servers.checks)."""
-        twin: ElementwiseServer = self._find_twin()  # first called when `init` of the class itself has ended
+        """The object that computes the coefficients: this server, or a twin that no push reaches (see .checks)."""
+        twin: ElementwiseServer = self._find_twin()  # not called before the `init` of the user's class has ended
         return twin
 
     def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
-        """Return the coefficients of the push that makes update t + 1. Raises SimulationError where a user's fail."""
+        """Return the coefficients of the push that makes update t + 1. Raises SimulationError if a user's fail."""
         formed: Sequence[np.float32]
         formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
         return formed
 
     def take_state(self) -> State:
-        """Return the state, with that of the twin."""
+        """Return the state, including that of the twin."""
         state = super().take_state()
         if self.twin is not self:
             state |= {f"{TWIN}.{name}": value for name, value in Stateful.take_state(self.twin).items()}
         return state
 
     def put_state(self, state: State) -> None:
-        """Take up a state."""
+        """Restore the state, including that of the twin."""
         twins = part_of(state, TWIN)
         super().put_state({name: value for name, value in state.items() if not name.startswith(f"{TWIN}.")})
         if self.twin is not self:
             Stateful.put_state(self.twin, twins)
 
     def _compile(self, rule: Rule) -> Update:
-        """Compile a rule and call it on nothing: a run's clock leaves compilation out."""
+        """Compile a rule and call it on empty arrays, so that compilation is not counted in the run's time."""
         update = self.operations.compile_rule(rule)
         nothing = [self.params[:0]] * (2 + len(rule.state))
         update(*nothing, 0, 0, *[np.float32(1)] * len(rule.coefficients))
         return update
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Apply the rule in place and advance the timestamp; the pushing client is released."""
+        """Apply the rule in place and advance the timestamp; the client that pushed is released."""
         self._apply(grad, client_id, *self.checked_coefficients(self.timestamp, self.timestamp - timestamp))
         return None
 
@@ -202,7 +206,7 @@ class ElementwiseServer(Server):
         self.timestamp += 1
 
     def decay(self, params: Array) -> None:
-        """Apply decoupled weight decay, in place, before a step."""
+        """Apply decoupled weight decay, in place, as before each step."""
         share = getattr(self.hyper, "weight_decay", 0.0)
         if share:
             self._decay(params, params, 0, params.size, np.float32(self.rate() * share))

@@ -1,4 +1,4 @@
-"""FADAS: FedBuff whose server steps by AMSGrad, and more slowly after a buffer with an update from long ago.
+"""FADAS: FedBuff whose server steps by AMSGrad, with a smaller step if the buffer has a very stale update.
 
     Δ = (Σ_M Δ_i) / M,   Δ_i = −Σ α g over the client's local steps
     m ← β₁ m + (1−β₁) Δ,   v ← β₂ v + (1−β₂) Δ²,   v̂ ← max(v̂, v)
@@ -6,9 +6,9 @@
 
 Wang, Wang, Lu and Chen 2024, "FADAS: towards federated adaptive asynchronous optimization", arXiv:2407.18365.
 
-Departures: beyond τ_c the paper steps by min(η, 1/τ), which for its η of 0.001 differs from η only where τ exceeds
-1,000; implementations of it divide η by τ. τ_c/τ is that for the τ_c = 1 of its experiments, and has no jump at τ_c for
-any other. m, v and v̂ are stored flushed: below 2⁻⁶² they become +0.
+Departures: beyond τ_c the paper's step is min(η, 1/τ), which for its η of 0.001 differs from η only if τ exceeds 1,000;
+implementations divide η by τ. The factor τ_c/τ is 1/τ for the τ_c = 1 of the paper's experiments, and has no jump at
+τ_c for any other. m, v and v̂ are stored flushed: below 2⁻⁶² they become +0.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def amsgrad(
 
 
 class FADAS(BufferedServer):
-    """AMSGrad over buffered updates; `lr` is the clients'."""
+    """AMSGrad over buffered updates; `lr` is the learning rate of the clients' local steps."""
 
-    idea = "step by AMSGrad along the mean of every few clients' local updates, less after stale ones"
+    idea = "step by AMSGrad along the mean of every few clients' local updates, with smaller steps after stale ones"
     citation = "Wang et al. 2024, FADAS: towards federated adaptive asynchronous optimization, arXiv:2407.18365"
 
     class Hyper(Rated):
@@ -51,7 +51,7 @@ class FADAS(BufferedServer):
         server_lr: Positive = 0.001
         """η, the server's learning rate."""
         buffer: PositiveInt = 5
-        """M, the clients' updates that make a step."""
+        """M, how many of the clients' updates make a step."""
         beta1: Fraction = 0.9
         """β₁, the decay rate of the mean update."""
         beta2: Fraction = 0.99
@@ -62,7 +62,7 @@ class FADAS(BufferedServer):
         """τ_c: up to this staleness η is not reduced; null never reduces it."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say that no staleness reduces η."""
+            """Say what null stands for: no staleness reduces η."""
             return {"tau_c": "never reduced"}
 
     rule = Rule(amsgrad, state=("m", "v", "largest"))
@@ -71,7 +71,7 @@ class FADAS(BufferedServer):
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters and start an empty buffer."""
         super().init(params, clients, layout)
-        self._stalest = 0  # of the updates in the buffer
+        self._stalest = 0  # the largest staleness of the updates in the buffer
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (η, M, β₁, 1−β₁, β₂, 1−β₂, ε) for a buffer whose stalest update has this staleness."""
@@ -86,6 +86,6 @@ class FADAS(BufferedServer):
         return self.collect(grad.copy(), client_id)
 
     def step(self, total: Array, client_id: int) -> None:
-        """Step by the sum of a full buffer, as its stalest update allows."""
+        """Make a step with the sum of a full buffer, reduced for the staleness of its stalest update."""
         self._apply(total, client_id, *self.coefficients(self.timestamp, self._stalest))
         self._stalest = 0

@@ -1,4 +1,4 @@
-"""Faster asynchronous SGD: a step for each parameter, divided by the gradient's moving standard deviation.
+"""Faster asynchronous SGD: each parameter's step is divided by a moving standard deviation of its gradient.
 
     n ← γ n + (1−γ) g²                      (eq 4)
     b ← γ b + (1−γ) g                       (eq 5)
@@ -7,11 +7,11 @@
 
 Odena 2016, "Faster asynchronous SGD", arXiv:1601.04033.
 
-Departures. The paper's eq 6 divides by the root instead (variant `printed`), against its prose and its code. The code
-behind its figures keeps v ← 0.9 v + 0.1 |g| from v = 0 and steps by α g / ((v + 0.001)(τ + 1)) (variant `released`).
-γ, β, ε and the initial values are in none of them: ours are 0.9, 0.9, 1e-4, n = b = 0 and v = 1. n − b² may round
-below zero, so the root is of max(n − b², 0) + ε. The averages n, b and v are stored flushed: below 2⁻⁶² they become
-+0.
+Departures. The paper's eq 6 divides by the root instead (variant `printed`), which contradicts its prose and its code.
+The code behind its figures keeps v ← 0.9 v + 0.1 |g|, starting from v = 0, and steps by α g / ((v + 0.001)(τ + 1))
+(variant `released`). Neither paper nor code gives γ, β, ε and the initial values of `std`: ours are 0.9, 0.9, 1e-4,
+n = b = 0 and v = 1. n − b² may round below zero, so the root is taken of max(n − b², 0) + ε. The averages n, b and v
+are stored flushed: below 2⁻⁶² they become +0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def as_printed(
     theta: Any, n: Any, b: Any, v: Any, g: Any, alpha: Any, gamma: Any, fresh_gamma: Any, beta: Any, fresh_beta: Any,
     eps: Any, d: Any,
 ) -> Any:  # fmt: skip
-    """One push with v as eq 6 is typeset: an inverse standard deviation. It is 0 where n is infinite."""
+    """One push with v as eq 6 is printed: an inverse standard deviation. Its new term is 0 if n is infinite."""
     n = gamma * n + fresh_gamma * (g * g)
     b = gamma * b + fresh_gamma * g
     v = beta * v + fresh_beta / sqrt(positive_part(n - b * b) + eps)
@@ -55,7 +55,7 @@ def as_printed(
 
 
 def as_released(theta: Any, v: Any, g: Any, alpha: Any, d: Any) -> Any:
-    """One push as the released code does it: v averages |g|."""
+    """One push as in the released code: v is an average of |g|."""
     v = 0.9 * v + 0.1 * absolute(g)
     theta = theta - (alpha * g) / ((v + 0.001) * d)
     return theta, flush(v)
@@ -85,9 +85,9 @@ class FASGD(ElementwiseServer):
         eps: Epsilon = 1e-4
         """ε, added to the variance under the root; not used by variant `released`."""
         variant: Literal["std", "released", "printed"] = "std"
-        """v as a standard deviation, as the released code has it, or as eq 6 is printed."""
+        """v is `std`, a standard deviation; `released`, as in the released code; or `printed`, as eq 6 is printed."""
         divisor: Divisor | None = None
-        """What a step is divided by: `max1`, max(τ, 1); `plus1`, τ + 1; null: plus1 of variant `released`, or max1."""
+        """What a step is divided by: `max1`, max(τ, 1); `plus1`, τ + 1; null: plus1 if variant is released, or max1."""
 
         def meant(self, clients: int) -> dict[str, Any]:
             """Return the divisor of the paper, or of its code."""
@@ -96,14 +96,14 @@ class FASGD(ElementwiseServer):
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
         h = self.hyper
-        # A v that overflowed stays infinite, and steps by it are 0, unless it is forgotten at once: 0·∞.
+        # A v that overflowed stays infinite, so that later steps are 0; but with β = 0 it becomes 0·∞, NaN.
         forgets = h.variant == "std" and not np.float32(h.beta)
         self.rule = replace(RULES[h.variant], zero_keeps=False) if forgets else RULES[h.variant]
         self._divisor: Divisor = h.divisor or h.meant(0)["divisor"]
         self._fixed = tuple(np.float32(x) for x in (h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return v = 1 (`released`: 0)."""
+        """Return v = 1 (variant `released`: v = 0)."""
         return {"v": float(self.hyper.variant != "released")}
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:

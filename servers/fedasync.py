@@ -5,8 +5,8 @@
 
 Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
 
-Departures: no proximal term in the clients' local steps. τ counts the updates that a client has missed, so a fresh one
-has τ = 0; the paper's t − τ counts the update at hand too, and is 1 then.
+Departures: no proximal term in the clients' local steps. τ counts the updates since a client fetched, so that a fresh
+push has τ = 0; the paper's t − τ also counts the update about to be made, and is 1 for it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def mix(theta: Any, x: Any, kept: Any, mixed: Any) -> Any:
 
 
 class FedAsync(ElementwiseServer):
-    """Mixes clients' parameters in, the less the staler; `lr` is the clients'."""
+    """Mixes in clients' parameters, the staler the less; `lr` is the learning rate of the clients' local steps."""
 
-    idea = "mix the parameters that a client's local steps led to into the server's, the less the staler"
+    idea = "mix the parameters after a client's local steps into the server's, with less weight the staler they are"
     citation = "Xie et al. 2019, Asynchronous federated optimization, arXiv:1903.03934"
     pushes = "params"
 
     class Hyper(Rated):
-        """Hyper-parameters of FedAsync; `rule` is s, `a` and `b` are its."""
+        """Hyper-parameters of FedAsync; `rule` is s, `a` and `b` are its parameters."""
 
         mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
-        """The share of a client's parameters in the mix where its staleness is 0."""
+        """The share of a client's parameters in the mix if its staleness is 0."""
         rule: Literal["constant", "polynomial", "hinge"] = "polynomial"
-        """How that share falls with the staleness."""
+        """s, how that share falls with the staleness."""
         a: NonNegative = 0.5
-        """The power of polynomial, the slope of hinge."""
+        """a, the power of `polynomial`, or the slope of `hinge`."""
         b: NonNegative = 4.0
-        """Up to this staleness hinge keeps the whole share."""
+        """b: up to this staleness, `hinge` does not reduce the share."""
 
     rule = Rule(mix)
 

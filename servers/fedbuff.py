@@ -1,11 +1,11 @@
-"""FedBuff: the server steps once its buffer has K clients' updates, the staler the lighter.
+"""FedBuff: the server steps once its buffer has K clients' updates, each with less weight the staler it is.
 
     Δ = −Σ α g over the client's local steps,   θ ← θ + η_g (Σ_K Δ/√(1+τ)) / K
 
 Nguyen et al. 2022, "Federated learning with buffered asynchronous aggregation", arXiv:2106.06639.
 
-Departures: no differential privacy, no secure aggregation. With one local step Δ is −(α g) itself, never a difference
-of parameters.
+Departures: no differential privacy, no secure aggregation. With one local step Δ is −(α g) itself, not computed as a
+difference of parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ascend(theta: Any, delta: Any, eta: Any, count: Any) -> Any:
 
 
 class FedBuff(BufferedServer):
-    """Buffered asynchronous aggregation; `lr` is the clients'."""
+    """Buffered asynchronous aggregation; `lr` is the learning rate of the clients' local steps."""
 
     idea = "step by the mean of every K clients' local updates, each divided by sqrt(1 + staleness)"
     citation = "Nguyen et al. 2022, Federated learning with buffered asynchronous aggregation, arXiv:2106.06639"
@@ -39,9 +39,9 @@ class FedBuff(BufferedServer):
         server_lr: Positive = 1.0
         """η_g, the server's learning rate."""
         buffer: PositiveInt = 10
-        """K, the clients' updates that make a step."""
+        """K, how many of the clients' updates make a step."""
         weight: Literal["sqrt", "constant"] = "sqrt"
-        """Divide an update by √(1 + τ) of its staleness τ, or not."""
+        """Whether an update of staleness τ is divided by √(1 + τ), `sqrt`, or not, `constant`."""
 
     rule = Rule(ascend)
 

@@ -1,11 +1,11 @@
-"""Gap-Aware asynchronous SGD: a gradient counts less where the parameters have moved far since it was begun.
+"""Gap-Aware asynchronous SGD: an element of a gradient counts less the farther its parameter has moved meanwhile.
 
     s ← ρ s + (1−ρ) g²,   C = α_max √(s / (1−ρᵗ)) + 1e-8
     θ ← θ − α g / (1 + |θ − θ_client| / C)
 
 Barkai, Hakimi and Schuster 2020, "Gap-aware mitigation of gradient staleness", arXiv:1909.10802.
 
-Departures: α_max is the largest α so far. `c` fixes C, for comparison; infinity gives plain ASGD. s is stored
+Departures: α_max is the largest α so far. The key `c` fixes C, for comparison; infinity gives plain ASGD. s is stored
 flushed: below 2⁻⁶² it becomes +0.
 """
 
@@ -40,9 +40,9 @@ def penalised_by(theta: Any, held: Any, g: Any, alpha: Any, c: Any) -> Any:
 
 
 class GapAware(ElementwiseServer):
-    """Asynchronous SGD with an elementwise penalty on the distance travelled."""
+    """Asynchronous SGD with an elementwise penalty on how far the parameters have moved since a client fetched."""
 
-    idea = "divide each element of the gradient by how far its parameter has moved, in usual steps"
+    idea = "divide each element of the gradient by how far its parameter has moved meanwhile, in typical steps"
     citation = "Barkai et al. 2020, Gap-aware mitigation of gradient staleness, arXiv:1909.10802"
 
     class Hyper(Rated):
@@ -51,10 +51,10 @@ class GapAware(ElementwiseServer):
         decay: Fraction = 0.999
         """ρ, the decay rate of the mean square."""
         c: Annotated[float, Field(gt=0)] | None = None
-        """C, the distance that counts as a gap of 1; null forms it from the mean square."""
+        """C, the distance that counts as a gap of 1; null computes it from the moving mean square."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say where C is from."""
+            """Say what null stands for."""
             return {"c": "from the mean square"}
 
     per_client = ("held",)
@@ -68,7 +68,7 @@ class GapAware(ElementwiseServer):
         self._largest = 0.0
 
     def initial_state(self) -> dict[str, float | Array]:
-        """Return what each client computes from at the start."""
+        """Return what each client holds at first: the initial parameters."""
         self._largest = 0.0
         return {"held": self.params.copy()}
 
@@ -82,17 +82,17 @@ class GapAware(ElementwiseServer):
         return (*fixed, correction, np.float32(max(self._largest, alpha)))
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
-        """Apply the rule; α counts for α_max from then on."""
+        """Apply the rule; α_max takes α into account from then on."""
         alpha = self.rate()
         super().apply_update(grad, client_id, timestamp)
         self._largest = max(self._largest, alpha)
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
-        """Remember what the client computes from."""
+        """Remember the parameters that the client computes from."""
         self.own["held"].put(client_id, params)
 
     def proxies(self, client_id: int, timestamp: int) -> dict[str, float]:
-        """Return the mean of |θ − θ_client| / C, with C as of the pushes so far: the gap, in usual steps."""
+        """Return the mean of |θ − θ_client| / C, with the C of the pushes so far: the gap, in typical steps."""
         h, distance = self.hyper, absolute(self.params - self.own["held"][client_id])
         if h.c is not None:
             return {"gap": self.operations.mean(distance / np.float32(h.c))}

@@ -2,15 +2,15 @@
 
     at each arrival:  g_i ← g,   θ ← θ − α (1/n) Σ_j g_j;   the first step waits until every client has sent one
 
-Every client counts the same in every step, however fast it is; a slow client's share is of old parameters. The rule is
-the baseline IA²SGD of Maranjyan and Richtárik 2025, "Ringleader ASGD", arXiv:2509.22860, and ACE of Chang et al. 2025,
-"Mitigating participation imbalance bias in asynchronous federated learning", arXiv:2511.19066. With `max_delay` it is
-the latter's ACED: entries whose parameters lie more than so many updates back are left out, and n is the number of the
-rest; where none is left, nothing happens.
+Every client counts the same in every step, however fast it is; a slow client's gradient is of old parameters. The rule
+is the baseline IA²SGD of Maranjyan and Richtárik 2025, "Ringleader ASGD", arXiv:2509.22860, and ACE of Chang et al.
+2025, "Mitigating participation imbalance bias in asynchronous federated learning", arXiv:2511.19066. With `max_delay`
+it is the latter's ACED: gradients whose parameters are more than that many updates old are left out, and n is the
+number of the others; if none is left, no step is made.
 
 Departures: while the first step waits, clients go on, and a client's next gradient replaces its first, as in the code
-of Ringleader's experiments, which makes the first step one arrival later. ACED counts arrivals, this counts updates: an
-arrival after which nothing is left ages no entry.
+of Ringleader's experiments, which makes the first step one arrival later. ACED measures age in arrivals, this server in
+updates: an arrival that makes no step ages no gradient.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["IA2SGD"]
 
 
 def step(theta: Any, total: Any, remainder: Any, latest: Any, g: Any, alpha: Any, count: Any) -> Any:
-    """Put g in the place of the client's latest gradient, as `replace` does, and step: θ − α·(Σ/n), in one pass."""
+    """Replace the client's latest gradient by g, as `replace` does, and step to θ − α·(Σ/n), in one pass."""
     less = total - latest
     part = less - total
     lost = (total - (less - part)) - (latest + part)
@@ -55,10 +55,10 @@ class IA2SGD(SummedTable):
         """Hyper-parameters of IA2SGD."""
 
         max_delay: PositiveInt | None = None
-        """ACED's bound on the staleness of an entry in the mean; null takes all, as ACE does."""
+        """ACED's bound on the staleness of a gradient in the mean; null takes all, as ACE does."""
 
         def meant(self, clients: int) -> dict[str, str]:
-            """Say what takes part."""
+            """Say what null stands for."""
             return {"max_delay": "none: every entry counts"}
 
     rule = Rule(step, state=("total", "remainder", "latest"))
@@ -68,14 +68,14 @@ class IA2SGD(SummedTable):
     state_names: ClassVar[tuple[str, ...]] = ("_stamps", "_counted")
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters; no client has sent anything."""
+        """Take a copy of the initial parameters; no client has sent a gradient yet."""
         super().init(params, clients, layout)
-        self._stamps = np.full(clients, -1)  # of the parameters that each entry is a gradient of; −1: there is none
-        self._counted = np.zeros(clients, np.bool_)  # whether the sum has the entry
+        self._stamps = np.full(clients, -1)  # the timestamp of each entry's parameters; −1 if there is no entry
+        self._counted = np.zeros(clients, np.bool_)  # whether the sum includes the entry
         self._nothing = self.operations.zeros(0 if self.hyper.max_delay is None else len(params))
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
-        """Let the gradient take the place of its client's last one, and step by the mean of all."""
+        """Replace the client's last gradient by this one, and step by the mean of all."""
         delay = self.hyper.max_delay
         fresh = delay is None or self.timestamp - timestamp <= delay
         self._stamps[client_id], self._counted[client_id] = timestamp, fresh
@@ -87,11 +87,11 @@ class IA2SGD(SummedTable):
             self._apply(grad, client_id, np.float32(self.rate()), np.float32(count))
             return
         self.change_entry("latest", client_id, grad)
-        if not count:  # what is left of the sum are rounding errors
+        if not count:  # only rounding errors are left in the sum
             self.clear_sum()
 
     def _leave_out(self, old: NDArray[np.bool_]) -> None:
-        """Take the entries of some clients out of the sum."""
+        """Take the entries of these clients out of the sum."""
         self._counted[old] = False
         for client in np.flatnonzero(old).tolist():
             self.change_entry("latest", client, self._nothing)

@@ -1,15 +1,15 @@
-"""Malenia SGD: gather gradients from all clients at one point until each has sent enough, then step and begin anew.
+"""Malenia SGD: gather gradients of the same parameters until every client has sent enough, then step and start over.
 
     gather G_j += g, b_j += 1 until the harmonic mean of the b_j is S/n or more:  θ ← θ − α (1/n) Σ_j G_j/b_j
 
-Fast clients send many gradients, whose mean counts as much as the one of the slowest. When a step is made, all give up
-what they compute and begin anew. The harmonic mean is at least 1 as soon as every client has sent one gradient; until
-then it is 0.
+Fast clients send many gradients, whose mean counts as much as the single one of the slowest. When a step is made, all
+clients give up what they are computing and start over. The harmonic mean is at least 1 as soon as every client has sent
+one gradient; until then it is 0.
 
 Tyurin and Richtárik 2023, "Optimal time complexities of parallel stochastic optimization methods", arXiv:2305.12387.
 
 Departures: none. `harmonic` is the paper's S/n, 1 by default, as in the code of Ringleader ASGD's experiments
-(arXiv:2509.22860). Whoever goes on from old parameters, since its fetch was dropped, sends gradients that do not count.
+(arXiv:2509.22860). Gradients of a client that goes on from old parameters, because its fetch was dropped, do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add(total: Array, g: Array) -> Array:
 
 
 class Malenia(ElementwiseServer):
-    """Collects fresh gradients from everybody, and counts clients, not gradients."""
+    """Collects fresh gradients from all clients, and weights clients equally, not gradients."""
 
     idea = "gather fresh gradients until every client has sent one or more, step by the mean of the clients' means"
     citation = (
@@ -46,7 +46,7 @@ class Malenia(ElementwiseServer):
         """Hyper-parameters of Malenia; `harmonic` is S/n."""
 
         harmonic: Annotated[float, Field(ge=1, le=2.0**20)] = 1.0
-        """S/n: the harmonic mean of the clients' numbers of gradients that a step needs; 1 needs one of each."""
+        """S/n: a step needs this harmonic mean of the clients' numbers of gradients; 1 needs one gradient of each."""
 
     rule = Rule(descend_by_mean)
     more_state = ("gathered",)
@@ -55,9 +55,9 @@ class Malenia(ElementwiseServer):
     state_names: ClassVar[tuple[str, ...]] = ("_counts",)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters; nothing is gathered."""
+        """Take a copy of the initial parameters; nothing is gathered yet."""
         super().init(params, clients, layout)
-        self._counts = np.zeros(clients, np.int64)  # b
+        self._counts = np.zeros(clients, np.int64)  # b_j
         self._add = self._compile(Rule(add))
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
@@ -65,7 +65,7 @@ class Malenia(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(self.clients)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Gather a fresh gradient; step when there are enough, and let everybody begin anew."""
+        """Gather a fresh gradient; when there are enough, step and let all clients start over."""
         if timestamp < self.timestamp:
             return None
         gathered = self.own["gathered"]

@@ -1,6 +1,6 @@
-"""A keyed parameter server: clients push values under a key, and pull what a reduction makes of all that were pushed.
+"""A keyed parameter server: clients push values under a key, and pull a reduction of all values that were pushed.
 
-The interface that PaddlePaddle issue 6599 asks for, with a handle a client:
+It has the interface that PaddlePaddle issue 6599 asks for, with one handle per client:
 
 >>> store = ParameterStore()
 >>> for number, value in enumerate([0.5, 0.75]):
@@ -38,13 +38,13 @@ class Slot:
 
 
 class ParameterStore:
-    """Values by key and client. Raises KeyError for an unknown key, ValueError for a value that does not fit it."""
+    """Values by key and client. Methods raise KeyError for an unknown key, ValueError for a value that does not fit."""
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
 
     def client(self, number: int) -> ClientHandle:
-        """Return the handle through which a client speaks to the store."""
+        """Return the handle through which a client uses the store."""
         return ClientHandle(self, number)
 
     def clear(self, key: str) -> None:
@@ -52,14 +52,14 @@ class ParameterStore:
         self._slot(key).values.clear()
 
     def init(self, key: str, shape: Sequence[int], dtype: DTypeLike) -> None:
-        """Declare a key; declaring it again the same way changes nothing."""
+        """Declare a key; declaring it again with the same shape and type changes nothing."""
         slot = Slot(tuple(shape), np.dtype(dtype))
         known = self._slots.setdefault(key, slot)
         if (known.shape, known.dtype) != (slot.shape, slot.dtype):
             raise ValueError(f"key '{key}' is {known.dtype} {known.shape} already, not {slot.dtype} {slot.shape}")
 
     def push(self, number: int, key: str, value: ArrayLike) -> None:
-        """Take a client's value; a later one replaces it."""
+        """Store a client's value for a key; it replaces an earlier one."""
         slot = self._slot(key)
         given = np.asarray(value)
         if given.size != np.prod(slot.shape):
@@ -73,11 +73,11 @@ class ParameterStore:
     def pull(
         self, key: str, reduce_method: Reduction, *, count: int | None = None, scaler: np.float32 | None = None
     ) -> NDArray[Any]:
-        """Return the reduction of what the clients pushed.
+        """Return a reduction of what the N clients pushed.
 
-        `max`, `sum` and `average` are elementwise, sums by a balanced tree in the order of the first pushes.
-        `decode_average` unpacks two-bit codes, adds them as integers k and forms (scaler·k)/N in float32; `count` is
-        how many values the bytes hold, by default four each; the scaler is 1 by default.
+        `max`, `sum` and `average` are elementwise; sums are by a balanced tree in the order of the clients' first
+        pushes. `decode_average` unpacks two-bit codes, adds them as integers k and computes (scaler·k)/N in float32;
+        `count` is how many values the bytes hold, by default four per byte; `scaler` is 1 by default.
         """
         slot = self._slot(key)
         values = list(slot.values.values())
@@ -131,5 +131,5 @@ class ClientHandle:
         self.store.push(self.number, key, value)
 
     def pull_parameter(self, key: str, reduce_method: Reduction, **how: Any) -> NDArray[Any]:
-        """Pull what a reduction makes of all clients' values."""
+        """Pull a reduction of all clients' values; see ParameterStore.pull."""
         return self.store.pull(key, reduce_method, **how)

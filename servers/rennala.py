@@ -17,7 +17,7 @@ __all__ = ["Rennala"]
 
 
 class Rennala(CollectingServer):
-    """Collects fresh gradients from whoever is fast."""
+    """Collects fresh gradients, whichever clients they come from."""
 
     idea = "step by the mean of `batch` fresh gradients, throw stale ones away"
     citation = (
@@ -28,13 +28,13 @@ class Rennala(CollectingServer):
         """Hyper-parameters of Rennala; `batch` is B."""
 
         batch: PositiveInt
-        """B, the fresh gradients that make a step."""
+        """B, how many fresh gradients make a step."""
 
     def expect(self, clients: int) -> None:
-        """Settle how many gradients make a step."""
+        """Note the number of clients, and how many gradients make a step."""
         super().expect(clients)
         self.needed = self.hyper.batch
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Collect a fresh gradient; the client goes on either way."""
+        """Collect the gradient if it is fresh; the client goes on in any case."""
         return self.collect(grad.copy(), client_id) if timestamp == self.timestamp else None

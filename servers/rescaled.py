@@ -1,4 +1,4 @@
-"""Rescaled ASGD: asynchronous SGD whose clients count the same, however fast they are.
+"""Rescaled ASGD: asynchronous SGD in which all clients count the same, however fast they are.
 
     θ ← θ − α (t_i / mean_j t_j) g,   t_i the time of client i from one of its gradients to the next
 
@@ -9,8 +9,8 @@ Mahran, Maranjyan and Richtárik 2026, "Rescaled asynchronous SGD: optimal distr
 heterogeneity", arXiv:2605.13434.
 
 Departures: the paper's computation times are fixed and known, `times: […]`. By default they are measured: t_i is the
-time of the client's last arrival divided by how many there were, which counts copies and waiting, too; the mean is over
-the clients that have arrived. Where there is no clock, an update takes the time 1.
+time of the client's last arrival divided by its number of arrivals, so it includes transfers and waiting; the mean is
+over the clients that have arrived. Without a clock, each update takes time 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Rescaled"]
 
 
 class Rescaled(ASGD):
-    """Asynchronous SGD with a step for each client, in proportion to its time."""
+    """Asynchronous SGD in which each client's step is proportional to its time per gradient."""
 
     idea = "multiply the step by the client's time over the mean time, so that fast clients count as much as slow ones"
     citation = "Mahran et al. 2026, Rescaled asynchronous SGD, arXiv:2605.13434"
@@ -40,12 +40,12 @@ class Rescaled(ASGD):
         """Hyper-parameters of Rescaled."""
 
         times: Annotated[list[Positive], Field(min_length=1)] | Literal["measured"] = "measured"
-        """t, the clients' times: a list, one a client, in any unit; or `measured`: each client's mean so far."""
+        """t, the clients' times: a list by client, in any unit; or `measured`: each client's mean time so far."""
 
         @field_validator("times", mode="before")
         @classmethod
         def check(cls, times: Any) -> Any:
-            """Refuse what is neither, in words of both."""
+            """Refuse anything else, with a message that names both forms."""
             if not isinstance(times, list) and times != "measured":
                 raise ValueError(f"is {shown(times)}; it must be measured, or a list of the clients' times")
             return times
@@ -53,24 +53,24 @@ class Rescaled(ASGD):
     state_names: ClassVar[tuple[str, ...]] = ("_now", "_times", "_pushes", "_sum", "_known")
 
     def expect(self, clients: int) -> None:
-        """Take note of the clients. Raises ConfigError where the list has not one time for each."""
+        """Note the number of clients. Raises ConfigError if the list does not have one time for each."""
         super().expect(clients)
         times = self.hyper.times
         if times != "measured" and len(times) != clients:
-            raise ConfigError(f"server.times has {len(times)} values; give one a client, {clients} (clients.count)")
+            raise ConfigError(f"server.times has {len(times)} values; give one per client, {clients} (clients.count)")
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters, and the times that are given."""
+        """Take a copy of the initial parameters, and the given times, if any."""
         super().init(params, clients, layout)
         given = self.hyper.times
         self._times = np.zeros(clients) if given == "measured" else np.array(given, np.float64)
-        self._sum = fsum(self._times.tolist())  # of the times that are known
-        self._known = 0 if given == "measured" else clients
+        self._sum = fsum(self._times.tolist())  # the sum of the known times
+        self._known = 0 if given == "measured" else clients  # of how many clients the time is known
         self._pushes = np.zeros(clients, np.int64)
-        self._now = 0.0  # told before each push where there is a clock
+        self._now = 0.0  # the time of the present push, in seconds; 0 without a clock
 
     def tell_time(self, seconds: float) -> None:
-        """Note when the next push arrives."""
+        """Note the time at which the next push arrives."""
         self._now = seconds
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
@@ -81,7 +81,7 @@ class Rescaled(ASGD):
         self._apply(grad, client_id, np.float32(self.rate() * share))
 
     def _measure(self, client: int) -> None:
-        """Take the client's arrival into the mean of its times."""
+        """Update the client's mean time by its present arrival."""
         before, now = float(self._times[client]), self._now or self.timestamp + 1
         self._pushes[client] += 1
         self._known += before == 0

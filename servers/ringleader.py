@@ -1,21 +1,21 @@
-"""Ringleader ASGD: rounds of n updates, one at an arrival of each client, by the mean of a table of all clients.
+"""Ringleader ASGD: rounds of n updates, one per client, each by the mean over a table of all clients' gradients.
 
     G_i ← G_i + g,   b_i ← b_i + 1
     θ ← θ − α (1/n) Σ_j G_j/b_j
 
 A round begins by gathering: an arrival of client i adds its gradient to the table (the first line) until every b_j ≥ 1.
-From then on each client's first arrival, beginning with the one that completes the gathering, does both lines. What
-clients send that had their update in the round goes to a second table, which is the next round's first.
+From then on each client's first arrival, beginning with the one that completes the gathering, does both lines. Further
+gradients of clients that have had their update in the round go to a second table, the one of the next round.
 
-All clients count the same, nobody waits, no gradient is lost, and none in the table is of parameters more than 2n − 2
-updates old.
+All clients count the same, no client waits, no gradient is lost, and none in the table is of parameters more than
+2n − 2 updates old.
 
 Maranjyan and Richtárik 2025, "Ringleader ASGD: the first asynchronous SGD with optimal time complexity under data
 heterogeneity", arXiv:2509.22860.
 
 Departures: a client whose gradient makes no update goes on from the present θ, as in the code of the paper's
-experiments. In the paper's text it goes on from what it has until its own update, so that the gradients in G_j are of
-one point; the bound on delays is the same.
+experiments. In the paper's text it goes on from the parameters that it has until its own update, so that all gradients
+in G_j are of the same parameters; the bound on delays is the same.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["Ringleader"]
 
 
 class Ringleader(SummedTable):
-    """Every client's gradients in every step, none of them old, none of them lost."""
+    """Steps by gradients of all clients, none of which is too old, and none of which is lost."""
 
-    idea = "rounds: hear of every client, then an update at an arrival of each, by the mean of all clients' means"
+    idea = "in rounds, gather gradients of every client, then update once per client, by the mean of all clients' means"
     citation = "Maranjyan and Richtarik 2025, Ringleader ASGD, arXiv:2509.22860"
 
     Hyper = Rated
@@ -48,10 +48,10 @@ class Ringleader(SummedTable):
         """Take a copy of the initial parameters; both tables are empty."""
         super().init(params, clients, layout)
         self._counts, self._next_counts = np.zeros(clients, np.int64), np.zeros(clients, np.int64)  # b of both tables
-        self._due = np.zeros(clients, np.bool_)  # whose update is to come in this round; nobody's while it gathers
+        self._due = np.zeros(clients, np.bool_)  # whether a client's update is still due; all false while gathering
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
-        """Gather the gradient, for this round or for the next; make the client's update where it is due."""
+        """Gather the gradient, for this round or for the next; make the client's update if it is due."""
         updating = self._due.any()
         if updating and not self._due[client_id]:
             self._include(grad, client_id, self._next_counts, "next_")
@@ -68,12 +68,12 @@ class Ringleader(SummedTable):
 
     def _include(self, grad: Array, client: int, counts: NDArray[np.int64], prefix: str = "") -> None:
         """Add a gradient to a client's entry of a table."""
-        before = max(1, counts[client])  # of an entry of nothing the mean is 0
+        before = max(1, counts[client])  # an empty entry has the mean 0/1
         counts[client] += 1
         self.change_entry("gathered", client, grad, np.float32(before), np.float32(counts[client]), prefix=prefix)
 
     def _begin_round(self) -> None:
-        """Let the second table be the first, and empty the other."""
+        """Make the second table the first one, and the emptied first one the second."""
         arrays, own = self.arrays, self.own
         for name in ("total", "remainder"):
             arrays[name], arrays[f"next_{name}"] = arrays[f"next_{name}"], arrays[name]

@@ -1,10 +1,10 @@
-"""Ringmaster ASGD: asynchronous SGD that throws away what is too stale.
+"""Ringmaster ASGD: asynchronous SGD that throws away gradients that are too stale.
 
     τ < R: θ ← θ − α g,   else nothing
 
 Maranjyan, Tyurin and Richtárik 2025, "Ringmaster ASGD: the first asynchronous SGD with optimal time complexity",
-arXiv:2501.16168. With `stop` a client whose delay reaches R is stopped and begins anew at the current parameters (the
-paper's second algorithm).
+arXiv:2501.16168. With `stop` a client whose delay reaches R is stopped, and starts over from the current parameters
+(the paper's second algorithm).
 
 Departures: none.
 """
@@ -24,7 +24,7 @@ __all__ = ["Ringmaster"]
 
 
 class Ringmaster(ASGD):
-    """Applies a gradient only if its delay is below a threshold."""
+    """Asynchronous SGD that applies a gradient only if its staleness is below a threshold."""
 
     idea = "apply a gradient only if it is fresher than `threshold`; with `stop`, restart clients that fall behind"
     citation = "Maranjyan et al. 2025, Ringmaster ASGD, arXiv:2501.16168"
@@ -35,7 +35,7 @@ class Ringmaster(ASGD):
         threshold: PositiveInt
         """R: a gradient of this staleness, or more, is thrown away."""
         stop: bool = False
-        """Whether a client that falls so far behind is stopped, and begins anew."""
+        """Whether a client that falls so far behind is stopped, and starts over from the current parameters."""
 
     state_names = ("_begun",)
 
@@ -49,7 +49,7 @@ class Ringmaster(ASGD):
         self._begun = np.zeros(clients, np.int64)  # the timestamp of what each client computes from
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Apply a gradient that is fresh enough; say who has fallen behind by it."""
+        """Apply the gradient if it is fresh enough; restart the clients that this update leaves too far behind."""
         if self.timestamp - timestamp >= self.hyper.threshold:
             return None
         super().apply_update(grad, client_id, timestamp)
@@ -59,5 +59,5 @@ class Ringmaster(ASGD):
         return Reply((client_id,), [client for client in behind.tolist() if client != client_id])
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
-        """Note what the client computes from."""
+        """Note the timestamp of the parameters that the client computes from."""
         self._begun[client_id] = timestamp

@@ -4,7 +4,7 @@
 
 Tieleman and Hinton 2012, lecture 6.5 of "Neural networks for machine learning".
 
-Departures: ε stands outside the root, as in PyTorch. s is stored flushed: below 2⁻⁶² it becomes +0.
+Departures: ε is outside the root, as in PyTorch. s is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RMSProp(ElementwiseServer):
 
     def __init__(self, **hyper: Any) -> None:
         super().__init__(**hyper)
-        # A mean square that overflowed stays infinite, and steps by it are 0, unless it is forgotten at once: 0·∞.
+        # A mean square that overflowed stays infinite, so that later steps are 0; but with ρ = 0 it becomes 0·∞, NaN.
         self.rule = Rule(scaled, state=("s",), zero_keeps=bool(np.float32(self.hyper.decay)))
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:

@@ -1,11 +1,12 @@
-"""Staleness-aware asynchronous SGD: a gradient that is τ updates old counts a τ-th.
+"""Staleness-aware asynchronous SGD: a gradient that is τ updates old is divided by τ.
 
     θ ← θ − α (g / d),   d = max(τ, 1)  or  τ + 1
 
 Zhang, Gupta, Lian and Liu 2015, "Staleness-aware async-SGD for distributed deep learning", arXiv:1511.05950, with n =
 λ.
 
-Departures: `divisor: plus1` is what FRED's released code divides by (Odena 2016, arXiv:1601.04033, whose text has τ).
+Departures: with `divisor: plus1` it is divided by τ + 1, as in FRED's released code (Odena 2016, arXiv:1601.04033,
+whose text has τ).
 """
 
 from __future__ import annotations

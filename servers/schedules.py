@@ -1,8 +1,8 @@
-"""Learning-rate schedules: α as a function of the timestamp, formed in float64 and rounded to float32 once.
+"""Learning-rate schedules: α as a function of the timestamp, computed in float64 and rounded to float32 once.
 
 Every server's `lr` takes a number or one of these: lr: {name: inverse_power, base: 0.01, lambd: 1.0e-4, power: 0.75}.
-t is the number of updates applied before this one, from 0. A user's own is {name: "package.module:function", ...}:
-function(t, **rest) → α.
+t is the number of updates applied before this one, from 0. A user's own schedule is {name: "package.module:function",
+...}, where function(t, **the other keys) returns α.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Step(HyperParameters):
     base: Positive
     """α at t = 0."""
     every: PositiveInt
-    """The updates between two changes."""
+    """The number of updates between two changes of α."""
     factor: Positive
-    """What α is multiplied by at each."""
+    """What α is multiplied by at each change."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -61,7 +61,7 @@ class Exponential(HyperParameters):
     factor: Positive
     """What α is multiplied by in `every` updates."""
     every: PositiveInt = 1
-    """The updates in which α changes by `factor`."""
+    """The number of updates in which α changes by `factor`."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -75,7 +75,7 @@ class Cosine(HyperParameters):
     base: Positive
     """α at t = 0."""
     steps: PositiveInt
-    """The updates until α is `final`."""
+    """The number of updates until α is `final`."""
     final: NonNegative = 0.0
     """α from then on."""
 
@@ -95,7 +95,7 @@ class InversePower(HyperParameters):
     lambd: NonNegative
     """How fast α falls."""
     power: NonNegative = 0.75
-    """The power that it falls by."""
+    """The power with which α falls."""
 
     def __call__(self, t: Any) -> Any:
         """Return α."""
@@ -103,7 +103,7 @@ class InversePower(HyperParameters):
 
 
 class OwnSchedule(BaseModel):
-    """A user's function of t, by its name."""
+    """A user's function of t, given by its name."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -125,7 +125,7 @@ class OwnSchedule(BaseModel):
         return self
 
     def __call__(self, t: int) -> float:
-        """Return α. Raises SimulationError where the function fails, or gives no number ≥ 0."""
+        """Return α. Raises SimulationError if the function fails, or does not return a number ≥ 0."""
         try:
             with np.errstate(all="ignore"):
                 value = float(self._function(t, **(self.model_extra or {})))
@@ -192,7 +192,7 @@ Rate = Annotated[
 
 
 def rate_at(rate: Any, t: Any) -> Any:
-    """Return α at timestamp t, in float64: a float, or for an array of timestamps an array."""
+    """Return α at timestamp t, in float64: a float, or an array for an array of timestamps."""
     if type(t) is int or np.ndim(t) == 0:
         return float(rate(t)) if callable(rate) else float(rate)
     if not callable(rate):

@@ -1,12 +1,12 @@
 """signSGD with majority vote: every client sends signs, and the majority's signs move the parameters.
 
-    θ ← θ − α sign(Σ_l sign(g_l)),   one gradient of every client a round
+    θ ← θ − α sign(Σ_l sign(g_l)),   one gradient of every client per round
 
 Bernstein et al. 2018, "signSGD: compressed optimisation for non-convex problems", arXiv:1802.04434; 2019,
 arXiv:1810.05291.
 
-Departures: sign(0) = 0, both for a client and for a tie. The signs' bytes are counted where the clients compress
-them: compress: sign.
+Departures: sign(0) = 0, both for a client and for a tie. A push counts as signs, one bit each, only if the clients
+compress it: compress: sign.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def descend_by_sign(theta: Any, g: Any, alpha: Any) -> Any:
 
 
 class SignMajority(CollectingServer):
-    """One vote a client and parameter."""
+    """signSGD with majority vote: one vote per client and parameter."""
 
     idea = "step by the sign of the sum of all clients' signs"
     citation = (
@@ -41,7 +41,7 @@ class SignMajority(CollectingServer):
     holds = True
 
     def expect(self, clients: int) -> None:
-        """Every client's signs close a round."""
+        """Note the number of clients, each of which must vote to close a round."""
         super().expect(clients)
         self.needed = clients
 

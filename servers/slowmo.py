@@ -1,13 +1,14 @@
-"""SlowMo: synchronous rounds of local steps, and momentum on the server's average.
+"""SlowMo: synchronous rounds of local steps, and momentum on the server over the clients' averages.
 
     Δ_i = −Σ γ g over the client's local steps,   x̄ = θ + (Σ_i Δ_i) / λ
     u ← β u + (θ − x̄) / γ,   θ ← θ − α γ u
 
 Wang, Tantia, Ballas and Rabbat 2020, "SlowMo: improving communication-efficient distributed SGD with slow momentum",
-arXiv:1910.00643, Algorithm 1, over local SGD. β = 0 and α = 1 is local SGD, with one local step minibatch SGD.
+arXiv:1910.00643, Algorithm 1, over local SGD. With β = 0 and α = 1 it is local SGD; with one local step as well,
+minibatch SGD.
 
-Departures: the clients' local steps are SGD's and keep no momentum of their own. Where a schedule makes γ 0, nobody has
-moved, and (θ − x̄)/γ is taken as 0. u is stored flushed: below 2⁻⁶² it becomes +0.
+Departures: the clients' local steps are those of SGD, without a momentum of their own. If a schedule makes γ 0, no
+client has moved, and (θ − x̄)/γ is taken as 0. u is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def slow_momentum(theta: Any, u: Any, total: Any, gamma: Any, count: Any, beta: 
 
 
 class SlowMo(CollectingServer):
-    """Momentum over rounds of local steps; `lr` is the clients'."""
+    """Momentum over rounds of local steps; `lr` is the learning rate of the clients' local steps."""
 
     idea = "wait for every client's local update, then step along a decaying sum of their means"
     citation = "Wang et al. 2020, SlowMo: communication-efficient distributed SGD with slow momentum, arXiv:1910.00643"
@@ -50,7 +51,7 @@ class SlowMo(CollectingServer):
     holds = True
 
     def expect(self, clients: int) -> None:
-        """Settle that a round takes an update of every client."""
+        """Note the number of clients, each of which must send an update to close a round."""
         super().expect(clients)
         self.needed = clients
 
@@ -60,5 +61,5 @@ class SlowMo(CollectingServer):
         return tuple(np.float32(x) for x in (gamma, self.needed, h.momentum, h.server_lr * gamma))
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the client's update; it waits for the round to close."""
+        """Collect the client's update; the client is held until the round closes."""
         return self.collect(grad.copy(), client_id)

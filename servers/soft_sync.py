@@ -1,11 +1,11 @@
-"""n-softsync: the parameters move whenever ⌊λ/n⌋ gradients are in, whichever clients they come from.
+"""n-softsync: a step is made whenever ⌊λ/n⌋ gradients have arrived, whichever clients they come from.
 
-    θ ← θ − α (Σ g_l / d_l) / c,   c = ⌊λ/n⌋, l in order of arrival, d_l = 1, or the staleness divisor where `aware`
+    θ ← θ − α (Σ g_l / d_l) / c,   c = ⌊λ/n⌋, l in order of arrival, d_l = 1, or the staleness divisor if `aware`
 
 Zhang, Gupta, Lian and Liu 2015, arXiv:1511.05950; the protocol is FRED's (Odena 2016, arXiv:1601.04033). n = 1 is
-hard-sync, n = λ is ASGD, or SASGD where aware, to the bit.
+hard-sync; n = λ is ASGD or, if `aware`, SASGD, to the bit.
 
-Departures: a client whose gradient lies in an unfinished batch is held, as in FRED; Zhang's go on.
+Departures: a client whose gradient is in an unfinished batch is held, as in FRED; in Zhang et al. it goes on.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class SoftSync(CollectingServer):
     citation = "Zhang et al. 2015, Staleness-aware async-SGD for distributed deep learning, arXiv:1511.05950"
 
     class Hyper(Rated):
-        """Hyper-parameters of SoftSync; `divisor` counts only where `aware`."""
+        """Hyper-parameters of SoftSync; `divisor` is used only if `aware`."""
 
         n: PositiveInt
         """A step takes ⌊clients/n⌋ gradients."""
         aware: bool = False
         """Whether each gradient is divided by its staleness."""
         divisor: Divisor = "max1"
-        """What a gradient is divided by where `aware`: `max1`, max(τ, 1); `plus1`, τ + 1."""
+        """What a gradient is divided by if `aware`: `max1`, max(τ, 1); `plus1`, τ + 1."""
 
     def expect(self, clients: int) -> None:
-        """Settle how many gradients a step takes. Raises ConfigError where n exceeds the clients."""
+        """Note the number of clients, and how many gradients a step takes. Raises ConfigError if n exceeds it."""
         super().expect(clients)
         if self.hyper.n > clients:
             raise ConfigError(f"server.n is {self.hyper.n}; it must not exceed clients.count, {clients}")
@@ -44,7 +44,7 @@ class SoftSync(CollectingServer):
         self.holds = self.needed > 1
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the gradient, divided by its staleness where aware."""
+        """Collect the gradient, divided by its staleness if `aware`."""
         if self.hyper.aware:
             return self.collect(grad / divisor(self.hyper.divisor, self.timestamp - timestamp), client_id)
         return self.collect(grad.copy(), client_id)

@@ -1,4 +1,4 @@
-"""Sparse gradients, of some rows of a tensor such as an embedding: only these rows are updated."""
+"""Sparse gradients, which have only some rows of a tensor such as an embedding: only these rows are updated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A gradient of some rows.
+    """A gradient that has only some rows of a tensor.
 
     Attributes:
-        rows: the rows' numbers, (k,); the values of one that comes several times are summed first, by a balanced tree.
+        rows: the rows' numbers, (k,); the values of a row that occurs several times are first summed, by a balanced
+            tree.
         values: float32 (k, width), or (k,) for elements of a vector.
         tensor: the tensor's name in the server's layout; None: the flat vector, whose rows are its elements.
 
@@ -32,7 +33,7 @@ class SparseRows:
     tensor: str | None = None
 
     def summed(self) -> tuple[NDArray[np.int64], Array]:
-        """Return each row's number once, ascending, and its sum (k′, width)."""
+        """Return the k′ different row numbers, ascending, and the sum of each row's values (k′, width)."""
         rows, places = np.unique(np.asarray(self.rows, np.int64), return_inverse=True)
         values = np.asarray(self.values, np.float32)
         values = values.reshape(len(self.rows), -1 if values.size else 0)
@@ -40,7 +41,7 @@ class SparseRows:
         return rows, np.stack(sums) if sums else values
 
     def elements(self, server: ElementwiseServer) -> tuple[NDArray[np.int64], Array]:
-        """Return the flat indices of the rows' elements, and their gradient. Raises ConfigError if they do not fit."""
+        """Return the rows' elements: flat indices, and gradient. Raises ConfigError if they do not fit the tensor."""
         rows, sums = self.summed()
         begin = 0
         shape: tuple[int, ...] = (server.params.size, 1)

@@ -1,4 +1,4 @@
-"""The divisor that staleness-aware rules put under the gradient."""
+"""The divisor of gradients in staleness-aware rules."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ Divisor = Literal["max1", "plus1"]
 
 
 def divisor(kind: Divisor, staleness: Any) -> Any:
-    """Return max(τ, 1), as Zhang et al. (2015), or τ + 1, as FRED's released code."""
+    """Return max(τ, 1), as in Zhang et al. (2015), or τ + 1, as in FRED's released code."""
     return np.float32(np.maximum(staleness, 1) if kind == "max1" else staleness + 1)

@@ -1,18 +1,18 @@
-"""Synchronous SGD: a round collects one gradient of every client, and the mean moves the parameters.
+"""Synchronous SGD: a round collects one gradient of every client, and a step is made by their mean.
 
     θ ← θ − α (Σ g_l) / c,   l in order of arrival, c = λ or `aggregate`
 
 FRED's hard-sync (Odena 2016, arXiv:1601.04033, section 3). With `aggregate: k` a round closes at its first k gradients,
-and one that comes too late is dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981
-(backup workers). With `restart` as well, clients that are not done when a round closes give up what they compute, and
-all begin the next round together: Begunov and Tyurin 2026, "Do we need asynchronous SGD? On the near-optimality of
+and later ones are dropped: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981 (backup
+workers). With `restart` as well, clients that are not done when a round closes give up what they are computing, and all
+begin the next round together: Begunov and Tyurin 2026, "Do we need asynchronous SGD? On the near-optimality of
 synchronous methods", arXiv:2602.03802 (m-synchronous SGD).
 
-With `inner` the mean goes, as one push of one client, to another server, as TensorFlow's SyncReplicasOptimizer wraps an
-optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
+With `inner` the mean is given to another server, as a push of its only client, as TensorFlow's SyncReplicasOptimizer
+wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
 
-Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` none is
-late, but where a fetch is dropped: whoever goes on from old parameters comes late.
+Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` no
+gradient is late, except that of a client whose fetch was dropped, and which therefore goes on from old parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Sync"]
 
 
 class Sync(CollectingServer):
-    """Synchronous SGD, with backup workers where fewer gradients than clients close a round."""
+    """Synchronous SGD, with backup workers if fewer gradients than there are clients close a round."""
 
     idea = "wait for a gradient of every client (or of the first `aggregate`), then step by their mean"
     citation = (
@@ -45,31 +45,31 @@ class Sync(CollectingServer):
         """Hyper-parameters of Sync; `aggregate` null means every client; `inner` takes the place of `lr`."""
 
         lr: Rate | None = None
-        """The learning rate α: a number, or a schedule; null where there is an inner server."""
+        """The learning rate α: a number, or a schedule; null if there is an inner server."""
         weight_decay: NonNegative = 0.0
         """Decoupled weight decay: before each step θ loses this share of itself, times α."""
         aggregate: PositiveInt | None = None
-        """So many gradients close a round, later ones are dropped; null waits for every client."""
+        """A round closes after this many gradients, and later ones are dropped; null waits for every client."""
         inner: dict[str, Any] | None = None
-        """Another server, {name: …}, that takes each round's mean as one push; null steps by lr."""
+        """Another server, {name: …}, that takes each round's mean as one push; null makes plain steps by `lr`."""
         restart: bool = False
-        """Whether clients that are late for a round give up what they compute, and begin the next with the rest."""
+        """Whether clients that are late for a round give up what they are computing, and begin the next round, too."""
 
         @model_serializer(mode="wrap")
         def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-            """Leave out `restart`, a later key, where it is not used: configurations and digests stay the same."""
+            """Leave out `restart`, a later key, if it is false, so that earlier configurations keep their digests."""
             data: dict[str, Any] = handler(self)
             if not self.restart:
                 del data["restart"]
             return data
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Return the gradients that close a round, and where the learning rate is from."""
+            """Say what each null stands for."""
             return {"aggregate": clients, "lr": "the inner server's", "inner": "none"}
 
         @model_validator(mode="after")
         def check(self) -> Sync.Hyper:
-            """Refuse both or none of lr and inner."""
+            """Refuse an experiment that gives both or neither of lr and inner."""
             if (self.lr is None) == (self.inner is None):
                 raise ValueError("give one of lr and inner")
             if self.inner is not None:
@@ -82,7 +82,7 @@ class Sync(CollectingServer):
     state_names = ("_inner",)
 
     def expect(self, clients: int) -> None:
-        """Settle how many gradients close a round. Raises ConfigError where `aggregate` exceeds the clients."""
+        """Note the clients, and how many gradients close a round. Raises ConfigError if `aggregate` exceeds them."""
         super().expect(clients)
         self.needed = self.hyper.aggregate or clients
         if self.needed > clients:
@@ -93,7 +93,7 @@ class Sync(CollectingServer):
             self._inner.expect(1)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Take a copy of the initial parameters, and start the inner server as this one was."""
+        """Take a copy of the initial parameters, and start the inner server, if any, with one client."""
         super().init(params, clients, layout)
         if self._inner:
             self.equip_like_this(self._inner)
@@ -101,47 +101,47 @@ class Sync(CollectingServer):
             self.params = self._inner.params
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the gradient, or drop one that comes after its round has closed, and release its client."""
+        """Collect the gradient; or drop it and release its client, if its round has closed already."""
         if timestamp < self.timestamp and self.needed < self.clients:
             return Reply((client_id,))
         reply = self.collect(grad.copy(), client_id)
         return self.restart_all(reply.released) if self.cancels and reply.released else reply
 
     def step(self, total: Array, client_id: int) -> None:
-        """Step by the mean, or push it to the inner server as its only client's gradient."""
+        """Step by the mean, or push it to the inner server as the gradient of that server's only client."""
         if self._inner is None:
             super().step(total, client_id)
             return
         with np.errstate(all="ignore"):
             mean = total / np.float32(self.needed)
         self._inner.apply_update(mean, 0, self._inner.timestamp)
-        if hasattr(self._inner, "begins"):  # the round's clients fetch together, and compute from what they get
+        if hasattr(self._inner, "begins"):  # the round's clients fetch together, and all compute from the same
             self._inner.begins(0, self._inner.fetch(0), self._inner.timestamp)
         self.finite = self._inner.finite
         self.timestamp = self._inner.timestamp  # an inner server may apply nothing
 
     def fetch(self, client_id: int) -> Array:
-        """Return the parameters, or what the inner server hands out."""
+        """Return the parameters, or what the inner server's `fetch` returns."""
         return self._inner.fetch(0) if self._inner else super().fetch(client_id)
 
     @property
     def averaged_params(self) -> Array:
-        """The inner server's average. Raises AttributeError where it keeps none."""
+        """The inner server's average. Raises AttributeError if there is none."""
         averaged: Array = getattr(self._inner, "averaged_params")  # noqa: B009  not every server has it
         return averaged
 
     def rate(self, t: Steps | None = None) -> Any:
-        """Return the learning rate, the inner server's where there is one."""
+        """Return the learning rate, that of the inner server if there is one."""
         return self._inner.rate(t) if self._inner else super().rate(t)
 
     def pushes_until_release(self) -> int:
-        """Return what the round lacks; with backup workers a late gradient may release its client at any time."""
+        """Return how many gradients the round still needs; 1 with backup workers: a late one releases its client."""
         return super().pushes_until_release() if self.needed == self.clients else 1
 
 
 def inner_server(given: dict[str, Any]) -> Server:
-    """Return the server of {name: …, hyper-parameters}. Raises ConfigError where it is unknown or cannot be inner."""
-    from fredsim.servers import SERVERS  # at import this module is part of that mapping
+    """Return the server of {name: …, hyper-parameters}. Raises ConfigError if it is unknown or cannot be inner."""
+    from fredsim.servers import SERVERS  # not at import: that mapping is made from this module, among others
 
     hyper = dict(given)
     name = hyper.pop("name", None)

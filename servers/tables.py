@@ -1,9 +1,9 @@
-"""A table of arrays, one a client, and the sum of its entries, kept up to date as they change one by one.
+"""A table of arrays, one per client, and the sum of its entries, which is updated as the entries change one by one.
 
 The sum is a pair of float32 arrays: `remainder` has what `total` loses by rounding, found by Knuth's exact two-sum (The
-Art of Computer Programming, volume 2, section 4.2.2). After any number of changes `total` is what the present entries
-add up to, rounded once, but for some 2⁻⁴⁷ of the largest value it had, for each change: it does not drift. A change
-takes as long with ten thousand clients as with two.
+Art of Computer Programming, volume 2, section 4.2.2). After any number of changes `total` is the sum of the present
+entries, rounded once, up to an error of some 2⁻⁴⁷ of its largest value so far for each change: it does not drift. A
+change takes as long with ten thousand clients as with two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["INCLUDE", "REPLACE", "SummedTable"]
 
 
 def replace(total: Any, remainder: Any, entry: Any, g: Any) -> Any:
-    """Put g in the entry's place; the pair that is the sum of all entries changes by the difference."""
+    """Replace the entry by g; the sum of all entries, `total` and `remainder`, changes by the difference."""
     less = total - entry
     part = less - total
     lost = (total - (less - part)) - (entry + part)
@@ -35,7 +35,7 @@ def replace(total: Any, remainder: Any, entry: Any, g: Any) -> Any:
 
 
 def include(total: Any, remainder: Any, entry: Any, g: Any, before: Any, after: Any) -> Any:
-    """Add g to the entry, the sum of so many gradients; the pair is the sum of all clients' means."""
+    """Add g to the entry, a sum of `before` gradients; `total` and `remainder` are the sum of all entries' means."""
     old = entry / before
     entry = entry + g
     new = entry / after
@@ -55,7 +55,7 @@ INCLUDE = Rule(include, state=("remainder", "entry"))
 
 
 class SummedTable(ElementwiseServer):
-    """Steps by the mean of the entries of a table; `change` is the rule by which a gradient changes its client's."""
+    """Steps by the mean of a table's entries; `change` is the rule by which a gradient changes its client's entry."""
 
     rule = Rule(descend_by_mean)
     change: Rule
@@ -70,13 +70,13 @@ class SummedTable(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(self.clients)
 
     def change_entry(self, table: str, client: int, g: Array, *coefficients: np.float32, prefix: str = "") -> None:
-        """Change a client's entry (P,) of a table, and the sum, by a gradient (P,)."""
+        """Change a client's entry (P,) of a table, and the table's sum, by a gradient (P,)."""
         entries, size = self.own[prefix + table], self.params.size
         total, remainder = self.arrays[f"{prefix}total"], self.arrays[f"{prefix}remainder"]
         self._change(total, remainder, entries[client], g, 0, size, *coefficients)
         entries.rest(client)
 
     def clear_sum(self, prefix: str = "") -> None:
-        """Make the sum 0."""
+        """Set a table's sum to 0."""
         for name in ("total", "remainder"):
             self.arrays[prefix + name][...] = 0

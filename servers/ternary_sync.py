@@ -2,15 +2,15 @@
 
 A round, for each tensor, with N clients:
 
-    s_l = max|g_l|,  s = max_l s_l where the scaler is shared        pushed and pulled, "max"
-    g̃_l = s sign(g_l) b_l,  P(b_l = 1) = |g_l|/s                    pushed, two bits a value
+    s_l = max|g_l|,  s = max_l s_l if the scaler is shared           pushed and pulled, "max"
+    g̃_l = s sign(g_l) b_l,  P(b_l = 1) = |g_l|/s                    pushed, two bits per value
     θ ← θ − α (s Σ_l k_l) / N,  k_l the codes                        pulled, "decode_average"
 
 Wen et al. 2017, "TernGrad", arXiv:1705.07878; PaddlePaddle issue 6599.
 
 Departures: a constant tensor, whose σ is 0, is not clipped. TernGrad clips at 2.5 σ (`clip_sigma: 2.5`), the issue
-does not (the default). With a scaler of each client's own the decoded gradients are averaged as floats. What a client
-pulls counts ⌈log₂(2N+1)⌉ bits a value with a shared scaler, 32 without.
+does not (the default). If each client has a scaler of its own, the decoded gradients are averaged as floats. What a
+client pulls counts as ⌈log₂(2N+1)⌉ bits per value with a shared scaler, as 32 without.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["TernarySync"]
 
 
 class TernarySync(ElementwiseServer):
-    """Quantised synchronous SGD; the gradient applied is decoded from the packed bytes."""
+    """Synchronous SGD on ternary gradients; the gradient that is applied is decoded from the packed bytes."""
 
     idea = "synchronous SGD on gradients of three values, two bits each, through a keyed parameter server"
     citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878; PaddlePaddle 2017, issue 6599"
@@ -45,10 +45,10 @@ class TernarySync(ElementwiseServer):
         clip_sigma: Positive | None = None
         """Gradients are clipped at so many standard deviations; null does not clip."""
         share_scaler: bool = True
-        """Whether all clients quantise with the largest of their scalers."""
+        """Whether all clients quantise with the largest of their scalers; if not, each uses its own."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say that nothing is clipped."""
+            """Say what null stands for: nothing is clipped."""
             return {"clip_sigma": "no clipping"}
 
     rule = Rule(descend)
@@ -70,7 +70,7 @@ class TernarySync(ElementwiseServer):
         return (np.float32(self.rate(t)),)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Keep the gradient until the round is full: its scalers must be known before any of it is quantised."""
+        """Keep the gradient until the round is full: all scalers must be known before any gradient is quantised."""
         self._round[client_id] = grad.copy()
         if len(self._round) < self.clients:
             return Reply()
@@ -92,7 +92,7 @@ class TernarySync(ElementwiseServer):
             tensors[client] = part
             store.client(client).push_parameter(scalers, compute.scaler(part))
         shared = np.float32(store.client(0).pull_parameter(scalers, "max")[0])
-        if not np.isfinite(shared):  # no code stands for ∞ or NaN
+        if not np.isfinite(shared):  # codes cannot express ∞ or NaN
             return np.full(at.stop - at.start, np.nan, np.float32)
         decoded = []
         for client, part in tensors.items():
@@ -113,12 +113,12 @@ class TernarySync(ElementwiseServer):
         return sum(4 + packed_size(size) for size in self._layout.sizes)
 
     def bytes_fetched(self) -> int:
-        """Return the bytes of one client's pull: each tensor's scaler, where shared, and its mean gradient."""
+        """Return the bytes of one client's pull: each tensor's mean gradient and, if shared, its scaler."""
         if not self.hyper.share_scaler:
             return 4 * int(self.params.size)
         bits = int(np.ceil(np.log2(2 * self.clients + 1)))
         return sum(4 + (size * bits + 7) // 8 for size in self._layout.sizes)
 
     def pushes_until_release(self) -> int:
-        """Return what the round lacks."""
+        """Return how many gradients the round still needs."""
         return self.clients - len(self._round)

@@ -1,4 +1,4 @@
-"""The windowed average of any server's iterates, for evaluation; training goes on with the raw ones.
+"""The windowed average of any server's iterates, for evaluation; training goes on with the iterates themselves.
 
 After each update, with p the new parameters (PaddlePaddle's ParameterAverageOptimizer, shipped as ModelAverage):
 
@@ -8,7 +8,7 @@ After each update, with p the new parameters (PaddlePaddle's ParameterAverageOpt
         sum₃ = sum₁ + sum₂; sum₁ = sum₂ = 0; old = acc; acc = 0
     average = (sum₁ + sum₂ + sum₃) / (acc + old)
 
-It spans one to two windows, since sum₃ replaces the older one.
+The average spans one to two windows, since sum₃ is replaced at the end of each window.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from fredsim.servers.base import Array, Reply, Server
 
 __all__ = ["WindowAverage"]
 
-SPILL = 16384  # so many updates go into sum₁ before it is added to sum₂: float32 sums of more lose digits
+SPILL = 16384  # after so many updates sum₁ is added to sum₂: longer sums in float32 would lose digits
 
 
 class WindowAverage(Configurable):
-    """Wraps a server; everything but the average is the server's own."""
+    """Wraps a server, and adds the average; all other attributes are the server's."""
 
     idea = "evaluate a windowed average of any server's iterates"
     citation = "Srinet 2017, Averaging parameter in PaddlePaddle (ParameterAverageOptimizer, shipped as ModelAverage)"
     state_names = ("_sums", "_updates", "_accumulated", "_old", "_seen")
 
     class Hyper(HyperParameters):
-        """A window grows with the updates by `rate`, between `min_window` and `max_window` updates.
+        """Hyper-parameters: the window is `rate` of all updates, between `min_window` and `max_window` updates.
 
-        `device` cpu keeps the sums on the host, whatever the backend; null where the parameters are.
+        `device` cpu keeps the sums on the host, whatever the backend; null keeps them where the parameters are.
         """
 
         rate: NonNegative = 0.15
-        """The window grows with the updates by this share of them."""
+        """The window's length as a share of all updates so far."""
         min_window: PositiveInt = 10000
-        """The window's updates, at least."""
+        """The smallest length of the window, in updates."""
         max_window: PositiveInt = 10000
-        """The window's updates, at most."""
+        """The largest length of the window, in updates."""
         device: Literal["cpu"] | None = None
-        """cpu keeps the sums on the host; null where the parameters are."""
+        """cpu keeps the sums on the host; null keeps them where the parameters are."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say where the sums are."""
+            """Say what null stands for."""
             return {"device": "where the parameters are"}
 
         @model_validator(mode="after")
         def check(self) -> WindowAverage.Hyper:
-            """Refuse a window that is longer at least than at most."""
+            """Refuse a min_window that exceeds max_window."""
             if self.min_window > self.max_window:
                 raise ValueError(f"min_window is {self.min_window}; it must not exceed max_window, {self.max_window}")
             return self
@@ -69,18 +69,18 @@ class WindowAverage(Configurable):
         self.server = server
 
     def __getattr__(self, name: str) -> Any:
-        if name == "server":  # not there yet: a copy is being made
+        if name == "server":  # not set yet, as while this object is being copied
             raise AttributeError(name)
         return getattr(self.server, name)
 
     def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
-        """Take what the server needs, too, where it is one over fredsim's."""
+        """Take these, and pass them to the server if its class derives from fredsim's."""
         super().equip(streams, operations, pool)
         if isinstance(self.server, Server):
             self.server.equip(streams, operations, pool)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
-        """Start the server, and the sums from zero."""
+        """Start the server, and set the sums to zero."""
         if isinstance(self.server, Server):
             self.server.init(params, clients, layout)
         else:
@@ -92,19 +92,19 @@ class WindowAverage(Configurable):
         self._seen = getattr(self.server, "timestamp", 0)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Pass the push to the server; add its new parameters where it stepped."""
+        """Pass the push to the server; if it stepped, add its new parameters to the average."""
         reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
         self._look(pushed=True)
         return reply
 
     def given_up(self, client_id: int, timestamp: int) -> Reply | None:
-        """Tell a server that asks for it of a task that was given up; add its new parameters where it stepped."""
+        """Tell the server that a task was given up; if it stepped, add its new parameters to the average."""
         reply: Reply | None = self.server.given_up(client_id, timestamp)
         self._look(pushed=False)
         return reply
 
     def _look(self, *, pushed: bool) -> None:
-        """Add the server's parameters where they are new: by its timestamp, or, without one, after each push."""
+        """Add the server's parameters if its timestamp has changed or, without a timestamp, after each push."""
         now = getattr(self.server, "timestamp", self._seen + pushed)
         if now != self._seen:
             self._seen = now
@@ -137,7 +137,7 @@ class WindowAverage(Configurable):
 
     @contextmanager
     def averaged(self) -> Iterator[Array]:
-        """Have the server's parameters be the average within a `with` block, and the raw ones again after it."""
+        """Replace the server's parameters by the average within a `with` block, and restore them after it."""
         raw = self.server.params.copy()
         self.server.params[...] = self.averaged_params
         try:
@@ -146,10 +146,10 @@ class WindowAverage(Configurable):
             self.server.params[...] = raw
 
     def take_state(self) -> State:
-        """Return the server's state with the sums."""
+        """Return the server's state and that of the average."""
         return super().take_state() | {f"server.{name}": value for name, value in take_state(self.server).items()}
 
     def put_state(self, state: State) -> None:
-        """Take up a state."""
+        """Restore the state of the server and of the average."""
         super().put_state(state)
         put_state(self.server, part_of(state, "server"))

@@ -12,7 +12,7 @@ CLOCK = "dispatcher={{name: clock, {}}}"
 COMPUTE = "compute: {{seconds: {}}}"
 NOISE = "compute: {{noise: {}}}"
 LATE = "the clock ends after 4611686018: give shorter times"
-EIGHT = "give one a client, 8 (clients.count)"
+EIGHT = "give one per client, 8 (clients.count)"
 
 KEYS = {
     COMPUTE.format("0"): ("dispatcher.compute.seconds: is 0; it should be greater than 0",),

@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     ),
     "{name: dirichlet, alpha: 1, equal_sizes: true, min_size: 151}": ("clients.partition.min_size is 151; the 1,200",),
     "{name: dirichlet, alpha: 0.05, min_size: 90}": (
-        "with fewer than min_size, 90: so ended the last of 11 attempts;",
+        "with fewer than min_size, 90: this was the last of 11 attempts;",
     ),
     "{name: pathological, classes: 11}": ("clients.partition.classes is 11; the training rows have 10 classes",),
     "{name: pathological, classes: 2, assignment: even}": ("assignment: is 'even'; it must be 'random', 'first-",),
@@ -65,8 +65,8 @@ def test_more_clients_than_rows(small_yaml: Path, refused: Refused) -> None:
 EIGHT: list[Any] = [[client] for client in range(8)]
 LISTS: dict[str, tuple[Any, str]] = {
     "no list": ({"0": [1]}, "holds {'0': [1]}; it must be a JSON file of"),
-    "too few": (EIGHT[:7], "holds 7 lists, and clients.count is 8; give one list a client, or clients.count 7"),
-    "too many": ([*EIGHT, [1]], "holds 9 lists, and clients.count is 8; give one list a client, or clients.count 9"),
+    "too few": (EIGHT[:7], "holds 7 lists, and clients.count is 8; give one list per client, or clients.count 7"),
+    "too many": ([*EIGHT, [1]], "holds 9 lists, and clients.count is 8; give one list per client, or clients.count 9"),
     "empty": ([*EIGHT[:5], [], *EIGHT[6:]], "the list of client 5 is empty; give it a row, or leave the client out"),
     "beyond": (
         [[0, 1200], *EIGHT[1:]],
@@ -108,7 +108,7 @@ def test_lists_in_npz(small_yaml: Path, refused: Refused, name: str) -> None:
 @pytest.mark.parametrize("text", ["", "[[0],", "\x80", "[" * 100_000])
 def test_what_is_no_json(small_yaml: Path, refused: Refused, text: str) -> None:
     Path("lists.json").write_bytes(text.encode("latin-1"))
-    says = ("lists.json: is no JSON (", "name a JSON file of a list of row numbers a client")
+    says = ("lists.json: is no JSON (", "name a JSON file of one list of row numbers per client")
     refused("run", small_yaml, "clients.partition={name: lists, file: lists.json}", says=says)
 
 

@@ -118,10 +118,10 @@ def test_one_table_names_all_that_a_server_may_have() -> None:
 @pytest.mark.parametrize(
     ("server", "says"),
     {
-        "HoldsLate": "HoldsLate, init, holds: is True now, and was False before; let the class, __init__ or expect",
-        "StepsLate": "StepsLate, init, local_steps: is 3 now, and was None before; let the class, __init__ or expect",
-        "RecordsLate": "RecordsLate, init, metrics: is {'norm': 'mean'} now, and was {} before; let the class",
-        "HandsOutLate": "HandsOutLate, init, fetch: is there only now; let the class, __init__ or expect",
+        "HoldsLate": "HoldsLate, init, holds: is True after init, and was False before; declare it in the class",
+        "StepsLate": "StepsLate, init, local_steps: is 3 after init, and was None before; declare it in the class",
+        "RecordsLate": "RecordsLate, init, metrics: is {'norm': 'mean'} after init, and was {} before; declare",
+        "HandsOutLate": "HandsOutLate, init, fetch: exists only after init; declare it in the class",
     }.items(),
 )
 def test_what_is_declared_stays(server: str, says: str, own: Path, refused: Refused) -> None:

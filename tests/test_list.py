@@ -97,7 +97,7 @@ def test_every_hyper_parameter_is_described(command: Command) -> None:
         ("dcasgd", "lambda0 null number ≥ 0"),
         ("top_k", "k required integer > 0 or number > 0, < 1 How many values"),
         ("weighted", "on_chosen.recover_after required integer > 0"),
-        ("mlp", "init he he, glorot, torch, zeros, normal or {name: normal, std} How"),
+        ("mlp", "init he he, glorot, torch, zeros, normal or {name: normal, std} The"),
         ("quickstart", "quickstart: experiment ASGD, staleness-aware"),
     ],
 )

@@ -228,7 +228,7 @@ def test_an_extreme_concentration_is_no_overflow() -> None:
     [
         (400, {"name": "iid", "shards": True}, "clients.count is 400, and there are 313 training rows"),
         (400, {"name": "dirichlet", "alpha": 1.0}, "clients without data: there are 313 training rows; lower clients."),
-        (9, {"name": "dirichlet", "alpha": 0.01, "min_size": 20}, "with fewer than min_size, 20: so ended the last of"),
+        (9, {"name": "dirichlet", "alpha": 0.01, "min_size": 20}, "with fewer than min_size, 20: this was the last of"),
         (9, {"name": "dirichlet", "alpha": 1.0, "equal_sizes": True, "min_size": 99}, "min_size is 99; the 313 train"),
         (9, {"name": "pathological", "classes": 11}, "classes is 11; the training rows have 10 classes: lower it"),
         (99, {"name": "pathological", "classes": 3}, "clients.partition.classes is 3; "),

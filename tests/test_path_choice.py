@@ -83,7 +83,7 @@ CANNOT: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "a server of one's own": (("server.name=own_choice:Plain",), {"fused": "the server sees whole gradients"}),
     "a push that is watched": (("server.name=own_choice:Watching",), {"fused": "Watching does more with a push"}),
     "a server that holds": (
-        ("server.name=sync",), {"hand": "the server says who goes on", "fused": "Sync does more with a push"},
+        ("server.name=sync",), {"hand": "decides which clients go on", "fused": "Sync does more with a push"},
     ),
     "a server that hands out": (
         ("server.name=dana",), {"hand": "says what a client fetches", "fused": "DANA hands out more"},
@@ -102,7 +102,7 @@ CANNOT: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     ),
     "updates that a server of one's own counts": (
         ("server.name=own_choice:Counting", "iterations=null", "updates=9"),
-        {"hand": "how many pushes make so many updates", "fused": "the server sees whole gradients"},
+        {"hand": "only the server knows how many pushes make an update", "fused": "the server sees whole gradients"},
     ),
     "decay": (("server.weight_decay=0.1",), {"fused": "weights decay"}),
     "a window's average": (("average={name: window}",), {"fused": "needs the parameters after every update"}),

@@ -153,7 +153,7 @@ def test_a_changed_server_has_its_runs_done_again(small_yaml: Path, own_server: 
     earlier = {k: v for k, v in after[0].items() if k not in {"code", "sha256"}}
     summary.write_text(json.dumps(earlier), encoding="utf-8")
     messages = command(*words, "--resume")[2]
-    assert "1 of them finished before\nseed=0 is done again: it is not recorded which own_changing" in messages
+    assert "1 of them finished before\nseed=0 is done again: the record has no digest of own_changing" in messages
 
 
 def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: OwnServer, command: Command) -> None:

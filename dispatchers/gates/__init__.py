@@ -1,7 +1,8 @@
-"""Gates: whether one copy, pushed or fetched, passes; one file a gate. The initial parameters pass none.
+"""The gates, which decide whether a copy, that is, a push or a fetch, passes or is dropped; one file per gate.
 
-`GATES` maps the names used in YAML, those of the files, to classes. A file is listed when its class has an `idea`. The
-classes are attributes of this package, too.
+Clients have the initial parameters without a fetch, so no gate is asked for these. `GATES` maps the gates' names in
+YAML, those of the files, to classes. A file is listed if its class has an `idea`. The classes are attributes of this
+package, too.
 """
 
 from typing import Any
@@ -20,9 +21,9 @@ def __getattr__(name: str) -> Any:
 
 
 def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name and hyper-parameters of a gate as YAML gives it: a name, or {name: value or mapping}.
+    """Return the name and the hyper-parameters of a gate as given in YAML: a name, or {name: value or mapping}.
 
-    Raises ValueError for another shape.
+    Raises ValueError for any other form.
     """
     if isinstance(spec, str):
         return spec, {}

@@ -1,11 +1,11 @@
-"""So many bytes an iteration on average, shared among tensors in proportion to their v̄ + ε.
+"""A budget of bytes per iteration, spent on average, and shared among tensors in proportion to their v̄ + ε.
 
-Tensor t passes with probability min(1, s·(v̄_t + ε) ÷ its bytes), s such that B bytes are spent: a tensor whose
-share exceeds it passes always, and the others share what it leaves. The future work of Odena 2016; ε, as in its
-eq 9, is what lets a tensor pass whose deviation is still 0.
+Tensor t passes with probability min(1, s·(v̄_t + ε) ÷ its bytes), with s such that B bytes are spent on average: a
+tensor whose share exceeds its bytes always passes, and the others share what it leaves. Odena 2016 names this as future
+work; ε, as in its eq 9, lets a tensor pass whose deviation is still 0.
 
-Tensors of infinite v̄ share all bytes, the same for each; the others share what these leave. A tensor whose v̄ is
-NaN, or whose v̄ + ε is not above 0, never passes.
+If there are tensors of infinite v̄, these share all bytes equally, and the others share what they leave. A tensor whose
+v̄ is NaN, or whose v̄ + ε is not above 0, never passes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["Budget"]
 
 
 class Budget(Gate):
-    """Spends so many bytes an iteration, on average."""
+    """Spends a given number of bytes per iteration, on average."""
 
-    idea = "so many bytes an iteration, shared among tensors in proportion to their deviation"
+    idea = "spend so many bytes per iteration, shared among tensors in proportion to their deviation"
     needs_statistics = True
     short = "bytes"
 
     class Hyper(HyperParameters):
-        """`bytes` an iteration; `eps` is added to each tensor's deviation."""
+        """`bytes` per iteration; `eps` is added to each tensor's deviation."""
 
         bytes: Positive
-        """The bytes to spend an iteration, on average."""
+        """B, the bytes to spend per iteration, on average."""
         eps: Positive = 1e-4
         """ε, added to each tensor's v̄."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
-        """Note what each tensor takes."""
+        """Note the bytes of each tensor."""
         super().init(clients, tensors, streams, stream)
         self._tensors = tensors
 
@@ -50,7 +50,7 @@ class Budget(Gate):
         return [number in some or number in others for number in weights]
 
     def _share(self, left: float, weights: dict[int, float], step: int, client: int) -> tuple[set[int], float]:
-        """Draw for these tensors, which share so many bytes; return which pass, and the bytes that they leave."""
+        """Draw for these tensors, which share `left` bytes by weight; return which pass, and the bytes they leave."""
         sizes, total, passing = self._tensors, sum(weights.values()), set[int]()
         for number in sorted(weights, key=lambda number: sizes[number] / weights[number]):
             if left * weights[number] < total * sizes[number]:

@@ -12,7 +12,7 @@ __all__ = ["Every"]
 
 
 class Every(Gate):
-    """Counts each client's copies."""
+    """Lets every k-th of each client's copies pass."""
 
     idea = "every k-th of a client's copies passes"
     short = "k"
@@ -22,15 +22,15 @@ class Every(Gate):
         """Hyper-parameters of Every."""
 
         k: PositiveInt
-        """Of a client's copies every k-th passes."""
+        """k: of each client's copies every k-th passes."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:
-        """Start counting."""
+        """Start counting each client's copies from 0."""
         super().init(clients, tensors, streams, stream)
         self._counts: dict[int, int] = {}
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool:
-        """Count the client's copy."""
+        """Count the client's copy; return whether it is the k-th since the last that passed."""
         count = self._counts.get(client, 0) + 1
         self._counts[client] = count % self.hyper.k
         return bool(count == self.hyper.k)

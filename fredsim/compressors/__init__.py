@@ -1,8 +1,7 @@
-"""What a client may make of a push to save bytes, one file a method; any server takes what is decoded.
+"""The compressors, by which clients make pushes smaller; one file per method. Any server takes what is decoded.
 
-`COMPRESSORS` maps the names used in YAML, those of the files, to classes.
-
-A file is listed when its class has an `idea`. The classes are attributes of this package, too.
+`COMPRESSORS` maps their names in YAML, those of the files, to classes. A file is listed if its class has an `idea`. The
+classes are attributes of this package, too.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The contract of a compressor, and the base of those that compress each tensor by itself."""
+"""The contract of a compressor, and a base of those that compress each tensor separately."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Array = NDArray[np.float32]
 
 
 class Compressor(Configurable):
-    """Turns a push into what the server decodes, and counts its bytes. It may keep a memory for each client."""
+    """Compresses a push: returns what the server decodes, and the bytes sent. It may keep a memory for each client."""
 
     idea: ClassVar[str] = ""
     citation: ClassVar[str] = ""
     #: Whether each client keeps an array (P,) of what it has not sent.
     keeps_residual: ClassVar[bool] = False
-    #: Whether it works on arrays where the backend computes; to others pushes come on the host.
+    #: Whether it takes arrays of the backend, which may be on a device; any other compressor gets NumPy arrays.
     on_device: ClassVar[bool] = False
-    #: What computes: the loop puts its own here.
+    #: The operations that it computes with; a run replaces these by its backend's.
     operations: Operations = NumpyOperations()
 
     def init(self, layout: Layout, streams: Streams) -> None:
@@ -39,18 +39,18 @@ class Compressor(Configurable):
         raise NotImplementedError
 
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Return what `compress` does where nothing is remembered, and remember nothing."""
+        """Return what `compress` would return with an empty memory, and leave the memory unchanged."""
         return self.compress(push, client, step)
 
 
 class PerTensor(Compressor):
-    """Compresses each tensor by itself."""
+    """Base of compressors that compress each tensor separately."""
 
     #: Whether a random word is needed for each element.
     draws = False
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Compress a push (P,), tensor after tensor; return it as decoded, and its bytes."""
+        """Compress a push (P,), tensor by tensor; return what the server decodes, and the bytes."""
         out = np.empty_like(push)
         words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
         size = 0
@@ -61,7 +61,7 @@ class PerTensor(Compressor):
         return out, size
 
     def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Return a flat tensor (n,) as decoded, and its bytes; `words` (n,) are random where `draws`, else none."""
+        """Compress a flat tensor (n,); return what is decoded, and its bytes. `words` are n random ones if `draws`."""
         raise NotImplementedError
 
 

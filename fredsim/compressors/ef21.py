@@ -3,11 +3,12 @@
     c = C(g − h),   h ← h + c at the client and at the server, from 0;   decoded: h
 
 Richtárik, Sokolov and Fatkhullin 2021, "EF21: a new, simpler, theoretically better, and practically faster error
-feedback", arXiv:2106.05203; their method is this with `server: {name: sync}`. C is {name: top_k, k: 0.01}, or any other
-that comes with fredsim; where that has a memory of its own, it goes unused. A push takes the bytes that C takes.
+feedback", arXiv:2106.05203; their method is this compressor with `server: {name: sync}`. C is, for instance, {name:
+top_k, k: 0.01}, or any other compressor of fredsim; if it has a memory of its own, that is not used. A push takes the
+bytes that C takes.
 
-The theory asks for a C that contracts: ‖C(x) − x‖² ≤ (1 − δ) ‖x‖², as top_k and error_feedback_sign do, not sign, nor
-those that draw.
+The theory requires a C that contracts, ‖C(x) − x‖² ≤ (1 − δ) ‖x‖², as top_k and error_feedback_sign do, but not sign,
+nor those that draw random numbers.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ __all__ = ["EF21"]
 
 
 class EF21(Compressor):
-    """An estimate of each client's push, and another compressor for its error."""
+    """Keeps an estimate of each client's push, and sends the compressed difference from it."""
 
-    idea = "another compressor, for the difference between a push and the last one as it was decoded"
+    idea = "compress, by another compressor, the difference between a push and the last one as it was decoded"
     citation = "Richtarik et al. 2021, EF21: a new error feedback, arXiv:2106.05203"
     keeps_residual = True
     state_names = ("_estimates",)
@@ -38,12 +39,12 @@ class EF21(Compressor):
         """`inner` is C."""
 
         inner: dict[str, Any]
-        """C, the compressor of the differences: {name: …} and its hyper-parameters."""
+        """C, the compressor of the differences: {name: …}, with its hyper-parameters."""
 
         @field_validator("inner")
         @classmethod
         def check(cls, inner: dict[str, Any]) -> dict[str, Any]:
-            """Fill in C's defaults. Raises ConfigError where it is unknown, or EF21 itself."""
+            """Fill in C's defaults. Raises ConfigError if C is unknown, or EF21 itself."""
             return {"name": inner.get("name"), **made(inner).hyper.model_dump()}
 
     def init(self, layout: Layout, streams: Streams) -> None:
@@ -54,7 +55,7 @@ class EF21(Compressor):
         self._estimates: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Send what the estimate is off by, and return the estimate after that."""
+        """Compress the difference from the estimate; return the new estimate, and the bytes."""
         before = self._estimates.get(client, np.float32(0))
         with np.errstate(all="ignore"):
             sent, size = self._inner.memoryless(push - before, client, step)
@@ -63,8 +64,8 @@ class EF21(Compressor):
 
 
 def made(inner: dict[str, Any]) -> Compressor:
-    """Return the compressor of {name: …, hyper-parameters}. Raises ConfigError where it is unknown, or EF21 itself."""
-    from fredsim.compressors import COMPRESSORS  # at import this module is part of that mapping
+    """Return the compressor of {name: …, hyper-parameters}. Raises ConfigError if it is unknown, or EF21 itself."""
+    from fredsim.compressors import COMPRESSORS  # not at import: that mapping is made from this module, among others
 
     hyper = dict(inner)
     name = hyper.pop("name", None)

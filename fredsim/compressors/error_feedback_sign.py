@@ -1,10 +1,10 @@
-"""Signs with error feedback: what a push leaves out is added to the client's next one.
+"""Signs with error feedback: the error of a compressed push is added to the client's next one.
 
     p = g + e,   Δ = (‖p‖₁/d) sign(p),   e ← p − Δ
 
 Karimireddy, Rebjock, Stich and Jaggi 2019, "Error feedback fixes SignSGD and other gradient compression schemes",
-arXiv:1901.09847. Two bits a value, since sign(0) = 0, and four bytes a tensor. The learning rate stays outside, with
-the server.
+arXiv:1901.09847. A push takes two bits per value, since sign(0) = 0, and four bytes per tensor. The learning rate is
+not part of it: the server applies it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = ["ErrorFeedbackSign"]
 
 
 class ErrorFeedbackSign(PerTensor):
-    """Signs times a tensor's mean magnitude, and each client's memory of what they left out."""
+    """Signs times a tensor's mean magnitude, with each client's error kept for its next push."""
 
-    idea = "signs times the tensor's mean magnitude; what they leave out goes into the next push"
+    idea = "signs times the tensor's mean magnitude; the error is added to the next push"
     citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"
     keeps_residual = True
     state_names = ("_errors",)
 
     def init(self, layout: Layout, streams: Streams) -> None:
-        """Forget every client's error."""
+        """Start with no error of any client."""
         super().init(layout, streams)
         self._errors: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Add the error, compress, keep the new error."""
+        """Add the client's error to the push, compress it, and keep the new error."""
         with np.errstate(all="ignore"):
             if client in self._errors:
                 push = push + self._errors[client]

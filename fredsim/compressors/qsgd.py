@@ -1,9 +1,9 @@
-"""QSGD: each value becomes one of 2s + 1 levels between ±‖g‖, at random so that the mean is right.
+"""QSGD: each value is rounded at random, without bias, to one of 2s + 1 levels between −‖g‖ and ‖g‖.
 
     g̃ = ‖g‖ sign(g) ξ/s,   ξ = ⌊s|g|/‖g‖⌋, plus 1 with the fraction cut off as probability;   |g̃ − g| ≤ ‖g‖/s
 
 Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", arXiv:1610.02132. A
-tensor takes four bytes for its norm and ⌈log₂(2s + 1)⌉ bits a value: plain codes, not the paper's Elias code.
+tensor takes four bytes for its norm and ⌈log₂(2s + 1)⌉ bits per value: plain codes, not the paper's Elias code.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["QSGD"]
 
 
 class QSGD(PerTensor):
-    """Rounds each value at random to a level of its tensor's norm."""
+    """Rounds each value at random to a multiple of 1/s of its tensor's norm."""
 
-    idea = "levels of the tensor's norm, rounded at random, unbiased"
+    idea = "round values at random, without bias, to a few levels between 0 and the tensor's norm"
     citation = "Alistarh et al. 2017, QSGD, arXiv:1610.02132"
     draws = True
 
@@ -31,10 +31,10 @@ class QSGD(PerTensor):
         """`levels` is s."""
 
         levels: PositiveInt = 4
-        """s, the levels between 0 and the norm."""
+        """s, the number of levels above 0, of which the norm is the highest."""
 
     def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Round each value to a level next to it."""
+        """Round each value at random to one of the two levels next to it."""
         s = self.hyper.levels
         size = 4 + (g.size * math.ceil(math.log2(2 * s + 1)) + 7) // 8
         norm = np.float32(np.sqrt(tree_sum(g.astype(np.float64) ** 2)))

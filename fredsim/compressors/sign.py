@@ -1,7 +1,7 @@
-"""Signs alone: −1, 0 or +1 a value.
+"""Signs only: −1, 0 or +1 for each value.
 
-Bernstein et al. 2018, "signSGD", arXiv:1802.04434. sign(0) = 0, so a value takes two bits, in the ternary code;
-MNIST's quiet pixels have gradients of exactly zero, and one bit would make them steps.
+Bernstein et al. 2018, "signSGD", arXiv:1802.04434. sign(0) = 0, so a value takes two bits, in the ternary code: the
+weights of MNIST's constant pixels have gradients of exactly zero, which one bit would turn into steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Sign"]
 
 
 class Sign(PerTensor):
-    """Signs, unscaled."""
+    """Sends signs, unscaled."""
 
     idea = "signs alone"
     citation = "Bernstein et al. 2018, signSGD, arXiv:1802.04434"

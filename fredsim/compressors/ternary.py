@@ -1,7 +1,7 @@
-"""Ternary gradients with a scaler of each tensor's own: g̃ = s sign(g) b, P(b = 1) = |g|/s, s = max|g|; unbiased.
+"""Ternary gradients with one scaler per tensor: g̃ = s sign(g) b, P(b = 1) = |g|/s, s = max|g|; unbiased.
 
-Wen et al. 2017, "TernGrad", arXiv:1705.07878. Two bits a value and four bytes a tensor. `clip_sigma` clips at so many
-σ first.
+Wen et al. 2017, "TernGrad", arXiv:1705.07878. A push takes two bits per value and four bytes per tensor. With
+`clip_sigma` values are first clipped at this many standard deviations σ.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["Ternary"]
 
 
 class Ternary(Compressor):
-    """Rounds each value at random to −s, 0 or s, s of its tensor."""
+    """Rounds each value at random to −s, 0 or s, with one s per tensor."""
 
-    idea = "three values a tensor, two bits each, unbiased"
+    idea = "round values at random, without bias, to three per tensor, of two bits each"
     citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878"
     on_device = True
 
@@ -29,10 +29,10 @@ class Ternary(Compressor):
         """`clip_sigma` null does not clip."""
 
         clip_sigma: Positive | None = None
-        """Gradients are clipped at so many standard deviations; null does not clip."""
+        """Gradients are clipped at this many standard deviations; null does not clip."""
 
         def meant(self, clients: int) -> dict[str, Any]:
-            """Say that nothing is clipped."""
+            """Say what null stands for: nothing is clipped."""
             return {"clip_sigma": "no clipping"}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
@@ -45,7 +45,7 @@ class Ternary(Compressor):
             if np.isfinite(s):
                 packed = compute.encode(g, s, Draws(self._streams, Stream.COMPRESSION, at.start, step, client))
                 out[at] = compute.decode(packed, g.size, s)
-            else:  # no code stands for ∞ or NaN
+            else:  # codes cannot express ∞ or NaN
                 out[at] = np.nan
             size += 4 + packed_size(g.size)
         return out, size

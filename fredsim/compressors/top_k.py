@@ -1,9 +1,9 @@
-"""The k largest values of a push; what is left out is kept and added to the client's next push.
+"""Sends the k largest values of a push; the others are kept and added to the client's next push.
 
     p = g + e,   send the k elements of p largest in magnitude,   e ← p without them
 
-Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", arXiv:1809.07599. A sent value takes four bytes and
-four more for its place. Of equal magnitudes the first are sent.
+Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", arXiv:1809.07599. A sent value takes four bytes, and
+four more for its index. Of equal magnitudes those with the lowest indices are sent.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["TopK"]
 
 
 class TopK(Compressor):
-    """The largest values of the whole push."""
+    """Sends the k values of largest magnitude of the whole push."""
 
-    idea = "the k largest values; the rest goes into the next push"
+    idea = "send the k largest values; the rest is added to the next push"
     citation = "Stich et al. 2018, Sparsified SGD with memory, arXiv:1809.07599"
     keeps_residual = True
     state_names = ("_residuals",)
 
     class Hyper(HyperParameters):
-        """`k`: how many values, or which fraction of them, as a number below 1."""
+        """`k`: how many values are sent or, as a number below 1, which fraction of them."""
 
         k: PositiveInt | Annotated[float, Field(gt=0, lt=1)]
-        """How many values are sent, or which fraction of them."""
+        """How many values are sent or, as a number below 1, which fraction of them."""
 
     def init(self, layout: Layout, streams: Streams) -> None:
-        """Forget what clients left out. Raises ConfigError where there are fewer parameters than k."""
+        """Start with nothing unsent. Raises ConfigError if there are fewer parameters than k."""
         super().init(layout, streams)
         k = self.hyper.k
         self._k = k if isinstance(k, int) else max(1, int(k * layout.size))
@@ -47,7 +47,7 @@ class TopK(Compressor):
         self._residuals: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Send the largest of the push and what was left out before."""
+        """Send the largest values of the push plus what was not sent before; keep the others."""
         if client in self._residuals:
             with np.errstate(all="ignore"):
                 push = push + self._residuals[client]
@@ -59,16 +59,16 @@ class TopK(Compressor):
         return self._only(chosen, push)
 
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Send the largest of the push alone."""
+        """Send the largest values of the push alone."""
         return self._only(self._largest(push), push)
 
     def _largest(self, push: Array) -> NDArray[np.intp]:
-        """Return the places of the k largest values."""
-        magnitude = np.where(np.isnan(push), np.inf, np.abs(push))  # a NaN must not stay hidden at the client
+        """Return the indices of the k values of largest magnitude."""
+        magnitude = np.where(np.isnan(push), np.inf, np.abs(push))  # a NaN is sent, not hidden at the client
         return np.argsort(-magnitude, kind="stable")[: self._k]
 
     def _only(self, chosen: NDArray[np.intp], push: Array) -> tuple[Array, int]:
-        """Return the push with 0 at all other places, and the bytes of these."""
+        """Return the push with 0 at all indices but the chosen ones, and the bytes that sending these takes."""
         out = np.zeros_like(push)
         out[chosen] = push[chosen]
         return out, 8 * self._k

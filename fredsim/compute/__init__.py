@@ -1,1 +1,1 @@
-"""What an engine is, whatever computes; the NumPy engine; room for what clients hold."""
+"""The interfaces of engines, whichever backend computes; the NumPy engine; storage for what clients hold."""

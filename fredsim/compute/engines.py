@@ -1,6 +1,8 @@
-"""What an engine is: one backend's gradients, evaluation and operations, for one model on one data set.
+"""The interfaces of engines: one backend's gradients, evaluation and operations, for one model on one data set.
 
-These are the interfaces. An engine knows neither clients nor servers; all give the same bits (but see NativeEngine).
+An engine knows neither clients nor servers; all engines give the same bits (but see NativeEngine). The machines below
+process the events of one path (fredsim.simulation.paths). A work is what a client does between two pushes; a machine
+keeps works in numbered slots.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ Part = Literal["train", "validation", "test"]
 
 
 class BackendOperations(Operations, Protocol):
-    """What a backend computes whatever the model is, and storage for what clients hold."""
+    """The operations of a backend that do not depend on the model, and storage for what clients hold."""
 
     def pool(self, size: int, limits: Limits) -> Pool:
-        """Return a pool of float32 arrays (size,) for clients. Raises ConfigError for limits that it cannot keep to."""
+        """Return a pool of float32 arrays (size,) for clients. Raises ConfigError for limits that it cannot keep."""
         ...
 
     def close(self) -> None:
@@ -48,12 +50,12 @@ class Engine(BackendOperations, Protocol):
     """Gradients and evaluation of one model, and the backend's operations."""
 
     threads: int
-    #: The name of the device that kernels run on, None for processors.
+    #: The name of the device that kernels run on; None for the processor.
     device_name: str | None
 
     @property
     def seconds(self) -> float:
-        """The seconds spent in kernels so far; NaN where there are none."""
+        """The seconds spent in kernels so far; NaN if the backend has no kernels."""
         ...
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -67,22 +69,23 @@ class Engine(BackendOperations, Protocol):
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples.
 
-        The error is NaN, too, where samples have targets: no answer is right or wrong.
+        The error rate is also NaN if samples have targets instead of labels, as no answer is right or wrong then.
         """
         ...
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part of the data set, and whether its answer is wrong, (n,) each.
 
-        In place of that a NaN where samples have targets.
+        If samples have targets instead of labels, the second array is NaN.
         """
         ...
 
 
 class HandMachine(Protocol):
-    """Processes whole windows of events of the path `hand`: clients hold a work in hand each (fredsim.kernels.hand).
+    """Processes whole windows of events of the path `hand`, where each client has a work in hand.
 
-    It has its own copy of parameters and state.
+    A work in hand is the activations and back-propagated errors of a client's minibatch (fredsim.kernels.hand). The
+    machine has its own copy of parameters and state.
     """
 
     #: The bytes that one work in hand takes.
@@ -90,7 +93,7 @@ class HandMachine(Protocol):
 
     @property
     def work(self) -> Mapping[str, NDArray[Any]]:
-        """The works in hand: arrays of a row a slot, by name, to be read and written."""
+        """The works in hand: arrays with one row per slot, by name, which may be read and written."""
         ...
 
     def advance(
@@ -103,9 +106,9 @@ class HandMachine(Protocol):
     ) -> tuple[Array, int]:
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
-        Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these), whose
-        gradient the rule applies with coefficients[i]; then the work of the samples rows[i] is begun in slot target[i].
-        Either slot may be −1: nothing arrives, or nothing is begun.
+        Event i is the arrival of the work in slot arriving[i], which was begun at event source[i] (negative: before
+        these events). The rule is applied to its gradient with coefficients[i]; then a work on the samples rows[i] is
+        begun in slot target[i]. Either slot may be −1: nothing arrives, or nothing is begun.
         """
         ...
 
@@ -114,12 +117,12 @@ class HandMachine(Protocol):
         ...
 
     def shares(self) -> dict[str, float]:
-        """Return which share of its time it spent on what, by name."""
+        """Return the shares of the machine's time, by the name of what it was spent on."""
         ...
 
 
 class GradientMachine(Protocol):
-    """Begins the works of the path `hand` and forms their gradients, one by one, for servers that see whole gradients.
+    """Begins works of the path `hand`, and computes their gradients one by one, for servers that see whole gradients.
 
     `each` and `work` are as in HandMachine.
     """
@@ -132,7 +135,7 @@ class GradientMachine(Protocol):
         ...
 
     def begin(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
-        """Begin n works from the same parameters (P,): of the samples rows[i] (µ,) in slot slots[i]."""
+        """Begin n works from the same parameters (P,), on the samples rows[i] (µ,) in slot slots[i]."""
         ...
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
@@ -141,58 +144,58 @@ class GradientMachine(Protocol):
 
 
 class FusedEngine(Engine, Protocol):
-    """An engine that applies an elementwise rule to a gradient as it is formed, and keeps works in hand."""
+    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep works in hand."""
 
     def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedMachine:
         """Return a machine that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
 
-        `watched` names the array of the state whose mean decides on fetches, or is empty.
+        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
         """
         ...
 
     def hand_machine(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> HandMachine:
-        """Return a machine with so many slots, and copies of the parameters and the rule's state, (P,) each."""
+        """Return a machine with this many slots, and with copies of the parameters and the rule's state, (P,) each."""
         ...
 
     def gradient_machine(self, slots: int, limits: Limits) -> GradientMachine:
-        """Return a machine with so many slots for servers that see whole gradients."""
+        """Return a machine with this many slots, for servers that see whole gradients."""
         ...
 
 
 class FusedMachine(Protocol):
-    """Applies a rule to the gradients of works as they arrive, one by one, and lets their clients fetch.
+    """Applies a rule to the gradients of works when they arrive, one by one, and copies θ for clients that fetch.
 
     A work is what the passes of a minibatch leave: errors and activations.
     """
 
-    #: How many works there may be at once: more than the events of a window.
+    #: The most works at once: more than the events of a window.
     slots: int
 
     def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
-        """Do the passes of minibatches, as `Engine.gradients` takes them; the works take these slots."""
+        """Do the passes of minibatches, given as in `Engine.gradients`, and keep the works in these slots."""
         ...
 
     def take(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
     ) -> Array:
-        """Take the works that arrive next, B at most, the rule's `coefficients` (B, C), bounds and copies.
+        """Take the next B works that arrive, the rule's `coefficients` (B, C), and the gate's bounds and copies.
 
-        A client's fetch is refused where the mean of the watched array is below bounds[b, 0]; where it is above
-        bounds[b, 1], θ is copied to copies[b], None where it never is. Returns the samples' losses (B, µ).
+        A client's fetch is refused if the mean of the watched array is below bounds[b, 0]; if it is above bounds[b, 1],
+        θ is copied to copies[b], which is None if this cannot happen. Returns the samples' losses (B, µ).
         """
         ...
 
     def apply(self, b: int, end: int) -> list[int]:
-        """Apply the rule to the gradients of works b … end − 1, or to the first UNDECIDED or DIVERGED; b is 0 at first.
+        """Apply the rule to the gradients of works b … end − 1, or up to the first UNDECIDED or DIVERGED one.
 
-        Returns the verdict (fredsim.numerics.verdicts) on each client's fetch.
+        The first call has b = 0. Returns the verdict on each client's fetch (fredsim.numerics.verdicts).
         """
         ...
 
     def mean(self, b: int) -> float:
-        """Return about the mean of the watched array after work b; NaN where none is watched."""
+        """Return the approximate mean of the watched array after work b; NaN if none is watched."""
         ...
 
 
@@ -200,15 +203,15 @@ class QueueingEngine(Engine, Protocol):
     """An engine on a device to which whole windows of events can be queued."""
 
     def queue_machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
-        """Return a machine that applies a rule in place to parameters and state; `places` are for what clients hold."""
+        """Return a machine that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 
 class QueueMachine(Protocol):
-    """Processes events of the path `queued`: clients hold parameters in its places, which are on a device."""
+    """Processes events of the path `queued`: clients hold parameters in numbered places on a device."""
 
     def warm(self) -> None:
-        """Compile before any clock runs."""
+        """Compile now, so that this is not counted in the run's time."""
         ...
 
     def take_places(self) -> Array:
@@ -229,20 +232,21 @@ class QueueMachine(Protocol):
     ) -> tuple[Array, int]:
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
-        The gradients of a window, begin and end of its events, are computed together. Event i's is of the parameters in
-        place held[i] and the samples rows[i]; after the event θ is copied to place kept[i], unless that is −1.
+        The gradients of a window, given by the begin and the end of its events, are computed together. The gradient of
+        event i is computed from the parameters in place held[i] and the samples rows[i]; after the event θ is copied to
+        place kept[i], unless that is −1.
         """
         ...
 
 
 @runtime_checkable
 class NativeEngine(Engine, Protocol):
-    """An engine whose bits hold on one machine, for one number of threads and of minibatches computed at once."""
+    """An engine whose bits are only the same on one machine, with the same number of threads and the same window."""
 
     def settle(self, window: int | None, clients: int) -> int:
-        """Fix how many minibatches are computed at once, `window` or the usual number; return it."""
+        """Fix how many minibatches are computed at once, to `window` or the usual number; return that number."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what summary.json says of its numerics."""
+        """Return what summary.json says about its numerics."""
         ...

@@ -1,4 +1,4 @@
-"""The NumPy engine: slow, the definition of the bits of every backend."""
+"""The NumPy engine for multilayer perceptrons: slow; it defines the bits of every backend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NumpyEngine(NumpyBackendOperations):
         return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one minibatch after the other."""
+        """Compute the gradients of one minibatch after another."""
         grads = np.empty((len(rows), self._layout.size), np.float32)
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
@@ -58,11 +58,11 @@ class NumpyEngine(NumpyBackendOperations):
         return grads, losses
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Run the whole part at once."""
+        """Evaluate the whole part at once."""
         return oracle.means(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
-        """Run the whole part at once."""
+        """Evaluate the whole part at once, and return each sample's outcome."""
         split: Split = getattr(self._dataset, part)
         logits = oracle.forward(self._weights(params), split.x).logits
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)

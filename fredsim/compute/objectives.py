@@ -1,7 +1,7 @@
-"""What is measured of parameters beside loss and error: the gap to the optimum, the norm of the whole gradient.
+"""Measures of the parameters besides loss and error: the gap to the optimum, and the norm of the whole gradient.
 
-Of least squares and quadratics both are computed here, in float64 and by docs/numerics.md, for all backends. Of another
-model the gradient is the engine's, in blocks of training rows.
+For least squares and quadratics both are computed here, in float64 and as docs/numerics.md says, for all backends. For
+any other model the engine computes the gradient, in blocks of training rows; there is no gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Measure = Callable[[Array], float]
 
-#: Training rows whose gradient is computed at once, at most.
+#: The most training rows whose gradient is computed at once.
 BLOCK = 512
 
 
@@ -42,9 +42,9 @@ def _optimum(split: Split) -> Floats:
 
 
 def gap(dataset: Dataset) -> Measure:
-    """Return what measures f − f* of a data set with targets, f the mean loss over its training rows.
+    """Return the function that measures f − f* for a data set with targets, f the mean loss over its training rows.
 
-    f(w) − f* is ‖X·(w − w*)‖²/(2n), never negative; the mean is by the tree in float64.
+    f(w) − f* is ‖X·(w − w*)‖²/(2n), which is never negative; the mean is by the balanced tree in float64.
     """
     if isinstance(dataset, Quadratic):
         return squares.quadratic_gap
@@ -59,7 +59,7 @@ def gap(dataset: Dataset) -> Measure:
 
 
 def gradient_norm(dataset: Dataset) -> Measure:
-    """Return what measures ‖∇f‖₂ of a data set with targets."""
+    """Return the function that measures ‖∇f‖₂ for a data set with targets."""
     if isinstance(dataset, Quadratic):
         return squares.quadratic_gradient_norm
     columns, targets = _columns(dataset.train), dataset.train.y.astype(np.float64)
@@ -73,10 +73,11 @@ def gradient_norm(dataset: Dataset) -> Measure:
 
 
 def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Measure:
-    """Return what measures ‖∇f‖₂, f the mean loss over so many training rows, by engines for minibatches of a size.
+    """Return the function that measures ‖∇f‖₂, f the mean loss over `rows` training rows, by means of engines.
 
-    The mean gradients of blocks of BLOCK consecutive rows, the last one shorter, are widened to float64, multiplied by
-    their rows, added in ascending order and divided by all rows.
+    `make_engine` makes one for minibatches of a given size. The mean gradients of blocks of BLOCK consecutive rows, of
+    which the last may be shorter, are widened to float64, multiplied by their numbers of rows, added in ascending order
+    and divided by the number of all rows.
     """
     whole = rows // BLOCK * BLOCK
     parts = [part for part in (np.arange(whole).reshape(-1, BLOCK), np.arange(whole, rows)[None]) if part.size]
@@ -87,7 +88,7 @@ def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Mea
         total = np.zeros(len(params))
         for blocks in parts:
             size = blocks.shape[1]
-            engine = make_engine(size)  # it is not needed until the next row, which may be far
+            engine = make_engine(size)  # closed below, since the next row of metrics.csv may be far away
             try:
                 for block in blocks:
                     grads, _ = engine.gradients([held], block[None])

@@ -1,6 +1,6 @@
-"""The NumPy engines of least squares and of a quadratic: the definition of their bits on every backend.
+"""The NumPy engines of least squares and of a quadratic, which define the bits of every backend.
 
-A sample has a loss, but no answer that is right or wrong: the error of these engines is NaN.
+A sample has a loss, but no answer that could be right or wrong: the error rate of these engines is NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = NDArray[np.float32]
 
 
 class RegressionEvaluation(ABC):
-    """Evaluation of a linear model, the same in the engines of all backends."""
+    """The evaluation of a linear model, the same in the engines of all backends."""
 
     _dataset: Dataset
 
@@ -35,7 +35,7 @@ class RegressionEvaluation(ABC):
         """Return the loss of each sample of a part."""
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the mean loss, by the tree, and NaN for the error; NaN for both of no samples."""
+        """Return the mean loss, by the balanced tree, and NaN for the error rate; NaN for both without samples."""
         losses = self.outcomes(params, part)[0]
         return (mean64(losses) if len(losses) else float("nan")), float("nan")
 
@@ -46,17 +46,17 @@ class RegressionEvaluation(ABC):
 
 
 class QuadraticEvaluation:
-    """Evaluation of a quadratic, by the host in the engines of all backends."""
+    """The evaluation of a quadratic, done on the host in the engines of all backends."""
 
     _dataset: Quadratic
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the value in float64, NaN for a part without a row; and NaN."""
+        """Return the quadratic's value in float64 as the loss, NaN for a part without a row; and NaN for the error."""
         rows = len(getattr(self._dataset, part))
         return squares.quadratic_value(np.asarray(params)) if rows else float("nan"), float("nan")
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return the value as the loss of each row, and a NaN for each."""
+        """Return the quadratic's value as the loss of each row, and a NaN for each."""
         value, rows = squares.quadratic_value(np.asarray(params)), len(getattr(self._dataset, part))
         return np.full(rows, value, np.float64).astype(np.float32), np.full(rows, np.nan)
 
@@ -72,7 +72,7 @@ class NumpyLeastSquares(RegressionEvaluation, NumpyBackendOperations):
         self._dataset = dataset
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one minibatch after the other."""
+        """Compute the gradients of one minibatch after another."""
         train = self._dataset.train
         grads, losses = np.empty((len(rows), train.x.shape[1]), np.float32), np.empty(rows.shape, np.float32)
         for b, samples in enumerate(rows):
@@ -94,7 +94,7 @@ class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
         self._dataset, self._streams = dataset, Streams(dataset.seed)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one gradient after the other; `rows` (B, 1) name works (fredsim.data.sampling.OfWorks)."""
+        """Compute one gradient after another; `rows` (B, 1) encode works (fredsim.data.sampling.OfWorks)."""
         size, noise = self._dataset.inputs, self._dataset.noise
         grads, losses = np.empty((len(rows), size), np.float32), np.empty(rows.shape, np.float32)
         for b, (work,) in enumerate(rows):

@@ -1,8 +1,8 @@
 """Storage for what clients hold: in memory up to a limit, beyond it in a file that is mapped into memory.
 
-The operating system writes a mapped page out and reads it back as it sees fit; here what is not in use is paged out at
-once, so that a process takes no more memory than its limit and what it works on. The file has no name, and is gone with
-the process.
+The operating system writes mapped pages out and reads them back when it chooses. Here, arrays that are not in use are
+paged out at once, so that a process takes no more memory than its limit and the arrays that it is using. The file has
+no name, and disappears with the process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["Limits", "Pool", "array_in", "mapped_file", "page_out"]
 Array = NDArray[np.float32]
 
 GRAIN = mmap.ALLOCATIONGRANULARITY
-FILE_BYTES = 64 * 2**20  # of each file
+FILE_BYTES = 64 * 2**20  # the size of each file
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a simulation may hold at once.
+    """Limits on how much a simulation may hold at once.
 
-    At most `window` events are computed together, by default as many as do well; what clients hold beyond `memory`
-    bytes lies in a file in `folder`.
+    At most `window` events are computed together, by default as many as are efficient; what clients hold beyond
+    `memory` bytes is kept in a file in `folder`.
     """
 
     window: int | None = None
@@ -43,10 +43,10 @@ class Limits:
 
 
 def mapped_file(folder: Path | None, size: int) -> mmap.mmap:
-    """Return `size` zero bytes of a new, nameless file in `folder`, or where temporary files are kept.
+    """Map a new, nameless file of `size` zero bytes in `folder`, or where temporary files are kept, into memory.
 
-    Where the folder does not exist yet, in its nearest parent that does. Raises OutputError where the disk is too full:
-    a page that finds no space when it is written would end the process.
+    If the folder does not exist yet, its nearest existing parent is used. Raises OutputError if the disk does not have
+    the space, which is allocated now: a page that finds no space when it is written would end the process.
     """
     if folder is not None:
         folder = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
@@ -62,7 +62,7 @@ def mapped_file(folder: Path | None, size: int) -> mmap.mmap:
 
 
 def page_out(memory: mmap.mmap, begin: int = 0, size: int | None = None) -> None:
-    """Free the memory of some pages of a mapped file, bytes `begin` on; their contents stay in it."""
+    """Free the memory of some pages of a mapped file, from byte `begin` on; their contents stay in the file."""
     if hasattr(mmap, "MADV_DONTNEED"):
         memory.madvise(mmap.MADV_DONTNEED, begin, len(memory) - begin if size is None else size)
 
@@ -73,7 +73,7 @@ def array_in(memory: mmap.mmap, shape: tuple[int, ...], dtype: DTypeLike, at: in
 
 
 class Pool:
-    """A pool of float32 arrays (size,), each with `margin` floats to spare behind it."""
+    """A pool of float32 arrays (size,), each with `margin` spare floats behind it."""
 
     def __init__(self, size: int, margin: int, limits: Limits) -> None:
         """Keep as much in memory as the limits allow, all of it by default."""
@@ -85,7 +85,7 @@ class Pool:
         self._in_file: dict[int, tuple[mmap.mmap, int]] = {}  # by an array's address: its file and offset
 
     def take(self) -> Array:
-        """Return an array, its contents arbitrary."""
+        """Return an array with arbitrary contents."""
         if self._free:
             return self._free.pop()
         if self._left > 0:
@@ -101,10 +101,10 @@ class Pool:
         return self._free_in_file.pop()
 
     def give_back(self, array: Array) -> None:
-        """Take back an array that nobody uses any more."""
+        """Return an array that is no longer used to the pool."""
         (self._free_in_file if array.ctypes.data in self._in_file else self._free).append(array)
 
     def page_out(self, array: Array) -> None:
-        """Free the memory of an array that will not be used for a while, where it lies in a file."""
+        """Free the memory of an array that will not be used for a while, if it is in a file."""
         if self._in_file and (found := self._in_file.get(array.ctypes.data)):
             page_out(*found, self._each)

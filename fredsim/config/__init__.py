@@ -1,1 +1,1 @@
-"""From YAML to frozen experiments: documents, names, hyper-parameters, sweeps. Nothing here runs anything."""
+"""Turns YAML into frozen experiments: documents, names, hyper-parameters, sweeps. Nothing here runs anything."""

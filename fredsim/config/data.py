@@ -1,4 +1,4 @@
-"""`data`: a data set that is read, by its name, or one that is drawn, with what it is drawn by."""
+"""The key `data`: a data set that is read, given by its name, or one that is drawn, given by its parameters."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["Data", "DataChoice", "LeastSquares", "Quadratic"]
 
-WIDE = 28  # bytes that an entry of least squares takes: as it is drawn, for the optimum, and as kernels read it
+WIDE = 28  # bytes that an entry of least squares takes: when it is drawn, for the optimum, and as kernels read it
 
 
 class Normalize(HyperParameters):
-    """What is taken away from the values of samples, and what they are divided by then: (x − mean) ÷ std."""
+    """How the values of samples are normalized: (x − mean) ÷ std."""
 
     mean: Annotated[Finite | Annotated[list[Finite], Field(min_length=1)], Field(examples=[0.1307])]
-    """The mean: a number, or a list of one a channel."""
+    """The mean: a number, or a list with one per channel."""
     std: Annotated[Positive | Annotated[list[Positive], Field(min_length=1)], Field(examples=[0.3081])]
-    """The standard deviation: a number, or a list of one a channel."""
+    """The standard deviation: a number, or a list with one per channel."""
 
 
 class Data(HyperParameters):
@@ -33,19 +33,19 @@ class Data(HyperParameters):
 
     name: Annotated[Printable, Field(examples=["digits"])]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of an NPZ file's bytes: filled in where it is null, checked where it is not."""
+    """The SHA-256 of an NPZ file: filled in if it is null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
-    """The first so many rows of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of mishchenko, of
-    others all but the last sixth."""
+    """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
+    mishchenko, all but the last sixth of others."""
     validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
-    """The last so many rows of the training part; null: 297 of digits, 10,000 of mnist, 1,000 of mishchenko, of others
-    the last sixth."""
+    """The number of rows to validate on, the last of the training part; null: 297 of digits, 10,000 of mnist, 1,000 of
+    mishchenko, the last sixth of others."""
     normalize: Annotated[Normalize | None, Field(examples=[{"mean": 0.1307, "std": 0.3081}])] = None
-    """`{mean, std}`: values are (x − mean) ÷ std in float32; null takes them as they are."""
+    """`{mean, std}`: values become (x − mean) ÷ std in float32; null leaves them as they are."""
 
     @model_serializer(mode="wrap")
     def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `normalize`, a later key, where it is not used: configurations and digests stay the same."""
+        """Leave out `normalize`, a later key, if it is null, so that earlier configurations keep their digests."""
         data: dict[str, Any] = handler(self)
         if self.normalize is None:
             data.pop("normalize", None)
@@ -53,7 +53,7 @@ class Data(HyperParameters):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
-        del seed  # the run's
+        del seed  # the run's seed, which does not affect data that is read
         data = load_dataset(self.name, self.train, self.validation, root, self.sha256)
         if self.normalize is None:
             return data
@@ -62,22 +62,22 @@ class Data(HyperParameters):
 
 
 class LeastSquares(HyperParameters):
-    """Rows with entries U[0, 1)/√columns, targets a·x of a drawn x, and noise."""
+    """Rows a with entries U[0, 1)/√columns, and targets a·x plus noise, for an x that is drawn, too."""
 
     name: Literal["least_squares"]
     columns: PositiveInt = 400
-    """The entries of a row, and so the parameters."""
+    """The number of a row's entries, and so of parameters."""
     noise: NonNegative = 1e-5
-    """The standard deviation of what is added to each target."""
+    """The standard deviation of the noise that is added to each target."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of the rows and targets; the experiment's own seed does not move them."""
+    """The seed of the rows and targets, which do not depend on the experiment's seed."""
     train: PositiveInt = 10_000
-    """The rows to train on."""
+    """The number of rows to train on."""
     validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
-    """The rows to validate, drawn behind them."""
+    """The number of rows to validate on, drawn after those to train on."""
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Draw the rows. Raises ConfigError where they do not fit into memory, or are too many."""
+        """Draw the rows. Raises ConfigError if they do not fit into memory, or are too many."""
         del root, seed
         rows = self.train + self.validation
         if rows >= 2**32:
@@ -89,16 +89,16 @@ class LeastSquares(HyperParameters):
 
 
 class Quadratic(HyperParameters):
-    """½·xᵀA·x − bᵀx, A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4; gradients with noise of their own."""
+    """½·xᵀA·x − bᵀx, with A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4; each gradient has noise of its own."""
 
     name: Literal["quadratic"]
     size: Annotated[int, Field(ge=2, lt=2**32)] = 1729
-    """The variables, and so the parameters."""
+    """The number of variables, and so of parameters."""
     noise: NonNegative = 0.0
-    """The standard deviation of what is added to each element of each gradient."""
+    """The standard deviation of the noise that is added to each element of each gradient."""
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Make it, with the run's seed for the noise. Raises ConfigError where it does not fit into memory."""
+        """Make the quadratic, with the run's seed for its noise. Raises ConfigError if it does not fit into memory."""
         del root
         refuse_beyond_memory(WIDE * self.size, f"data.size is {self.size}; it takes", "lower it")
         return quadratic(self.size, self.noise, seed)

@@ -1,4 +1,4 @@
-"""Experiments as plain data with the file and line of every key; reading, overriding and writing them as YAML."""
+"""Documents: experiments as plain data, with the file and line of every key; reads, overrides and writes them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = [
     "read_document",
 ]
 
-MODELINE = "# yaml-language-server: $schema="  # a path from the file, or an address, follows
-FEW = 4  # keys that a message about a difference names
-WIDE = 60  # characters of a value there
+MODELINE = "# yaml-language-server: $schema="  # followed by a path relative to the file, or a URL
+FEW = 4  # the most keys that a message about a difference names
+WIDE = 60  # the most characters of a value in it
 
 
 @dataclass(frozen=True)
 class Document:
     """An experiment as plain data.
 
-    `places` has the place of each key, such as `file.yaml:12`; `heading` is the comment above the experiment, `folder`
-    the folder of results that it was read from, if any.
+    `places` has the place of each key, such as `file.yaml:12`; `heading` is the comment above the experiment, and
+    `folder` is the folder of results that it was read from, if any.
     """
 
     data: dict[str, Any]
@@ -49,7 +49,7 @@ class Document:
     folder: Path | None = None
 
     def place(self, key: Key) -> str:
-        """Return the place of a key, else of the first key within it, else of the nearest one around it."""
+        """Return the place of a key; else that of the first key within it; else that of the nearest one around it."""
         if key and key not in self.places:
             for inner, place in self.places.items():
                 if inner[: len(key)] == key:
@@ -61,7 +61,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Return a YAML file's content. Raises ConfigError, with line and column where it does not parse."""
+    """Return a YAML file's content. Raises ConfigError, with line and column if the file does not parse."""
     remedy = "name a YAML file, or a run's folder"
     if found := irregular(path):
         raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
@@ -82,7 +82,7 @@ def read_document(path: Path) -> Document:
 
 
 def heading_of(text: str) -> str:
-    """Return the comment that a YAML file begins with, but for the line that names its schema to editors."""
+    """Return the comment that a YAML file begins with, without the line that names the schema for editors."""
     heading = takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
     return "".join(line for line in heading if not line.startswith(MODELINE))
 
@@ -96,14 +96,14 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def name_of_override(text: str) -> str:
-    """Return how messages name an override."""
+    """Return an override's name in messages."""
     return f"override '{text}'" if len(text) <= 160 and text.isprintable() else f"override {shown(text)}"
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
-    """Return plain data as YAML in block style, keys in their order."""
+    """Return plain data as YAML in block style, with keys in their order."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None  # innermost lists and mappings on one line
+    yaml.default_flow_style = None  # writes innermost lists and mappings on one line
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel infers None
     yaml.width = 120
     text = StringIO()
@@ -114,7 +114,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 def assign(data: dict[str, Any], key: str, value: Any, place: str = "experiment") -> None:
     """Set a dotted key in nested mappings.
 
-    Raises ConfigError, naming the key's `place`, where a value on the way is not a mapping.
+    Raises ConfigError, naming the key's `place`, if a value on the way to it is not a mapping.
     """
     *parents, last = key.split(".")
     at: Any = data
@@ -129,7 +129,7 @@ def assign(data: dict[str, Any], key: str, value: Any, place: str = "experiment"
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one, under dotted keys."""
+    """Return nested mappings as a single one with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -137,7 +137,7 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether one dotted key is the other, or lies within it."""
+    """Return whether two dotted keys are the same, or one lies within the other."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
@@ -151,7 +151,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> st
 
 
 def _as_yaml(value: Any) -> str:
-    """Return a value much as YAML has it, cut to WIDE characters."""
+    """Return a value approximately as in YAML, shortened to WIDE characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = value if isinstance(value, str) and value.isprintable() else shown(value)

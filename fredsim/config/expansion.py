@@ -1,4 +1,4 @@
-"""From a document to the runs it describes: overrides, `cases` × `sweep`, labels, and the place of each value."""
+"""Expands a document into the runs that it describes: overrides, `cases` × `sweep`, labels, and places of values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shipped() -> dict[str, Path]:
 def open_source(source: Source) -> Document:
     """Return the document of a YAML file, a folder of results, an experiment that comes with fredsim, or a dict.
 
-    From now on a user's modules are looked up beside the file, too (fredsim.plugins.modules). Raises ConfigError where
+    From then on a user's modules are also looked up beside the file (fredsim.plugins.modules). Raises ConfigError if
     there is no such file.
     """
     if isinstance(source, Mapping):
@@ -83,7 +83,7 @@ def open_source(source: Source) -> Document:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """One run, its values of the axes (the keys that a sweep varies), and a function that gives the place of a key."""
+    """One run: its experiment, its values of the axes (the keys that a sweep varies), and the places of its keys."""
 
     experiment: Experiment
     axes: dict[str, Any]
@@ -91,15 +91,15 @@ class ResolvedRun:
 
     @property
     def label(self) -> str:
-        """A readable name made of the axes' values; empty for a single run."""
+        """A readable name made from the axes' values; empty for a single run."""
         return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.axes.items())
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The runs of a document: one, or those of its sweep.
+    """The runs of a document: a single one, or those of its sweep.
 
-    `source` is the document's data with its overrides; `heading` and `folder` are the document's.
+    `source` is the document's data with overrides applied or added; `heading` and `folder` are the document's.
     """
 
     runs: list[ResolvedRun]
@@ -121,16 +121,16 @@ class Expansion:
 
     @property
     def axes(self) -> list[str]:
-        """The dotted keys that `cases` and `sweep` vary, in the order written."""
+        """The dotted keys that `cases` and `sweep` vary, in the order in which they are written."""
         return list(dict.fromkeys(key for run in self.runs for key in flatten(run.axes)))
 
     @property
     def cases(self) -> list[str]:
-        """Those axes that `cases` give."""
+        """The axes that `cases` vary."""
         return list(dict.fromkeys(key for case in self.source.get("cases", []) for key in flatten(case)))
 
 
-NO_NAMES = '/\\:*?"<>|'  # some system does not take these in a file's name
+NO_NAMES = '/\\:*?"<>|'  # characters that some systems do not allow in file names
 
 
 def _short(value: Any) -> str:
@@ -151,7 +151,7 @@ def _clean(text: str) -> str:
 def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     """Return the runs of a document: for each of `cases` the grid of `sweep`, whose last axis varies fastest.
 
-    Raises ConfigError, naming file, line and key, for the first run that is not valid.
+    Raises ConfigError, which names file, line and key, for the first run that is not valid.
     """
     if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
         what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
@@ -164,7 +164,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     figures, problems = read_figures(document.data)
     if problems:
         raise problems_at(problems, document.place)
-    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # runs together, not of each
+    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # keys of all runs together
     base = {key: value for key, value in document.data.items() if key not in of_all}
     runs = []
     for number, case in enumerate(cases or [{}]):
@@ -180,14 +180,14 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
             chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if overlap(axis, key)}
             runs.append(ResolvedRun(resolve(data, place), chosen, place))
     _refuse_alike(runs, [key for key, _ in per_run], document)
-    # An override may rightly leave published points and figures without their key, unless it gives the figures itself.
+    # Overrides may remove the keys that published points and figures name, unless an override gives the figures itself.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
         published = _validated(document, "published", Published) if as_written else None
         check_figures(document, [run.experiment for run in runs], figures, published)
     source = dict(document.data)
     if per_run:
-        keys = [key for key, _ in per_run]  # of a key given twice the last one counts
+        keys = [key for key, _ in per_run]  # if a key is given twice, the last one counts
         source["overrides"] = {key: value for n, (key, value) in enumerate(per_run) if key not in keys[n + 1 :]}
     selection = _validated(document, "select", Selection)
     expansion = Expansion(runs, source, selection, figures, document.heading, document.folder)
@@ -197,7 +197,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
 
 
 def _check_selection(selection: Selection, expansion: Expansion, document: Document) -> None:
-    """Raise ConfigError, with its place, where the runs have not what `select` asks for."""
+    """Raise ConfigError, with the key's place, if the runs do not have what `select` asks for."""
     experiments = [run.experiment for run in expansion.runs]
     try:
         check_selection(
@@ -213,17 +213,17 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
 
 
 def _found(data: Any, key: str) -> Any:
-    """Return the value of a dotted key, None where there is none."""
+    """Return the value of a dotted key, None if there is none."""
     for name in key.split("."):
         data = data.get(name) if isinstance(data, dict) else None
     return data
 
 
 def _refuse_alike(runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document) -> None:
-    """Raise ConfigError where overrides leave two runs of a sweep nothing in which they differ."""
+    """Raise ConfigError if overrides make two runs of a sweep the same."""
     seen: set[tuple[str, str]] = set()
     for run in runs if overrides else ():
-        named = run.label, run.experiment.digest  # what changes no bit, such as `threads`, is in the label alone
+        named = run.label, run.experiment.digest  # keys that change no bit, such as `threads`, are only in the label
         if named in seen:
             place = document.place(tuple(overrides[-1].split(".")))
             raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
@@ -233,8 +233,8 @@ def _refuse_alike(runs: Sequence[ResolvedRun], overrides: Sequence[str], documen
 def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:
     """Apply overrides to a document's data and places.
 
-    Return those to apply to each run of a sweep instead (recorded ones first), and the keys of all overrides.
-    Raises ConfigError.
+    Returns those that are to be applied to each run of a sweep instead (recorded ones first), and the keys of all
+    overrides. Raises ConfigError.
     """
     data, places = document.data, document.places
     per_run: list[tuple[str, Any]] = []
@@ -260,7 +260,7 @@ def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[
         else:
             per_run.append((key, value))
         sweep, cases = grid(document)
-        for lost in [axis for axis in of_axes if axis not in sweep]:  # this override took the axis away
+        for lost in [axis for axis in of_axes if axis not in sweep]:  # this override removed the axis
             if sweep or cases:
                 per_run.append((lost, of_axes.pop(lost)))
             else:
@@ -279,7 +279,7 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
 
 
 def _validated(document: Document, key: str, model: type[Model]) -> Model | None:
-    """Return the validated value of a key that concerns all runs, None where it is not given. Raises ConfigError."""
+    """Return the validated value of a key for all runs together, None if it is not given. Raises ConfigError."""
     given = document.data.get(key)
     if given is None:
         return None
@@ -290,7 +290,7 @@ def _validated(document: Document, key: str, model: type[Model]) -> Model | None
 
 
 def _place(document: Document, written: Mapping[Key, Key], overridden: Set[Key], key: Key) -> str:
-    """Return the place of a key of one run; `written`: under which key of the document its cases and axes stand."""
+    """Return the place of a key of one run; `written` says under which key of the document each case and axis is."""
     for length in range(len(key), 0, -1):
         if key[:length] in overridden:  # an override has the last word
             break

@@ -1,4 +1,7 @@
-"""An experiment: every key, its default and what it affects. fredsim.config.resolution makes one of plain data."""
+"""An experiment: every key with its default, its meaning, and what it affects.
+
+fredsim.config.resolution makes an Experiment from plain data.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ Memory = Annotated[ByteSize, Field(gt=0)]
 
 
 class TorchChoice(PluginChoice):
-    """A user's PyTorch module, torch:package.module:factory; the rest are the factory's keyword arguments."""
+    """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where PyTorch computes."""
+    """The device that PyTorch computes on."""
 
 
 def _kind_of_model(value: Any) -> str:
@@ -72,108 +75,108 @@ Every = Annotated[
 
 
 class Evaluation(HyperParameters):
-    """A row every so many iterations, updates, epochs or simulated seconds; rows at 0 and at the end always."""
+    """When rows of metrics.csv are recorded, and which optional columns and files there are."""
 
     every: Annotated[Every, Field(examples=[100])] = 1000
-    """When a row is recorded: every so many of `unit`; also at 0 and at the end."""
+    """A row is recorded each time this many of `unit` have passed, and also at 0 and at the end."""
     unit: Unit = "iterations"
-    """Iterations, updates, epochs, or seconds of a clock: a row is of all events until its time."""
+    """The unit of `every`: iterations, updates, epochs, or seconds of a clock; a row has all events up to its time."""
     test: bool = False
-    """Rows have the columns `test_loss` and `test_error`, too."""
+    """Whether rows also have the columns `test_loss` and `test_error`."""
     per_client: bool = False
-    """`clients.csv` is written at the end: what each client did, and the loss and error on its shard; changes no bit of
-    the run."""
+    """Whether `clients.csv` is written at the end: what each client did, and the loss and error on its shard; changes
+    no bit of the run."""
     gradient_norm: bool = False
-    """Rows have the column `gradient_norm`, of the gradient of all training rows; it changes no bit of the run, and
-    takes a pass over them for each row."""
+    """Whether rows have the column `gradient_norm`, the norm of the gradient over all training rows; it changes no bit
+    of the run, and takes a pass over these rows for each row of metrics.csv."""
 
     @model_validator(mode="after")
     def check(self) -> Evaluation:
-        """Refuse a fraction of what is counted."""
+        """Refuse a fractional `every`, except of seconds."""
         if isinstance(self.every, float) and self.unit != "seconds":
             raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
         return self
 
 
 class Published(HyperParameters):
-    """What a paper reports, to be drawn beside what comes out; it changes no run."""
+    """What a paper reports, to be drawn beside the results; it changes no run."""
 
     source: Annotated[str, Field(examples=["Odena 2016, Figure 1, read off to ±0.005"])]
     """Where the numbers were published."""
     x: Literal["iterations", "updates", "seconds"] = "iterations"
-    """What the first number of a point counts."""
+    """The unit of the first number of a point."""
     y: Literal["validation_error", "validation_loss", "train_loss", "gap", "gradient_norm"] = "validation_error"
-    """What the second number of a point is."""
+    """The meaning of the second number of a point."""
     series: Annotated[list[Series], Field(examples=[[{"where": {"seed": 0}, "points": [[10000, 0.279]]}]])]
-    """Points that belong together, and the runs that they are of."""
+    """Series of points, each with the runs that it belongs to."""
 
 
 class Experiment(HyperParameters):
     """A resolved experiment. Exactly one of `iterations`, `updates`, `epochs` and `seconds` is given."""
 
     name: Annotated[FileName, Affects.RECORD, Field(examples=["fig1"])] = "experiment"
-    """The folder below `results/`; the file's name, unless it is given."""
+    """The name of the folder in `results/`; by default the name of the file."""
     seed: Annotated[int, Field(ge=0, lt=2**32, examples=[7]), Affects.BITS] = 0
     """The seed of all random draws: 0 … 2³²−1."""
     iterations: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
-    """The length of the run: each iteration is a client that has computed its gradient and comes to push it, also where
-    a gate drops the push or the server discards it. It is this, or `updates`, `epochs` or `seconds`."""
+    """The length of the run. In each iteration one client has computed its gradient and arrives to push it, even if a
+    gate drops the push or the server discards it. Give either this, or `updates`, `epochs` or `seconds`."""
     updates: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run, in updates that the server makes."""
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
     """The length of the run, in passes over the data, of n ÷ µ iterations each."""
     seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
-    """The length of the run, in simulated seconds: the events until then. It needs a clock (docs/time.md)."""
+    """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
-    """The run ends early, at the first row of metrics.csv that has `{validation_error: 0.05}` or less, or
-    `{validation_loss: …}`, or of a linear model `{gap: …}`; checked only where a row is due (`evaluation`)."""
+    """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
+    `{validation_loss: …}` or, for a linear model, `{gap: …}`; it is checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
-    """What is read (docs/own_data.md), or drawn: least squares and quadratics, which want `model: {name: linear}`
-    (docs/models.md)."""
+    """A data set that is read (docs/own_data.md), or drawn: least squares and quadratics, which need `model: {name:
+    linear}` (docs/models.md)."""
     model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
     """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; or a PyTorch module
     `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     clients: Clients
-    """Who computes gradients, of which rows."""
+    """The clients, which compute gradients: how many there are, and which rows they use."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
-    """Who finishes next, and how copies are exchanged."""
+    """Which client arrives next, and how pushes and fetches are exchanged."""
     server: Annotated[PluginChoice, Field(examples=[{"name": "fasgd", "lr": 0.005}])]
     """The update rule, `{name: …}` with its hyper-parameters; `lr` may be a schedule."""
     compress: Annotated[PluginChoice | None, Field(examples=[{"name": "top_k", "k": 0.01}])] = None
     """The compressor of pushes; null: none."""
     average: Annotated[PluginChoice | None, Field(examples=[{"name": "window"}])] = None
-    """`{name: window, …}`: the windowed average of the server's iterates, which evaluation then uses; null: none."""
+    """`{name: window, …}`: a windowed average of the server's iterates, which evaluation then uses; null: none."""
     evaluation: Annotated[Evaluation, Affects.BITS, Field(examples=[{"every": 100}])] = Evaluation()
-    """When a row of metrics.csv is recorded, and what stands in it."""
+    """When rows of metrics.csv are recorded, and what they contain."""
     backend: Annotated[Backend, Affects.TIME, Field(examples=["numpy"])] = "numba"
-    """What computes; `auto` is cuda where there is a device, else numba (docs/devices.md)."""
+    """What computes; `auto` is cuda if there is a device, else numba (docs/devices.md)."""
     threads: Annotated[Threads | None, Affects.TIME | Affects.BITS_OF_MODULES, Field(examples=[4])] = None
-    """How many threads compute; null: one a processor."""
+    """How many threads compute; null: one per processor."""
     window: Annotated[PositiveInt | None, Affects.TIME | Affects.BITS_OF_MODULES, Field(examples=[16])] = None
-    """How many arrivals are computed together; null: as many as suit."""
+    """How many arrivals are computed together; null: as many as is efficient."""
     path: Annotated[PathName, Affects.TIME, Field(examples=["snapshots"])] = "auto"
     """How the run is computed (docs/performance.md)."""
     memory: Annotated[Memory | None, Affects.TIME, Field(examples=["2GB"])] = None
-    """The data, what clients hold and what the server keeps for each of them take no more bytes than that; the rest
-    lies in a file; null: no limit (docs/performance.md)."""
+    """The most bytes of memory for the data, what clients hold, and what the server keeps for each client; the rest is
+    kept in a file; null: no limit (docs/performance.md)."""
     probe: Annotated[ProbeChoice | None, Affects.TIME, Field(examples=[{"every": 100}])] = None
-    """`{every: n}`: the true B-staleness of every n-th arrival goes to `probe.csv` (docs/staleness.md); changes no
-    digest."""
+    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv` (docs/staleness.md); changes
+    no digest."""
     events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
-    """Every event goes to `events.parquet` (docs/results.md); changes no digest."""
+    """Whether every event is recorded in `events.parquet` (docs/results.md); changes no digest."""
     published: Annotated[
         Published | None,
         Affects.NOTHING,
         Field(examples=[{"source": "Figure 1", "series": [{"where": {"seed": 0}, "points": [[10000, 0.279]]}]}]),
     ] = None
-    """What a paper reports of these runs, drawn beside them (docs/plots.md)."""
+    """What a paper reports about these runs, drawn beside them (docs/plots.md)."""
     figures: Annotated[
         list[FigureChoice] | None, Affects.NOTHING, Field(examples=[[{"name": "error", "log": True}]])
     ] = None
-    """What is drawn of the runs when they have ended (docs/plots.md); null: the error; changes no digest."""
+    """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; changes no digest."""
 
     def plain(self) -> dict[str, Any]:
-        """Return the experiment as plain data: what config.yaml holds, runnable as it is."""
+        """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
         data = self.model_dump()
         for key in (
             "iterations",
@@ -191,7 +194,7 @@ class Experiment(HyperParameters):
                 del data[key]
         if self.until is not None:
             data["until"] = dict([self.until.goal])
-        # Later keys: older configurations and digests stay the same.
+        # Keys added later are left out if they have their defaults, so that earlier configurations keep their digests.
         for key in ("test", "per_client", "gradient_norm"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
@@ -203,7 +206,7 @@ class Experiment(HyperParameters):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what determines the bits."""
+        """The SHA-256 of everything in the experiment that determines the bits of its results."""
         of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
         data = {key: value for key, value in self.plain().items() if key not in irrelevant_to(Affects.BITS | of_module)}
         if "average" in data:
@@ -213,7 +216,7 @@ class Experiment(HyperParameters):
 
 @cache
 def irrelevant_to(effects: Affects) -> frozenset[str]:
-    """Return the keys of an experiment that affect none of these."""
+    """Return the keys of an experiment that have none of these effects."""
     found = set()
     for key, field in Experiment.model_fields.items():
         mark = next((one for one in field.metadata if isinstance(one, Affects)), Affects.BITS | Affects.TIME)
@@ -223,4 +226,4 @@ def irrelevant_to(effects: Affects) -> frozenset[str]:
 
 
 FIGURE_KEYS = irrelevant_to(~Affects.NOTHING)
-"""The keys that affect figures alone: they may change before a sweep goes on, and are not compared."""
+"""The keys that only affect figures: they may be changed before a sweep is resumed, and are not compared."""

@@ -1,4 +1,4 @@
-"""Whether the runs of an experiment have what its figures, and the points that were published, ask for."""
+"""Checks that the runs of an experiment have what its figures and its published points need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_figures"]
 def check_figures(
     document: Document, runs: Sequence[Experiment], figures: Sequence[FigureChoice], published: Published | None
 ) -> None:
-    """Raise ConfigError where a figure, or a published point, names a key, a clock or a probe that no run has."""
+    """Raise ConfigError if a figure or a published series needs a key, a clock, events or a probe that runs lack."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.plain())))
     named: list[tuple[Key, str]] = []
     for number, series in enumerate(published.series if published else []):
@@ -47,7 +47,7 @@ def check_figures(
 
 
 def _drawn(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]:
-    """Return the runs that a figure's `where` leaves."""
+    """Return the runs that a figure's `where` selects."""
 
     def left(run: Experiment) -> bool:
         values = flatten(run.plain())

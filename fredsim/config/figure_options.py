@@ -1,4 +1,4 @@
-"""The options of a figure, and what may be wrong with them."""
+"""The options of a figure, and the checks of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "
 OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
 STYLES = ("column", "page")
-MOST_CLIENTS = 10_000_000  # that a range names
+MOST_CLIENTS = 10_000_000  # the most clients that a range may name
 X = {
     "iterations": "iteration (gradients arrived)",
     "updates": "update (server timestamp)",
@@ -48,17 +48,17 @@ Y = {
 class Options:
     """The options of a figure.
 
-    `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x`, `y` are of curves and ends:
-    `y` a column, `x` one of `X`, of ends also the share of `pushes` or `fetches` that passed, or a dotted key; None: of
-    curves seconds where all rows are on the clock, else iterations; of ends bytes. `reach`: values of `y` whose first
-    iteration, bytes and seconds stand in the table of curves, and which a matrix shows; of runs that have a gap in
-    place of an error, the error means that. `where`: only runs whose keys have these values, or one of a list, are
-    drawn; `best`: of these, those that `select` chose; `log`: a logarithmic y axis; `quartiles`: bands of curves hold
-    the middle half of the runs, not all of them; `clients`, such as `0-3,8`, `begin` and `end`, in simulated seconds:
-    what of a timeline, or of waits, is shown; of curves `end` is where the x axis ends; `caption`: whether the picture
-    carries caption and `command`.
-    `data_root`: where data files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column
-    of a paper, or for both; None: as large as what is in it asks for.
+    `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups). `x` and `y` are for curves and
+    ends: `y` is a column; `x` is one of `X` or, for ends, also the share of `pushes` or `fetches` that passed, or a
+    dotted key; None is seconds for curves if all rows are on the clock, else iterations, and bytes for ends. `reach`:
+    values of `y` for which the table of curves has the first iteration, bytes and seconds, and of which a matrix shows
+    one; for runs that have a gap instead of an error, the error stands for the gap. `where`: only runs whose keys have
+    these values, or one of a list, are drawn; `best`: of these, only those that `select` chose; `log`: a logarithmic y
+    axis; `quartiles`: the bands of curves cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and
+    `begin` and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end`
+    is where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data
+    files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper or for the
+    whole page; None: as large as the content requires.
     """
 
     by: Sequence[str] | None = None
@@ -81,19 +81,19 @@ class Options:
 
     @property
     def axis(self) -> str | None:
-        """The dotted key that `x` is; None where it is measured."""
+        """The dotted key that `x` is; None if `x` is something measured."""
         return None if self.x is None or self.x in {*X, *SHARES} else self.x
 
 
 def label_of(y: str) -> str:
-    """Return the label of the y axis; that of a server's own number is its name."""
+    """Return the label of the y axis; for a server's own number it is the number's name."""
     return Y.get(y, y)
 
 
 def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield each option that is not valid for this kind of figure, and what is wrong with it.
 
-    `recorded`: columns of metrics.csv that y may name beside the usual ones.
+    `recorded`: columns of metrics.csv that `y` may name besides the usual ones.
     """
     known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
     if kind in {"curves", "matrix"} and options.x is not None:
@@ -127,7 +127,7 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
 
 
 def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the clients and the time that a timeline, or waits, should show."""
+    """Yield what is wrong with the options that say which clients and which time a figure shows."""
     given = {"clients": options.clients, "from": options.begin, "to": options.end}
     for name, value in given.items():
         kinds = [*OF_EVENTS, "curves"] if name == "to" else OF_EVENTS
@@ -146,12 +146,12 @@ def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
 
 
 def is_wanted(value: Any, wanted: Any) -> bool:
-    """Return whether a key's value is what `where` asks for: that value, or one of a list."""
+    """Return whether a key's value is the one that `where` wants, or one of a list that it wants."""
     return value == wanted or (isinstance(wanted, list) and value in wanted)
 
 
 def client_ids(text: str) -> list[int]:
-    """Return the ids that a text such as `0-3,8` names, ascending, each once. Raises ValueError."""
+    """Return the client ids that a text such as `0-3,8` names, ascending, each once. Raises ValueError."""
     ids: set[int] = set()
     for part in text.split(","):
         ends = part.strip().split("-")

@@ -1,4 +1,4 @@
-"""The `figures` of an experiment."""
+"""The key `figures` of an experiment: the figures that are drawn when its runs have ended."""
 
 from __future__ import annotations
 
@@ -17,54 +17,55 @@ __all__ = ["FigureChoice", "read_figures", "recorded_figures"]
 
 
 class FigureChoice(HyperParameters):
-    """A figure of an experiment's runs: its file, with the options of `fredsim plot`; `panel: none` is one panel."""
+    """A figure of an experiment's runs: its name, and the options of `fredsim plot`; `panel: none` is one panel."""
 
     name: Annotated[FileName, Field(examples=["rates"])]
-    """The file: `rates.png`, `rates-table.csv`, `rates-table.md`."""
+    """The name of the files: `rates.png`, `rates-table.csv`, `rates-table.md`."""
     kind: Annotated[Printable, Field(examples=["ends"], json_schema_extra={"enum": [*KINDS]})] = "curves"
     """What is drawn (docs/plots.md)."""
     by: Annotated[list[Printable] | None, Field(examples=["server.name"])] = None
-    """The key, or keys, whose values make a line; null: all that differ but the seed."""
+    """The key, or keys, by whose values there is a line each; null: all keys that differ, except the seed."""
     panel: Annotated[list[Printable] | None, Field(examples=["none"])] = None
-    """The key, or keys, whose values make a panel; `none`: one panel; null: λ and µ."""
+    """The key, or keys, by whose values there is a panel each; `none`: a single panel; null: λ and µ."""
     x: Annotated[Printable | None, Field(examples=["seconds"])] = None
-    """Against what curves and ends are drawn: `iterations`, `updates`, `bytes`, `seconds`; of ends also the share of
-    `pushes` or `fetches` that passed, or a dotted key of the experiment."""
+    """The x axis of curves and ends: `iterations`, `updates`, `bytes`, `seconds`; for ends also the share of `pushes`
+    or `fetches` that passed, or a dotted key of the experiment."""
     y: Annotated[Printable, Field(examples=["train_loss"])] = "validation_error"
-    """Which column of `metrics.csv` curves and ends show."""
+    """The column of `metrics.csv` that curves and ends show."""
     reach: list[Finite] = Field(default_factory=list, examples=[[0.1, 0.05]])
-    """Of curves: for each of these values of y, the table says when it was reached."""
+    """For curves: the table says when each of these values of y was reached."""
     where: dict[Printable, Any] = Field(default_factory=dict, examples=[{"server.name": ["asgd", "sync"]}])
-    """Only runs whose keys have these values, or one of a list."""
+    """Only runs whose keys have these values, or one of a list, are drawn."""
     best: bool = False
-    """Of these, only the runs that the experiment's `select` chose."""
+    """Whether only those of these runs are drawn that the experiment's `select` chose."""
     log: bool = False
-    """A logarithmic y axis."""
+    """Whether the y axis is logarithmic."""
     quartiles: bool = False
-    """Of curves: bands from the lower to the upper quartile of the runs, not from the smallest to the largest value."""
+    """For curves: whether bands are from the lower to the upper quartile of the runs, not from the smallest to the
+    largest value."""
     title: Annotated[str, Field(examples=["Rates, $\\lambda = 128$"])] = ""
-    """The title, which may hold formulas between `$`; without it the experiment's name, with a style none."""
+    """The title, which may have formulas between `$`; by default the experiment's name or, with a style, none."""
     clients: Annotated[Printable | None, Field(examples=["0-7"])] = None
-    """Of a timeline, and of waits: which clients."""
+    """For a timeline, and for waits: which clients are shown."""
     from_: NonNegative | None = Field(None, alias="from", examples=[10.0])
-    """Of a timeline, and of waits: from this simulated second."""
+    """For a timeline, and for waits: the simulated second to begin at."""
     to: Annotated[NonNegative | None, Field(examples=[20.0])] = None
-    """Of a timeline, and of waits: to this simulated second; of curves: to this x, in iterations, bytes or seconds."""
+    """For a timeline, and for waits: the simulated second to end at; for curves: the end of the x axis, in its unit."""
     style: Annotated[Printable | None, Field(examples=["column"], json_schema_extra={"enum": [*STYLES, None]})] = None
-    """For a paper: as wide as its `column`, or as both on a `page`, without the caption, as `rates.pdf`; null: as large
-    as what is in it asks for."""
+    """For a paper: as wide as its `column`, or as the whole `page`, without the caption, as `rates.pdf`; null: as large
+    as the content requires."""
     latex: bool = False
-    """The table as LaTeX, too: `rates-table.tex`."""
+    """Whether the table is also written as LaTeX: `rates-table.tex`."""
 
     @field_validator("clients", mode="before", json_schema_input_type=str | int | None)
     @classmethod
     def as_text(cls, clients: Any) -> Any:
-        """Take a single id for the text of it."""
+        """Accept a single id as a number."""
         return str(clients) if isinstance(clients, int) and not isinstance(clients, bool) else clients
 
     @model_serializer(mode="wrap")
     def plain(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the keys as they are written; those of a window only where they are given."""
+        """Return the keys as they are written; some of them only if they do not have their defaults."""
         data: dict[str, Any] = serialize(self)
         data["from"] = data.pop("from_")
         given = {"clients", "from", "to", "style"}
@@ -76,11 +77,11 @@ class FigureChoice(HyperParameters):
     @field_validator("by", "panel", mode="before", json_schema_input_type=str | list[str] | None)
     @classmethod
     def as_list(cls, keys: Any) -> Any:
-        """Take a single key for a list of one."""
+        """Accept a single key instead of a list."""
         return [keys] if isinstance(keys, str) else keys
 
     def options(self, title: str = "", command: str = "") -> Options:
-        """Return the options of `plot`; `title` is used where the figure has none of its own, and no style."""
+        """Return the options of `plot`; `title` is used if the figure has neither a title of its own nor a style."""
         panel = [] if self.panel == ["none"] else self.panel
         return Options(
             self.by,
@@ -103,11 +104,11 @@ class FigureChoice(HyperParameters):
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """The name of the figure's file."""
         return f"{self.name}.{'pdf' if self.style else 'png'}"
 
     def named_keys(self) -> Iterator[tuple[str, str]]:
-        """Yield (option, key) for each key of experiments that its options name."""
+        """Yield (option, key) for each key of an experiment that the figure's options name."""
         options = self.options()
         yield from (("by", key) for key in options.by or ())
         yield from (("panel", key) for key in options.panel or ())
@@ -121,7 +122,7 @@ class _Figures(HyperParameters):
 
 
 def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tuple[tuple[int | str, ...], str]]]:
-    """Return the `figures` in an experiment's data, and (location, what is wrong) for each problem with them."""
+    """Return the `figures` in an experiment's data, and for each problem with them (location, what is wrong)."""
     if data.get("figures") is None:
         return [], []
     try:

@@ -1,4 +1,4 @@
-"""The keys `cases` and `sweep` of a document: checked, before they are expanded."""
+"""Checks the keys `cases` and `sweep` of a document before they are expanded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fredsim.errors import ConfigError
 
 __all__ = ["grid", "refuse_clashes", "refuse_too_many"]
 
-MOST_RUNS = 10_000  # of a sweep
+MOST_RUNS = 10_000  # the most runs of a sweep
 
 
 def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Return the document's sweep and cases, empty where it has none. Raises ConfigError where they are malformed."""
+    """Return the document's sweep and cases, empty if it has none. Raises ConfigError if they are malformed."""
     for key in ("sweep", "cases"):
-        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line takes it away
+        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line removes it
             del document.data[key]
     sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
     if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
@@ -35,7 +35,7 @@ def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]
 
 
 def refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
-    """Raise ConfigError where there are more than MOST_RUNS: a few long axes make billions."""
+    """Raise ConfigError if there are more than MOST_RUNS runs: a few long axes would give billions."""
     counts = {"cases": len(cases)} if cases else {}
     counts |= {key: len(values) for key, values in sweep.items()}
     if (runs := math.prod(counts.values())) > MOST_RUNS:
@@ -45,9 +45,9 @@ def refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequenc
 
 
 def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError where two keys of cases and sweep set the same part of an experiment.
+    """Raise ConfigError if two keys of cases and sweep set the same part of an experiment.
 
-    An axis may lie within an earlier key, such as `server.lr` after `server`, as long as no value of that sets it.
+    An axis may lie within an earlier key, such as `server.lr` after `server`, if no value of the earlier one sets it.
     """
     earlier: dict[str, tuple[str, list[Any]]] = {}
     for case in cases:
@@ -63,7 +63,7 @@ def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence
 
 
 def _sets(value: Any, key: str) -> bool:
-    """Return whether a value is no mapping, or one that has this dotted key, a key within it or one around it."""
+    """Return whether a value is not a mapping, or has this dotted key, a key within it, or one around it."""
     if not isinstance(value, Mapping):
         return True
     return any(overlap(one, key) for one in flatten(value))

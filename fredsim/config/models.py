@@ -1,4 +1,4 @@
-"""`model`: those that fredsim computes itself. A user's PyTorch module is a TorchChoice (fredsim.config.experiment)."""
+"""The key `model`: models that fredsim computes itself; a user's PyTorch module is a TorchChoice (.experiment)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["First", "LinearChoice", "MlpChoice", "Normal"]
 
 
 class Normal(HyperParameters):
-    """N(0, std²)."""
+    """Initial weights from N(0, std²)."""
 
     name: Literal["normal"]
     std: Annotated[NonNegative, Field(examples=[0.1])] = 1.0
@@ -27,13 +27,13 @@ class MlpChoice(HyperParameters):
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
     """The widths of the hidden layers; [] is softmax regression."""
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
-    """How weights begin: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`; biases begin at 0. `torch`:
-    both as PyTorch's Linear, between ±1/√inputs."""
+    """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
+    `torch`: weights and biases as in PyTorch's Linear, uniform between ±1/√inputs."""
 
     @field_validator("name", mode="before")
     @classmethod
     def check(cls, name: Any) -> Any:
-        """Refuse another name, naming what there is."""
+        """Refuse any other name, with a message that says which names are known."""
         if name != "mlp":
             known = "mlp, linear, or a PyTorch module as torch:package.module:factory"
             raise ValueError(f"is {name!r}; it must be {known}")
@@ -41,7 +41,7 @@ class MlpChoice(HyperParameters):
 
 
 class First(HyperParameters):
-    """The first weight alone is not 0."""
+    """Initial weights of which only the first is not 0."""
 
     name: Literal["first"]
     value: Annotated[Finite | None, Field(examples=[1.0])] = None
@@ -53,7 +53,7 @@ class LinearChoice(HyperParameters):
 
     name: Literal["linear"]
     loss: Literal["squared"] = "squared"
-    """Half the squared error."""
+    """The loss: half the squared error."""
     init: Literal["zeros", "normal", "first"] | Normal | First = "zeros"
-    """How weights begin: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`: the
-    first weight is √P of P, or the value, and the others are 0."""
+    """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
+    `first` the first of P weights is √P, or the value, and the others are 0."""

@@ -1,4 +1,4 @@
-"""`clients.partition`: which training rows each client has, one class a name; docs/shards.md says what each means."""
+"""The key `clients.partition`: which training rows each client has; one class per name (see docs/shards.md)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["PARTITIONS", "Iid", "Lists", "Partition", "PartitionChoice", "make_s
 
 
 class Partition(HyperParameters):
-    """How the training rows are divided among the clients."""
+    """How the training rows are divided into shards, one for each client."""
 
-    #: Whether it goes by the rows' classes.
+    #: Whether the partition depends on the rows' classes.
     by_class: ClassVar[bool] = True
     citation: ClassVar[str] = ""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
-        """Return the shards of rows with these labels, int64 (n,); None where all clients share all rows.
+        """Return the shards of rows with these labels, int64 (n,); None if all clients share all rows.
 
-        Raises ConfigError where they cannot be had of these rows, DataError for a file that does not fit.
+        Raises ConfigError if these rows cannot be divided so, DataError for a file that does not fit.
         """
         raise NotImplementedError
 
@@ -39,32 +39,32 @@ class Iid(Partition):
     by_class = False
     name: Literal["iid"] = "iid"
     shards: bool = False
-    """True: a permutation of the rows is cut into a shard a client."""
+    """True: a permutation of the rows is cut into one shard per client."""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
-        """Cut a permutation, or nothing."""
+        """Cut a permutation of the rows, or return None, if all clients share all rows."""
         return iid(len(labels), clients, streams) if self.shards else None
 
 
 class Dirichlet(Partition):
-    """Of each class, proportions over the clients from Dirichlet(alpha); or of each client, over the classes."""
+    """Each class is divided among clients by proportions from Dirichlet(alpha); or each client's mix is drawn so."""
 
     citation = "Yurochkin et al. 2019, arXiv:1905.12022"
     name: Literal["dirichlet"]
     alpha: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)]
-    """The concentration: small, and a client has few classes; large, and all have the same mix."""
+    """The concentration: if it is small, a client has few classes; if it is large, all clients have the same mix."""
     min_size: PositiveInt = 1
-    """All is drawn again, ten times at most, while a client has fewer samples."""
+    """As long as a client has fewer samples than this, everything is drawn again, ten times at most."""
     self_balancing: bool = True
-    """A client that has more than n/λ samples gets none of the classes that follow."""
+    """Whether a client that has more than n/λ samples gets no samples of the classes after that."""
     equal_sizes: bool = False
-    """True: each client draws its label mix, and its samples by it; clients may have samples that others have."""
+    """True: each client draws its label mix, and its samples from that mix; clients may then share samples."""
     size: PositiveInt | None = None
-    """With `equal_sizes`, the samples of each client; null: n/λ, 1 at least."""
+    """With `equal_sizes`, the number of each client's samples; null: n/λ, but at least 1."""
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse keys that have no say."""
+        """Refuse keys that would have no effect, or contradict each other."""
         if self.size is not None and not self.equal_sizes:
             raise ValueError(f"size is {self.size}; it goes with equal_sizes: true")
         if self.size is not None and self.min_size > self.size:
@@ -72,56 +72,57 @@ class Dirichlet(Partition):
         return self
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
-        """Draw the shards, or what they are drawn from."""
+        """Draw the shards, or return shards that are drawn when they are needed."""
         if not self.equal_sizes:
             return dirichlet(labels, clients, streams, self.alpha, self.min_size, self_balancing=self.self_balancing)
         size = self.size or max(1, len(labels) // clients)
         if self.min_size > size:
-            what = f"the {len(labels):,} training rows are {size} a client; give size, or lower min_size"
+            what = f"the {len(labels):,} training rows are {size} per client; give size, or lower min_size"
             raise ConfigError(f"clients.partition.min_size is {self.min_size}; {what}")
         return dirichlet_of_equal_sizes(labels, clients, streams, self.alpha, size)
 
 
 class Pathological(Partition):
-    """So many classes a client; the rows of a class are divided evenly among the clients that have it."""
+    """Each client has a few classes; the rows of a class are divided evenly among the clients that have it."""
 
     citation = "McMahan et al. 2017, arXiv:1602.05629; Li et al. 2022, arXiv:2102.02079"
     name: Literal["pathological"]
     classes: PositiveInt
-    """The classes of each client."""
+    """The number of each client's classes."""
     assignment: Assignment = "random"
-    """`random`: each client draws them; `deterministic`: i, i + 1, … of client i; `first-deterministic`: i first."""
+    """`random`: each client draws its classes; `deterministic`: client i has classes i, i + 1, …;
+    `first-deterministic`: client i has class i, and draws the others."""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
-        """Assign classes, divide their rows."""
+        """Assign classes to clients, and divide the rows of each class."""
         return pathological(labels, clients, streams, self.classes, self.assignment)
 
 
 class SortedShards(Partition):
-    """The rows sorted by label, cut, and dealt."""
+    """The rows are sorted by label and cut into pieces, which are dealt to the clients at random."""
 
     citation = "McMahan et al. 2017, arXiv:1602.05629"
     name: Literal["shards"]
     per_client: PositiveInt
-    """The pieces of the sorted rows that each client is dealt."""
+    """The number of pieces of the sorted rows that each client gets."""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
-        """Sort, cut, deal."""
+        """Sort the rows, cut them, and deal the pieces."""
         return sorted_shards(labels, clients, streams, self.per_client)
 
 
 class Lists(Partition):
-    """Lists of rows of one's own."""
+    """A user's own lists of rows, one for each client."""
 
     by_class = False
     name: Literal["lists"]
     file: Printable
-    """A JSON file of a list of row numbers a client, or an NPZ file of arrays arr_0, arr_1, …"""
+    """A JSON file with one list of row numbers per client, or an NPZ file with arrays arr_0, arr_1, …"""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of the file's bytes: filled in where it is null, checked where it is not."""
+    """The SHA-256 of the file: filled in if it is null, otherwise checked."""
 
     def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
-        """Read the file."""
+        """Read the shards from the file."""
         return read_lists(self.file, self.sha256, len(labels), clients)
 
 
@@ -135,7 +136,7 @@ PARTITIONS: dict[str, type[Partition]] = {
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a name alone as a mapping. Raises ValueError for what names no partition."""
+    """Return a partition given by its name alone as a mapping. Raises ValueError if it does not name a partition."""
     if isinstance(value, Partition):
         return value
     spelled = {"name": value} if isinstance(value, str) else value
@@ -165,16 +166,17 @@ PartitionChoice = Annotated[OneOfThem, BeforeValidator(_spelled_out, json_schema
 
 
 def with_file_digest(choice: PartitionChoice) -> PartitionChoice:
-    """Return the choice with the SHA-256 of its file, where it has one that is not given."""
+    """Return the choice with the SHA-256 of its file filled in, if it has a file and no SHA-256."""
     if isinstance(choice, Lists) and choice.sha256 is None:
         return choice.model_copy(update={"sha256": content_digest(choice.file)})
     return choice
 
 
 def make_shards(choice: PartitionChoice, labels: Any, clients: int, seed: int) -> Shards | None:
-    """Return who has which rows, by the rows' labels (n,); None where all clients share all rows.
+    """Return which client has which rows, given the rows' labels (n,); None if all clients share all rows.
 
-    Raises ConfigError where the rows have no classes, or the partition cannot be had of them, DataError for a file.
+    Raises ConfigError if the partition needs classes that the rows do not have, or is not possible for them; DataError
+    for a file.
     """
     if choice.by_class and labels.dtype.kind not in "iu":
         what = f"the data set's labels are {labels.dtype}, not classes"

@@ -1,4 +1,4 @@
-"""Parts of an experiment (fredsim.config.experiment): a class by its name, clients, dispatcher, what ends a run."""
+"""Parts of an experiment (fredsim.config.experiment): classes chosen by name, clients, dispatcher, goals, effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class PluginChoice(BaseModel):
-    """A class by its name (fredsim.config.registry), and its hyper-parameters."""
+    """A class chosen by its name (fredsim.config.registry), with its hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", use_attribute_docstrings=True)
 
@@ -26,107 +26,107 @@ class PluginChoice(BaseModel):
 
     @property
     def hyper(self) -> dict[str, Any]:
-        """Everything but the name."""
+        """The hyper-parameters: all keys except the declared ones."""
         return dict(self.model_extra or {})
 
 
 class Clients(HyperParameters):
-    """λ clients, minibatches of µ samples; `partition`: who has which training rows (fredsim.config.partition)."""
+    """The λ clients: how many there are, their minibatches of µ samples, and which training rows each of them has."""
 
-    # More than ten million take gigabytes for lists of them alone.
+    # Above ten million clients, lists of them alone take gigabytes.
     count: Annotated[int, Field(gt=0, le=10_000_000, examples=[32])]
-    """λ, how many there are."""
+    """λ, the number of clients."""
     batch_size: Annotated[PositiveInt, Field(examples=[4])]
-    """µ, the samples of a minibatch."""
+    """µ, the number of samples in a minibatch."""
     sampling: Sampling = "sequential"
-    """`sequential`: the minibatch of an iteration is the next µ rows, whoever arrives; `iid`: each client draws with
-    replacement; `shuffled`: sequential in a new order each pass."""
+    """`sequential`: the minibatch of an iteration is the next µ rows, whichever client arrives; `iid`: each client
+    draws with replacement; `shuffled`: sequential, in a new order in each pass."""
     local_steps: Annotated[PositiveInt, Field(examples=[5])] = 1
-    """So many steps, each by a minibatch of its own at the server's learning rate, between two pushes."""
+    """The number of steps between two pushes, each with its own minibatch and the server's learning rate."""
     partition: Annotated[PartitionChoice, Field(examples=[{"name": "dirichlet", "alpha": 0.3}])] = Iid()
-    """Which training rows each client has: `iid` (all share all), `{name: iid, shards: true}`, `dirichlet`,
-    `pathological`, `shards`, `lists` (docs/shards.md); `sampling` is then within the client's own."""
+    """Which training rows each client has: `iid` (all clients share all rows), `{name: iid, shards: true}`,
+    `dirichlet`, `pathological`, `shards`, `lists` (docs/shards.md); `sampling` is then within the client's own rows."""
 
 
 class DispatcherChoice(PluginChoice):
-    """Who finishes next, and how copies are exchanged."""
+    """Which client arrives next, and how pushes and fetches are exchanged."""
 
     name: Annotated[Printable, Field(examples=["round_robin"])] = "uniform"
-    """Who finishes next; `clock`: by simulated time; `trace`: as it was recorded (docs/traces.md)."""
+    """How the next client is chosen; `clock`: by simulated time; `trace`: as it was recorded (docs/traces.md)."""
     wait: bool = True
     """True: a client waits for the reply to its push; false: it begins its next minibatch at once, from the parameters
     that it has."""
     push: Annotated[str | dict[str, Any], Field(examples=[{"bandwidth_aware": {"c": 0.01}}])] = "always"
     """The gate of pushes: `always`, or another with its hyper-parameters, `{NAME: …}`."""
     fetch: Annotated[str | dict[str, Any], Field(examples=[{"every": {"k": 4}}])] = "always"
-    """The gate of fetches, likewise."""
+    """The gate of fetches, given in the same way."""
     dropped_push: Annotated[DroppedPush, Field(examples=["accumulate"])] = "reapply"
-    """What becomes of a push that its gate drops. `reapply`: the server applies the client's last sent gradient again;
-    `skip`: there is no update; `accumulate`, `average`: the client sends the sum, or the mean, with its next push."""
+    """What happens if the gate drops a push. `reapply`: the server applies the client's last sent gradient again;
+    `skip`: there is no update; `accumulate`, `average`: the client adds it to its next push, as a sum or a mean."""
     replica: bool = False
-    """A client that did not fetch steps its own parameters by its gradient."""
+    """Whether a client whose fetch was dropped takes a step with its own gradient."""
     fred_timestamps: bool = False
-    """A dropped fetch refreshes the timestamp all the same, as FRED's code does: staleness is under-reported."""
+    """Whether even a dropped fetch refreshes the timestamp, as in FRED's code: staleness is then under-reported."""
 
 
 def exchange_keys(dispatcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a dispatcher's block that says how copies are exchanged, whoever arrives."""
+    """Return those keys of a `dispatcher` block that say how pushes and fetches are exchanged, not who arrives."""
     return {key: value for key, value in dispatcher.items() if key in DispatcherChoice.model_fields and key != "name"}
 
 
 class Until(HyperParameters):
-    """What ends a run before its length does: the first row with so small an error or loss of validation, or gap."""
+    """The goal at which a run ends early: a row whose validation error, validation loss or gap is small enough."""
 
     validation_error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
-    """The validation error, or less, at which the run ends; it is this, or `validation_loss` or `gap`."""
+    """The run ends at this validation error or less; give either this, or `validation_loss` or `gap`."""
     validation_loss: Annotated[Finite | None, Field(examples=[0.5])] = None
-    """The validation loss, or less, at which the run ends."""
+    """The run ends at this validation loss or less."""
     gap: Annotated[NonNegative | None, Field(examples=[0.001])] = None
-    """The gap, or less, at which the run of a linear model ends."""
+    """The run of a linear model ends at this gap or less."""
 
     @model_validator(mode="after")
     def check(self) -> Until:
-        """Refuse none, and several."""
+        """Refuse an experiment that gives none of them, or several."""
         if len(self.model_fields_set) != 1 or None in self.model_dump(include=self.model_fields_set).values():
             raise ValueError("must give one of validation_error and validation_loss, or gap of a linear model")
         return self
 
     @property
     def goal(self) -> tuple[str, float]:
-        """The column of metrics.csv, and the value that ends the run."""
+        """The column of metrics.csv, and the value at which the run ends."""
         ((column, value),) = self.model_dump(exclude_none=True).items()
         return column, value
 
 
 class Series(HyperParameters):
-    """Published points [x, y] of the runs whose resolved values are those of `where`, under dotted keys."""
+    """Published points [x, y] of the runs whose resolved experiments have the values `where`, under dotted keys."""
 
     where: Annotated[dict[str, Any], Field(examples=[{"clients.count": 128, "server.name": "fasgd"}])]
-    """Of which runs: those that have these values under these dotted keys."""
+    """The runs that the points belong to: those with these values under these dotted keys."""
     points: Annotated[
         list[Annotated[list[Finite], Field(min_length=2, max_length=2)]],
         Field(min_length=1, examples=[[[10000, 0.279], [20000, 0.211]]]),
     ]
-    """The points, [x, y] each."""
+    """The points, each [x, y]."""
 
 
 class ProbeChoice(HyperParameters):
-    """Measure the true B-staleness every so many iterations (fredsim.simulation.probe)."""
+    """How often the true B-staleness is measured (fredsim.simulation.probe)."""
 
     every: Annotated[PositiveInt, Field(examples=[100])]
-    """The arrivals from one that is measured to the next."""
+    """n: every n-th arrival is measured."""
 
 
 class Affects(Flag):
-    """What a change of a key may change; of a key without this mark, BITS and TIME."""
+    """What a change of a key's value may affect; a key without this mark affects BITS and TIME."""
 
     NOTHING = 0
     """At most the figures of the run."""
     RECORD = auto()
-    """What its files say, but no number."""
+    """What the run's files say, but no number."""
     TIME = auto()
-    """How it is computed, and so how long an iteration takes."""
+    """How the run is computed, and so how long an iteration takes."""
     BITS_OF_MODULES = auto()
-    """The bits of its results where the model is a PyTorch module."""
+    """The bits of the results if the model is a PyTorch module."""
     BITS = auto()
-    """The bits of its results."""
+    """The bits of the results."""

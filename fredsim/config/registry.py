@@ -1,7 +1,7 @@
-"""Names to classes: servers, dispatchers, gates, compressors and averages.
+"""Finds classes by name: servers, dispatchers, gates, compressors and averages.
 
-A name is that of a class that comes with fredsim, one that an installed package registers under an entry-point group
-such as `fredsim.servers`, or `package.module:Class` for a user's own.
+A name is that of a class that comes with fredsim, one that an installed package registers in an entry-point group such
+as `fredsim.servers`, or `package.module:Class` for a user's own class.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KNOWN: dict[Kind, Mapping[str, Any]] = {
     "compressor": COMPRESSORS,
     "average": {"window": WindowAverage},
 }
-#: Of what may be a user's own, the methods that it needs.
+#: The methods that a class of the user must have, by kind of plugin.
 REQUIRED: dict[Kind, tuple[str, ...]] = {
     "server": ("init", "apply_update"),
     "dispatcher": ("init", "choose", "hold", "release"),
@@ -61,7 +61,7 @@ REQUIRED: dict[Kind, tuple[str, ...]] = {
 
 
 def find_class(kind: Kind, name: str) -> type:
-    """Return the class of a name. Raises ConfigError where there is none, or it lacks a method."""
+    """Return the class with this name. Raises ConfigError if there is none, or if it lacks a required method."""
     known = KNOWN[kind]
     if name in known:
         return cast(type, known[name])
@@ -99,7 +99,7 @@ def registered(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def tells_seconds(found: type) -> bool:
-    """Return whether a user's dispatcher is a clock: it says how long each task takes, and needs no other method."""
+    """Return whether a user's dispatcher is a clock: it has `seconds`, how long tasks take, and needs nothing else."""
     return callable(getattr(found, "seconds", None))
 
 
@@ -129,7 +129,7 @@ def required_keys(kind: Kind, name: str) -> list[str]:
 
 
 def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
-    """Return in what keyword arguments do not fit a callable; it gets those `supplied` from elsewhere."""
+    """Return the problems of keyword arguments that do not fit a callable; it also gets those named in `supplied`."""
     parameters = inspect.signature(found).parameters
     problems: Problems = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -142,13 +142,13 @@ def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], suppl
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
-    """Return a new instance. Raises ConfigError as `find_class` does, and where the constructor fails."""
+    """Return a new instance. Raises ConfigError as `find_class` does, and if the constructor fails."""
     found = find_class(kind, name)
     try:
-        with np.errstate(all="ignore"):  # an overflow here shows in the run
+        with np.errstate(all="ignore"):  # an overflow here will show in the run
             return found(**hyper)
     except (ConfigError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # sys.exit, too
+    except BaseException as error:  # includes sys.exit
         what = f"{type(error).__name__}: {error}{line_of(error)}"
         raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {what}") from error

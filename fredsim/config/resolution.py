@@ -1,4 +1,4 @@
-"""From plain data to an experiment: checked, every default filled in, every problem named with file and line."""
+"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with file and line."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "located", "probl
 
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
-MOST = 20  # problems that one message names
+MOST = 20  # the most problems that one message names
 
 PlaceOf = Callable[[Key], str]
-"""Returns the place of a key of an experiment, such as `file.yaml:12`."""
+"""A function that returns the place of an experiment's key, such as `file.yaml:12`."""
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
-    """Return the frozen experiment of plain data, every default filled in.
+    """Return the frozen experiment that plain data describes, with every default filled in.
 
-    Raises ConfigError naming file, line, key, value and remedy, with several problems a line each.
+    Raises ConfigError, which names file, line, key, value and remedy; several problems are on a line each.
     """
     place = place or Document(dict(data)).place
     try:
@@ -72,11 +72,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     return experiment
 
 
-#: Keys whose value has a name.
+#: Keys whose value is a mapping with a `name`.
 NAMED = ("data", "model", "dispatcher", "server", "compress", "average")
-#: Keys that a document has beside those of an experiment.
+#: Keys that a document may have besides those of an experiment.
 OF_DOCUMENTS = ("cases", "sweep", "select")
-#: Where keys stand that are often written without the one around them.
+#: The full dotted keys of those that are often written without the key around them.
 PLACES = {
     key: f"{around}.{key}"
     for around in ("evaluation", "dispatcher", "model", "data", "clients")
@@ -86,7 +86,7 @@ PLACES = {
 
 
 def _told_where(problem: Problem) -> Problem:
-    """Return the problem; of a key beside the experiment's own it says which keys a file has, and how they stand."""
+    """Return the problem, for an unknown or misshapen top-level key with a hint at the right key or form."""
     (*around, key), text = problem
     if not around and key in NAMED and text.endswith("it must be a mapping of keys to values"):
         return (key,), f"{text}, such as {key}: {{name: …}}"
@@ -106,7 +106,7 @@ KIND_OF_KEY: dict[str, Kind] = {
 
 
 def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginChoice:
-    """Return the plugin with every default of its hyper-parameters filled in."""
+    """Return the choice of a class with every default of its hyper-parameters filled in."""
     try:
         hyper, problems = resolve_hyper(KIND_OF_KEY[key], plugin.name, plugin.hyper)
     except ConfigError as error:
@@ -119,7 +119,7 @@ def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginCho
 
 
 def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
-    """Return the problems; those that come of an override of the name alone, which left other keys, say so."""
+    """Return the problems; those caused by an override of only the name, which leaves other keys in place, say so."""
     named = place((key, "name"))
     if not named.startswith(f"override '{key}.name="):
         return problems
@@ -160,13 +160,13 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str |
 
 
 def located(error: ConfigError, place: PlaceOf) -> ConfigError:
-    """Return the error with the place of the key in front with which its message begins."""
+    """Return the error with a place put before it: that of the key with which its message begins."""
     key = str(error).partition(" ")[0].rstrip(":")
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
 
 
 def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
-    """Return one error of many problems, each with its place in front."""
+    """Return one error for many problems, each preceded by its place."""
     lines, problems = [], list(problems)
     for at, text in problems[:MOST]:
         key = ".".join(str(part) for part in at if part != "")
@@ -177,7 +177,7 @@ def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
 
 
 def _published_of(experiment: Experiment) -> Published | None:
-    """Return the published points of runs with this experiment's values, None where there are none."""
+    """Return the published points that belong to runs with this experiment's values, None if there are none."""
     published, flat = experiment.published, flatten(experiment.plain())
     if published is None:
         return None
@@ -189,7 +189,7 @@ OF_TARGETS = ("least_squares", "quadratic", "mishchenko")
 
 
 def check_model(experiment: Experiment) -> None:
-    """Raise ConfigError where the model does not fit what the data set has: labels, or targets."""
+    """Raise ConfigError if the model does not fit the data set, which has either labels or targets."""
     model, data = experiment.model.name, experiment.data.name
     if data in OF_TARGETS and model != "linear":
         raise ConfigError(f"model.name is {model}; data {data} has no classes: give model: {{name: linear}}")
@@ -205,7 +205,7 @@ def check_model(experiment: Experiment) -> None:
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:
-    """Raise ConfigError where a minibatch is larger than the training set."""
+    """Raise ConfigError if a minibatch is larger than the training set, or not 1 for a quadratic."""
     size = experiment.clients.batch_size
     if isinstance(experiment.data, Quadratic) and size != 1:
         what = "a quadratic has no rows, and its gradients one draw of noise each"

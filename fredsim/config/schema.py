@@ -1,8 +1,8 @@
-"""The JSON Schema of an experiment's file, for editors: `fredsim schema` prints it.
+"""The JSON Schema of an experiment's file, for editors; `fredsim schema` prints it.
 
-It is made of the pydantic models: of `Experiment`, of the hyper-parameters of every class that an experiment may name,
-also of those that installed packages register, and of the keys of many runs. What `cases` and `sweep` give may be
-missing elsewhere, so a file that has one of them may leave out what is required of others.
+It is made from pydantic models: `Experiment`, the hyper-parameters of every class that an experiment may name,
+including those that installed packages register, and the keys of files with many runs. Keys that `cases` and `sweep`
+give may be missing elsewhere, so a file with one of these may leave out keys that are required of other files.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from fredsim.hyper import Configurable, HyperParameters
 
 __all__ = ["OfManyRuns", "as_text", "json_schema"]
 
-#: What no axis varies by parts, so that it is given whole even where there is a sweep.
+#: Definitions whose parts no axis of a sweep can vary, so that their required keys are required in any file.
 WHOLE = ("FigureChoice", "Published", "Selection", "Series")
 
 
 class OfManyRuns(HyperParameters):
-    """Keys of a file that describes several runs."""
+    """The keys of a file that describes several runs."""
 
     cases: Annotated[
         list[dict[str, Any]] | None,
         Field(examples=[[{"clients.count": 128, "clients.batch_size": 1}, {"clients.count": 32}]]),
     ] = None
-    """Listed combinations of values, under dotted keys; they are crossed with the grid of `sweep`."""
+    """A list of combinations of values, under dotted keys; each is combined with the grid of `sweep`."""
     sweep: Annotated[dict[str, list[Any]] | None, Field(examples=[{"seed": [0, 1, 2], "server.lr": [0.01, 0.02]}])] = (
         None
     )
     """A grid: a list of values for each dotted key; every combination is a run (docs/sweeps.md)."""
     select: Annotated[Selection | None, Field(examples=[{"best": "validation_error", "over": "server.lr"}])] = None
-    """`{best: validation_error, over: server.lr}`: the best value of an axis (docs/sweeps.md)."""
+    """`{best: validation_error, over: server.lr}` chooses the best value of an axis (docs/sweeps.md)."""
     overrides: Annotated[dict[str, Any] | None, Field(examples=[{"iterations": 500}])] = None
-    """In a recorded `sweep.yaml` alone: what the command line laid over each run, under dotted keys."""
+    """Only in a recorded `sweep.yaml`: the overrides of the command line that apply to each run, under dotted keys."""
 
 
 def json_schema() -> Schema:
@@ -109,10 +109,10 @@ def as_text() -> str:
 
 
 def _choice(kind: Kind, name: str) -> type[BaseModel] | None:
-    """Return the model of a name's hyper-parameters with its name; None where nobody knows them."""
+    """Return the model of a name's hyper-parameters together with the name; None if they are not known."""
     try:
         found = find_class(kind, name)
-    except ConfigError:  # of a package that is installed and cannot be loaded
+    except ConfigError:  # the class of an installed package cannot be loaded
         return None
     if not issubclass(found, Configurable):
         return None
@@ -127,7 +127,7 @@ def _choice(kind: Kind, name: str) -> type[BaseModel] | None:
 
 
 def _cleaned(schema: Any) -> Any:
-    """Return a schema without what only pydantic reads: titles made of names, and keywords that are none."""
+    """Return a schema without what only pydantic needs: titles made from names, and keywords that JSON Schema lacks."""
     if isinstance(schema, list):
         return [_cleaned(one) for one in schema]
     if not isinstance(schema, dict):
@@ -154,8 +154,8 @@ def _named(name: Schema) -> Schema:
 
 
 def _one_of(kind: str, titles: list[str], definitions: Mapping[str, Schema]) -> Schema:
-    """Return the schema of a choice among these, one's own class, and, where a sweep gives the name, of no name."""
-    own = _named({"pattern": ":"}) | {"description": f"A {kind} of one's own, package.module:Class."}
+    """Return the schema of a choice among these, a user's own class and, as a sweep may give the name, no name."""
+    own = _named({"pattern": ":"}) | {"description": f"The user's own {kind}, as package.module:Class."}
     if kind == "dispatcher":
         own["properties"] |= {key: definitions[titles[0]]["properties"][key] for key in _exchange()}
     nameless = any("name" not in definitions[title].get("required", []) for title in titles)
@@ -168,7 +168,7 @@ def _exchange() -> list[str]:
 
 
 def _gate(definitions: Mapping[str, Schema]) -> Schema:
-    """Return the schema of a gate: a name alone, or {name: hyper-parameters, or the one that stands for them}."""
+    """Return the schema of a gate: a name, or {name: hyper-parameters, or the only one that may be given by itself}."""
     bare = [name for name in KNOWN["gate"] if not definitions[f"gate_{name}"].get("required")]
     properties: Schema = {}
     for title in [title for title in definitions if title.startswith("gate_")]:

@@ -1,4 +1,4 @@
-"""Schemas made of schemas: what tells branches apart, what is required, values under dotted keys."""
+"""Transformations of JSON Schemas: telling branches apart, collecting what is required, values under dotted keys."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["REF", "Schema", "lists", "named_in", "needs", "optional", "refer", "
 Schema = dict[str, Any]
 REF = "#/definitions/"
 ANNOTATIONS = {"default", "description", "examples"}
-LONG = 150  # characters of what is worth a definition of its own
+LONG = 150  # a schema that occurs several times gets its own definition if it has more characters
 
 
 def refer(schema: Schema, kind: str) -> None:
-    """Let a key's schema be that of a kind, or null where it may be null."""
+    """Make a key's schema refer to that of a kind, or allow null if the key may be null."""
     nullable = {"type": "null"} in schema.get("anyOf", [])
     for key in ("$ref", "anyOf", "type", "additionalProperties"):
         schema.pop(key, None)
@@ -23,7 +23,7 @@ def refer(schema: Schema, kind: str) -> None:
 
 
 def tell_apart(definitions: Mapping[str, Schema], schema: Any) -> None:
-    """Let at most one branch of each `oneOf` fit, by its name; where they have none, any may."""
+    """Make at most one branch of each `oneOf` fit, by its `name`; if branches have no names, allow any (`anyOf`)."""
     for one in [*_within(definitions), *_within(schema)]:
         if "oneOf" not in one:
             continue
@@ -40,7 +40,7 @@ def tell_apart(definitions: Mapping[str, Schema], schema: Any) -> None:
 
 
 def share(definitions: dict[str, Schema]) -> None:
-    """Let what several definitions say of one key, such as what a learning rate may be, stand once."""
+    """Move schemas that several definitions have for the same key, such as a learning rate's, to one definition."""
     found: dict[tuple[str, str], list[Schema]] = {}
     for definition in definitions.values():
         for name, one in definition.get("properties", {}).items():
@@ -57,7 +57,7 @@ def share(definitions: dict[str, Schema]) -> None:
 
 
 def named_in(schema: Any, definitions: Mapping[str, Schema]) -> set[str]:
-    """Return the names of the definitions that a schema refers to, and those that these refer to."""
+    """Return the names of the definitions that a schema refers to, directly or indirectly."""
     found: set[str] = set()
     waiting = [schema]
     while waiting:
@@ -86,7 +86,7 @@ def _const(schema: Schema) -> str | None:
 
 
 def optional(schema: Any) -> Any:
-    """Return a schema that requires nothing but the names that tell branches apart."""
+    """Return a schema that requires nothing except the names that tell branches apart."""
     if isinstance(schema, list):
         return [optional(one) for one in schema]
     if not isinstance(schema, dict):
@@ -100,7 +100,7 @@ def optional(schema: Any) -> Any:
 
 
 def needs(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """Return the schema of what is required within another one, and nothing else."""
+    """Return a schema that has only the requirements of another one."""
     schema = _resolved(schema, definitions)
     found: Schema = {}
     if schema.get("required"):
@@ -142,7 +142,7 @@ def settings(top: Mapping[str, Schema], definitions: Mapping[str, Schema]) -> Sc
 
 
 def _inner(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """Return references to the keys below a key, by name; nothing is said of one that differs among branches."""
+    """Return references to the schemas of the keys within a key, by name; {} for one that differs between branches."""
     branches = [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
     found: Schema = {}
     seen: dict[str, str] = {}

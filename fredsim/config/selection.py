@@ -1,11 +1,11 @@
-"""Choosing among the runs of a sweep: `select: {best: validation_error, over: server.lr}`.
+"""Chooses among the runs of a sweep: `select: {best: validation_error, over: server.lr}`.
 
-For each combination of the other axes, that value of `over` is chosen whose runs, over `cases` and seeds, end with the
-smallest mean, as Odena (2016) chose one learning rate per server among 16. Values with fewer runs that diverged or
-failed come first, whatever their means.
+For each combination of the other axes, the value of `over` is chosen whose runs, over `cases` and seeds, end with the
+smallest mean, as Odena (2016) chose one learning rate per server among 16. A value with fewer runs that diverged or
+failed is preferred, whatever its mean.
 
-`select: {best: seconds_to, error: 0.05, over: server.lr}` takes the simulated seconds at which a run has its first row
-with such a validation error; one that never has is one that failed.
+`select: {best: seconds_to, error: 0.05, over: server.lr}` compares the simulated seconds at which a run has its first
+row with at most this validation error; a run that never has such a row counts as failed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Row = Mapping[str, Any]
 
 
 class Selection(HyperParameters):
-    """Which value of an axis is chosen, for each combination of the others."""
+    """How a value of an axis is chosen for each combination of the other axes."""
 
     best: Annotated[
         Literal["validation_error", "validation_loss", "gap", "gradient_norm", "seconds_to"],
         Field(examples=["validation_loss"]),
     ] = "validation_error"
-    """What is to be smallest: a column of runs.csv, or the simulated seconds to the first row with such an `error`."""
+    """What is to be smallest: a column of runs.csv or, with `seconds_to`, the simulated seconds until `error`."""
     error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
-    """The validation error of `seconds_to`, which has to have one."""
+    """The validation error that is to be reached; given if, and only if, `best` is `seconds_to`."""
     over: Annotated[Annotated[list[str], Field(min_length=1)] | str, Field(examples=["server.lr"])]
-    """The axis, or axes, to choose a value of."""
+    """The axis, or axes, of which a value is chosen."""
 
     @model_validator(mode="after")
     def check(self) -> Selection:
-        """Refuse an error without `seconds_to`, and the other way round."""
+        """Refuse `error` without `seconds_to`, and `seconds_to` without `error`."""
         if (self.best == "seconds_to") != (self.error is not None):
             found = "is missing" if self.error is None else f"is {self.error}, and best is {self.best}"
             raise ValueError(f"error {found}; it goes with best: seconds_to, such as error: 0.05")
@@ -47,17 +47,17 @@ class Selection(HyperParameters):
 
     @property
     def axes(self) -> list[str]:
-        """The axes to choose values of."""
+        """The axes of which values are chosen."""
         return [self.over] if isinstance(self.over, str) else self.over
 
 
 def check_selection(
     selection: Selection, columns: Sequence[str], *, timed: bool, normed: bool, validated: bool, linear: Sequence[bool]
 ) -> None:
-    """Raise ConfigError where `over` names no column of the axes, or a run has no `best`.
+    """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
 
-    `timed`: all runs have a time; `normed`: all have the gradient's norm; `validated`: all have rows to validate;
-    `linear`: of each, whether its model is, and it has a gap in place of an error.
+    `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
+    have rows to validate on; `linear`: for each run, whether its model is linear, so that it has a gap but no error.
     """
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
@@ -81,9 +81,9 @@ def check_selection(
 
 
 def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one row per combination of the other axes: its values, the best one of `over`, and the mean there.
+    """Return one row per combination of the other axes: their values, the best value of `over`, and its mean.
 
-    `runs` are (values of the axes, columns of runs.csv); `cases` are the axes that `cases` give.
+    `runs` are (values of the axes, columns of runs.csv); `cases` are the axes that the key `cases` varies.
     """
     over = selection.axes
     columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
@@ -104,6 +104,6 @@ def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequ
 
 
 def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
-    """Return how many runs did not finish, and the mean of the others: the smaller pair is better."""
+    """Return how many runs did not finish, and the mean of the others; the smaller pair is better."""
     values = [float(run[column]) for run in runs if run["status"] == "finished" and run[column] is not None]
     return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf

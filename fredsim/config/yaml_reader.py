@@ -1,7 +1,7 @@
-"""YAML text to plain data: numbers, strings, lists and mappings, and the line that each key stands on.
+"""Reads YAML text into plain data: numbers, strings, lists and mappings, and the line of each key.
 
-Tags, dates, sets, keys that are no strings, and aliases that expand to millions of values are refused. So every later
-message can name a key that the user finds in the file.
+Tags, dates, sets, keys that are not strings, and aliases that expand to millions of values are refused. So every later
+message can name a key that the user can find in the file.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["Key", "checked", "dotted", "parse_yaml"]
 
 Key = tuple[int | str, ...]
 
-LONGEST = 4_000_000  # characters of a YAML text: enough for a scripted order of 500,000 entries
-REPEATED = 100_000  # values that aliases may repeat: a few nested ones make billions
-DEEPEST = 50  # levels of lists and mappings
-DIGITS = 100  # of an integer
+LONGEST = 4_000_000  # the most characters of a YAML text: enough for a scripted order of 500,000 entries
+REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
+DEEPEST = 50  # the most levels of lists and mappings
+DIGITS = 100  # the most digits of an integer
 REMEDY = "use numbers, strings, lists or mappings"
 
-#: What a string may not hold: control characters but tab and line feed, YAML's other ends of lines, and surrogates.
+#: Characters not allowed in strings: control characters except tab and line feed, YAML's other line ends, surrogates.
 UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> Any:
-    """Return the plain data of a YAML text, None of an empty one.
+    """Return the plain data of a YAML text, None for an empty one.
 
     `source`, such as the file's name, begins every message; `places` is filled with the places of keys, such as
-    `source:12`. Raises ConfigError, with line and column where the text does not parse, where it is not plain data.
+    `source:12`. Raises ConfigError if the text does not parse (with line and column), or is not plain data.
     """
     if len(text) > LONGEST:
         raise ConfigError(f"{source}: has {len(text):,} characters; an experiment has {LONGEST:,} at most")
@@ -46,12 +46,12 @@ def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> 
 
 
 def dotted(key: Iterable[int | str]) -> str:
-    """Return how messages name a key."""
+    """Return a key's name in messages: its parts joined by dots."""
     return ".".join(map(str, key))
 
 
 def checked(value: Any, key: Key, source: str) -> Any:
-    """Return Python data as plain data, a copy. Raises ConfigError where it holds anything else."""
+    """Return a copy of Python data as plain data. Raises ConfigError if it has anything else in it."""
     where = f"{source}: {dotted(key)}" if key else source
     if len(key) > DEEPEST:
         raise ConfigError(f"{source}: {dotted(key[:3])}… is nested more than {DEEPEST} levels deep; make it flatter")
@@ -69,7 +69,7 @@ def checked(value: Any, key: Key, source: str) -> Any:
     if value is None or value is True or value is False:
         return value
     kinds: tuple[type, ...] = (int, float, str)
-    for kind in kinds:  # NumPy's float64 is one too
+    for kind in kinds:  # NumPy's float64 is a float, too
         if isinstance(value, kind):
             if wrong := _wrong_with(value):
                 raise ConfigError(f"{where} {wrong}")
@@ -94,7 +94,7 @@ def _wrong_with(value: Any) -> str:
 
 
 class _Scanner(Scanner):
-    """Refuses brackets that are nested too deeply at once: ruamel would look for their ends first."""
+    """Refuses too deeply nested brackets as soon as they are found; ruamel would first look for their ends."""
 
     def fetch_flow_collection_start(self, *arguments: Any, **options: Any) -> None:
         if self.flow_level > DEEPEST:
@@ -109,7 +109,7 @@ class _Reader:
     def __init__(self, source: str, places: dict[Key, str] | None) -> None:
         self._source = source
         self._places = {} if places is None else places
-        self._seen: set[int] = set()  # nodes, by identity: an alias brings the same one again
+        self._seen: set[int] = set()  # the ids of nodes seen so far: an alias refers to the same node again
         self._around: list[Node] = []
         self._repeated = 0
         self._repeating = 0
@@ -119,7 +119,7 @@ class _Reader:
         yaml.Scanner = _Scanner
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about numbers that YAML 1.1 reads otherwise
+                warnings.simplefilter("ignore")  # warnings about numbers that YAML 1.1 reads differently
                 root = yaml.compose(text)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -132,7 +132,7 @@ class _Reader:
             raise ConfigError(f"{source}: is nested more than {DEEPEST} levels deep; make it flatter") from None
         except YAMLError as error:
             raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
-        except Exception as error:  # ruamel raises anything for some damaged texts
+        except Exception as error:  # for some damaged texts ruamel raises all kinds of exceptions
             raise ConfigError(f"{source}: not valid YAML ({type(error).__name__}: {error})") from None
         self._yaml = yaml
         return None if root is None else self._value(root, ())
@@ -141,7 +141,7 @@ class _Reader:
         return f"{self._source}:{mark.line + 1}:{mark.column + 1}" if mark else self._source
 
     def _error(self, node: Node, key: Key, what: str, *, of_key: bool = False) -> ConfigError:
-        """Return an error with the node's line, unless the source is an override."""
+        """Return an error that names the node's line, unless the source is an override."""
         place = self._source if self._source.startswith("override") else f"{self._source}:{node.start_mark.line + 1}"
         where = f"{dotted(key)}{': ' if of_key else ' '}" if key else "" if of_key else "it "
         return ConfigError(f"{place}: {where}{what}")
@@ -176,19 +176,19 @@ class _Reader:
             return [self._value(item, (*key, i)) for i, item in enumerate(node.value)]
         if not isinstance(node, ScalarNode) or tag not in {"null", "bool", "int", "float", "str", "value", "merge"}:
             raise self._error(node, key, f"is {TAG_NAMES.get(tag, f'tagged {tag}')}; {REMEDY}")
-        if tag in {"str", "value", "merge"}:  # = and << alone mean something only as keys
+        if tag in {"str", "value", "merge"}:  # = and << have a meaning only as keys
             found: Any = str(node.value)
         else:
             try:
                 found = self._yaml.constructor.construct_object(node)
-            except Exception:  # such as !!int fast, or more digits than Python converts
+            except Exception:  # for instance !!int fast, or more digits than Python converts
                 raise self._error(node, key, f"is {shown(node.value)}; it is no {tag} that can be read") from None
         if wrong := _wrong_with(found):
             raise self._error(node, key, wrong)
         return found
 
     def _pairs(self, node: MappingNode, key: Key) -> Iterator[tuple[str, Node, str]]:
-        """Yield (key, value, place of the key) of a mapping; merged keys come where << stands."""
+        """Yield (key, value, place of the key) of a mapping; merged keys are yielded at the place of <<."""
         names = [self._name(one, key) for one, _ in node.value]
         own: set[str] = set()
         for name, (one, _) in zip(names, node.value, strict=True):
@@ -206,7 +206,7 @@ class _Reader:
                     raise self._error(value, key, "holds itself, by a merge key; write out what it should hold")
                 self._around.append(mapping)
                 pairs = islice(self._pairs(mapping, key), REPEATED)
-                merged = {inner: (item, place) for inner, item, place in pairs} | merged  # the first one counts
+                merged = {inner: (item, place) for inner, item, place in pairs} | merged  # the first mapping counts
                 self._around.pop()
                 self._repeated += len(mapping.value)
                 if self._repeated > REPEATED or len(self._around) > DEEPEST:
@@ -222,7 +222,7 @@ class _Reader:
         return mappings
 
     def _name(self, node: Node, key: Key) -> str:
-        """Return a key. A key that is a number or the like must be quoted."""
+        """Return a key as a string. Raises ConfigError for a key that is a number or the like and not quoted."""
         tag = str(node.tag).removeprefix("tag:yaml.org,2002:")
         if tag == "merge":
             return MERGE
@@ -236,5 +236,5 @@ class _Reader:
 
 
 MERGE = "\0<<"  # stands for a merge key: no other key can be this
-#: How messages name YAML's other types.
+#: The names of YAML's other types in messages.
 TAG_NAMES = {"timestamp": "a date", "binary": "binary", "set": "a set", "omap": "an ordered mapping", "pairs": "pairs"}

@@ -1,1 +1,1 @@
-"""Data sets, and which of their samples make a minibatch."""
+"""Data sets, the clients' shards of them, and which of their samples make up a minibatch."""

@@ -1,6 +1,7 @@
-"""The data sets: `digits` (embedded), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`.
+"""Loads data sets by name, and divides them into training, validation and test samples.
 
-Those of least squares and quadratics are in fredsim.data.squares.
+They are `digits` (a file of scikit-learn), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`,
+and `mishchenko` (fredsim.data.squares). Least squares and quadratics are in fredsim.data.problems.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Three splits: `train` are the first and `validation` the last samples of the training part, `test` the test part.
+    """Three splits: `train` and `validation`, the first and the last samples of the training part, and `test`.
 
-    `shape` is that of one sample, such as (1, 28, 28), whose C order is a row of `x`; () where only the row is known.
-    `classes` is 0 where samples have targets, not labels.
+    `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
+    `classes` is 0 if samples have targets instead of labels.
     """
 
     train: Split
@@ -66,7 +67,7 @@ class Dataset:
 
     @property
     def inputs(self) -> int:
-        """The length of a sample."""
+        """The number of values of a sample."""
         return int(self.train.x.shape[1])
 
     @functools.cached_property
@@ -83,9 +84,9 @@ Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return where data files are kept: `root`, else FREDSIM_DATA, else the user's cache folder.
+    """Return the folder of data files: `root`, else FREDSIM_DATA, else a folder in the user's cache folder.
 
-    Raises DataError where that is no folder.
+    Raises DataError if it is not a folder.
     """
     chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
     if os.path.exists(chosen) and not os.path.isdir(chosen):
@@ -110,16 +111,16 @@ def load_dataset(
 
 @functools.lru_cache(maxsize=4)
 def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
-    """Return a data set whose values are (x − mean) ÷ std in float32, by one number or by one a channel.
+    """Return a data set whose values are (x − mean) ÷ std in float32, with one number for all or one per channel.
 
-    Raises ConfigError where the numbers are not as many as the channels, or a value is not finite then.
+    Raises ConfigError if there are neither 1 nor as many numbers as channels, or if a result is not finite.
     """
     for key, numbers in (("mean", mean), ("std", std)):
         channels = data.shape[0] if data.shape else 1
         if len(numbers) not in {1, channels}:
             raise ConfigError(
                 f"data.normalize.{key} has {len(numbers)} numbers, and a sample {channels} "
-                f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one a channel"
+                f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one per channel"
             )
     minus, by = (np.array(numbers, np.float32)[:, None] for numbers in (mean, std))
     groups = max(len(mean), len(std))
@@ -135,7 +136,7 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 
 def check_dataset(name: str) -> None:
-    """Raise ConfigError where there is no data set of this name."""
+    """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
     if kind not in DATASETS or (kind in {"npz", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, "least_squares", "quadratic"])
@@ -146,14 +147,14 @@ def check_dataset(name: str) -> None:
 
 
 def file_digest(name: str) -> str | None:
-    """Return the SHA-256 of the file npz:PATH names, or None for another name or a file that cannot be read."""
+    """Return the SHA-256 of the file that npz:PATH names; None for any other name, or if the file cannot be read."""
     kind, _, path = name.partition(":")
     return content_digest(path) if kind == "npz" else None
 
 
 @functools.lru_cache(maxsize=4)
 def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
-    del digest  # part of the cache's key: a file that has changed is loaded anew
+    del digest  # only part of the cache's key, so that a file that has changed is loaded again
     part, test, shape = DATASETS[kind](root, path)
     total = len(part)
     usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
@@ -205,7 +206,7 @@ def _torchvision(root: Path, name: str) -> Parts:
     return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
-MOST_CLASSES = 2**20  # a greater label is damage, or no class number; the output layer would be as wide
+MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
 
 
 def _npz(root: Path, path: str) -> Parts:
@@ -235,7 +236,7 @@ def _npz(root: Path, path: str) -> Parts:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
     types = {x.dtype for x in (arrays["x_train"], arrays["x_test"]) if len(x)}
-    if np.dtype(np.uint8) in types and len(types) > 1:  # bytes alone are divided by 255
+    if np.dtype(np.uint8) in types and len(types) > 1:  # only bytes are divided by 255, so the parts would differ
         found = f"x_train holds {arrays['x_train'].dtype} and x_test {arrays['x_test'].dtype}"
         raise DataError(f"{path}: {found}; save both as bytes (uint8), or both as other numbers")
     return train, test, shape
@@ -256,5 +257,5 @@ DATASETS: dict[str, Callable[[Path, str], Parts]] = {
     "mishchenko": _mishchenko,
 }
 
-#: The usual numbers of training and validation rows; the others give their last sixth to validation.
+#: The default numbers of training and validation rows; for other data sets, the last sixth is for validation.
 USUAL = {"digits": (1200, 297), "mnist": (50000, 10000), "mishchenko": (10000, 1000)}

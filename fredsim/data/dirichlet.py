@@ -1,7 +1,7 @@
-"""Shards with label mixes of a Dirichlet distribution (Yurochkin et al. 2019, arXiv:1905.12022): docs/shards.md.
+"""Shards with label mixes from a Dirichlet distribution (Yurochkin et al. 2019, arXiv:1905.12022): see docs/shards.md.
 
-All is drawn from stream PARTITION of numerics.md: a proportion from elements 0 … 11 of (its step, its client); a sample
-of a client whose shard is drawn from elements 12 and 13 of (its place, the client).
+All draws are from stream PARTITION of docs/numerics.md: a proportion is drawn from elements 0 … 11 of (its step, its
+client); a sample of a client that draws its samples from elements 12 and 13 of (its place in the shard, the client).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["ATTEMPTS", "dirichlet", "dirichlet_of_equal_sizes"]
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-#: How often the whole partition is drawn before it is given up, as in Flower.
+#: How often the whole partition is drawn before giving up, as in Flower.
 ATTEMPTS = 11
-POWER, LABEL, ROW = 8, 12, 13  # elements of draws beside those of the gamma distribution
+POWER, LABEL, ROW = 8, 12, 13  # the elements of the draws other than those of the gamma distribution
 NOTHING = -np.inf
-KEPT = 2**21  # numbers of label mixes that are kept: 16 MiB
+KEPT = 2**21  # the most numbers of label mixes that are kept: 16 MiB
 
 
 def _scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) -> Floats:
-    """Return α·log G of gamma draws G of shape α, one a (step, client): in this form none is lost, however small α is.
+    """Return α·log G for gamma draws G of shape α, one per (step, client); in this form no G underflows for a small α.
 
     G = G′·U^(1/α) with G′ of shape α + 1, U = (word + ½)·2⁻³².
     """
@@ -38,19 +38,19 @@ def _scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) 
 
 
 def _cumulated(scores: Floats, alpha: float) -> Floats:
-    """Return sums of weights proportional to the gamma draws along the last axis, the largest weight being 1."""
+    """Return cumulated weights along the last axis; weights are proportional to the gamma draws, the largest is 1."""
     with np.errstate(over="ignore"):
         weights = exp64((scores - scores.max(axis=-1, keepdims=True)) / alpha)
-    return np.cumsum(weights, axis=-1)  # one after the other
+    return np.cumsum(weights, axis=-1)  # summed one after another
 
 
 def dirichlet(
     labels: Integers, clients: int, streams: Streams, alpha: float, min_size: int, *, self_balancing: bool
 ) -> ShardTable:
-    """Divide each class's rows, in their order, by proportions over the clients that are drawn from Dirichlet(α).
+    """Divide each class's rows, in their order, among the clients, by proportions drawn from Dirichlet(α).
 
-    With `self_balancing` a client that has more than n/λ rows gets none of the classes that follow. All is drawn again
-    where a client has fewer than `min_size` rows. Raises ConfigError where the last attempt gives such a client.
+    With `self_balancing` a client that has more than n/λ rows gets no rows of the classes after that. Everything is
+    drawn again if a client has fewer than `min_size` rows. Raises ConfigError if it does after the last attempt, too.
     """
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     ids, average = np.arange(clients), len(labels) / clients
@@ -82,17 +82,17 @@ def _too_small(sizes: Integers, alpha: float, min_size: int, rows: int, attempts
     else:
         found = f"client {small[0]} has {sizes[small[0]]} samples, {those} with fewer than min_size, {min_size}"
     hopeless = min_size * len(sizes) > rows
-    why = f"there are {rows:,} training rows" if hopeless else f"so ended the last of {attempts} attempts"
+    why = f"there are {rows:,} training rows" if hopeless else f"this was the last of {attempts} attempts"
     lower = "clients.count" if min_size == 1 else "clients.count or min_size"
     remedy = f"lower {lower}, raise alpha, or give equal_sizes: true, by which clients may share samples"
     return ConfigError(f"clients.partition is dirichlet with alpha {alpha:g}; {found}: {why}; {remedy}")
 
 
 def dirichlet_of_equal_sizes(labels: Integers, clients: int, streams: Streams, alpha: float, size: int) -> Shards:
-    """Return shards of one size: each client's label mix is drawn from Dirichlet(α), and each sample by its label.
+    """Return shards of equal sizes: each client's label mix is drawn from Dirichlet(α), and its samples from that mix.
 
-    A sample's label is drawn from the mix, then its row among those with that label; clients share samples. The shards
-    are written down where that is small, else drawn when they are asked for.
+    For each sample first a label is drawn from the mix, then a row among those with that label; clients may share
+    samples. The shards are stored if they are small, otherwise drawn again whenever they are needed.
     """
     drawn = EqualShards(labels, clients, streams, alpha, size)
     if clients * size > TOGETHER:
@@ -102,7 +102,7 @@ def dirichlet_of_equal_sizes(labels: Integers, clients: int, streams: Streams, a
 
 
 class EqualShards(Shards):
-    """Shards that are drawn when they are asked for. A few label mixes are kept, each in its client's only place."""
+    """Shards that are drawn when they are needed. Some label mixes are kept, each at a place given by its client."""
 
     def __init__(self, labels: Integers, clients: int, streams: Streams, alpha: float, size: int) -> None:
         self.count, self._size = clients, size
@@ -115,11 +115,11 @@ class EqualShards(Shards):
         self._kept_of, self._kept = np.full(kept, -1, np.int64), np.empty((kept, len(counts)))
 
     def sizes(self, clients: Integers) -> Integers:
-        """Return the one size."""
+        """Return the size of these clients' shards, which is the same for all."""
         return np.full(clients.shape, self._size, np.int64)
 
     def rows(self, clients: Integers, places: Integers) -> Integers:
-        """Draw the rows, some at a time."""
+        """Draw the rows at these places of these clients' shards, some at a time."""
         clients, places = np.broadcast_arrays(clients, places)
         flat, where = clients.reshape(-1), places.reshape(-1)
         result, some = np.empty(len(flat), np.int64), max(1, TOGETHER // 4 // len(self._counts))
@@ -148,6 +148,6 @@ class EqualShards(Shards):
             grid = np.meshgrid(new, steps, indexing="ij")
             scores = _scores(self._streams, self._alpha, grid[1].reshape(-1), grid[0].reshape(-1))
             result[unknown] = mixes = _cumulated(scores.reshape(grid[0].shape), self._alpha)
-            # Of clients that share a place the last is kept, in both arrays.
+            # If several clients have the same place, the last one is kept, in both arrays.
             self._kept_of[places[unknown]], self._kept[places[unknown]] = new, mixes
         return result

@@ -1,4 +1,4 @@
-"""MNIST's IDX files: found in the data root or downloaded, and checked to the last byte."""
+"""Reads MNIST's IDX files, from the data root or downloaded, and checks every byte of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_mnist(root: Path) -> dict[str, NDArray[np.uint8]]:
 
 
 def find_idx(file: IdxFile, root: Path) -> Path:
-    """Return a file's path below the data root, downloaded if need be. Raises DataError where it cannot be had."""
+    """Return a file's path in the data root; download the file if necessary. Raises DataError if that fails."""
     for folder in (root / "mnist", root / "MNIST" / "raw"):
         for name in (file.name, f"{file.name}.gz"):
             if found := irregular(folder / name):
@@ -61,7 +61,7 @@ def find_idx(file: IdxFile, root: Path) -> Path:
 def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
     """Return the uint8 array in an IDX file, gzipped or not.
 
-    Raises DataError where it cannot be read, is truncated, has another magic number or shape, or another digest.
+    Raises DataError if it cannot be read, is truncated, or has another magic number, shape or digest.
     """
     dimensions = len(file.shape)
     header = struct.Struct(f">{1 + dimensions}I")
@@ -69,7 +69,7 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
     remedy = "delete it, so that it is downloaded again, or put a good copy in its place"
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            data = stream.read(expected + 1)  # no more: a small file may unpack to more than memory holds
+            data = stream.read(expected + 1)  # not more: a small file might unpack to more than fits into memory
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); {remedy}") from None
     if len(data) < header.size:
@@ -88,7 +88,7 @@ def read_idx(path: Path, file: IdxFile) -> NDArray[np.uint8]:
 
 
 def _download(file: IdxFile, folder: Path) -> Path:
-    """Fetch a file into the folder from the first mirror that gives the right bytes."""
+    """Download a file into the folder, from the first mirror that has the right bytes."""
     import pooch
     import requests
 

@@ -1,4 +1,4 @@
-"""Index lists of a user's own: the training rows of each client, from a JSON or an NPZ file."""
+"""Reads a user's own lists of the training rows of each client, from a JSON or an NPZ file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fredsim.system.files import content_digest, irregular
 
 __all__ = ["read_lists"]
 
-JSON = "a JSON file of a list of row numbers a client, such as [[0, 2], [1, 3]]"
-NPZ = "an NPZ file of an array of row numbers a client, arr_0, arr_1, … (numpy.savez(file, *lists))"
+JSON = "a JSON file of one list of row numbers per client, such as [[0, 2], [1, 3]]"
+NPZ = "an NPZ file of one array of row numbers per client, arr_0, arr_1, … (numpy.savez(file, *lists))"
 
 
 def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardTable:
-    """Return the shards of a file. Raises DataError for a file that is another, or does not fit rows and clients."""
+    """Return the shards in a file. Raises DataError if it has another SHA-256, or does not fit rows and clients."""
     found = content_digest(path)
     if sha256 is not None and found is not None and found != sha256:
         which = "clients.partition.sha256"
         raise DataError(f"{path}: SHA-256 {found} is not {which}, {sha256}; put the file back, or change the key")
     lists = _of_npz(path) if path.endswith(".npz") else _of_json(path)
     if len(lists) != clients:
-        remedy = f"give one list a client, or clients.count {len(lists)}"
+        remedy = f"give one list per client, or clients.count {len(lists)}"
         raise DataError(f"{path}: holds {len(lists)} lists, and clients.count is {clients}; {remedy}")
     return ShardTable.of_lists([_checked(path, client, one, rows) for client, one in enumerate(lists)])
 
@@ -49,7 +49,7 @@ def _of_json(path: str) -> Sequence[Any]:
 
 
 def _of_npz(path: str) -> Sequence[Any]:
-    """Return arr_0, arr_1, …; those that are missing between them, or named otherwise, are refused."""
+    """Return arr_0, arr_1, …; refuse a file in which one of these is missing, or which has other names."""
     arrays: Mapping[str, NDArray[Any]] = read_arrays(path, None, f"it must be {NPZ}")
     names = [f"arr_{client}" for client in range(len(arrays))]
     if odd := [name for name in arrays if name not in names]:
@@ -64,7 +64,7 @@ def _checked(path: str, client: int, entries: Any, rows: int) -> NDArray[np.int6
         odd = next((number for number, one in enumerate(entries) if type(one) is not int), None)
         if odd is not None:
             raise DataError(f"{where}, entry {odd}, is {shown(entries[odd])}; it must be a row number, an integer")
-        values = np.array([min(max(one, -1), rows) for one in entries], np.int64)  # as large as an integer may be
+        values = np.array([min(max(one, -1), rows) for one in entries], np.int64)  # clipped: integers may be huge
     elif isinstance(entries, np.ndarray) and entries.ndim == 1 and entries.dtype.kind in "iu":
         values = entries
     else:

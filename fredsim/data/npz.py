@@ -1,4 +1,4 @@
-"""NPZ files of a user's: their headers are checked before any array is read."""
+"""Reads users' NPZ files; the headers of all arrays are checked before any array is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["read_arrays", "read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
-VALUE = 12  # bytes of memory that a value takes beside itself: as float32, and while it is converted
+VALUE = 12  # bytes of memory that a value takes in addition to itself: as float32, and while it is converted
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
@@ -28,15 +28,15 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
 
 
 def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[str, NDArray[Any]]:
-    """Return these arrays, or all, by name.
+    """Return the `wanted` arrays, or all, by name.
 
-    Raises DataError where the file is damaged, lacks one, or holds more than memory does.
+    Raises DataError if the file is damaged, lacks an array, or has more in it than fits into memory.
     """
     try:
         if found := irregular(path):
             raise DataError(f"{path}: cannot be read (it is {found}); {remedy}")
         with open(path, "rb"):
-            pass  # what cannot be opened says why
+            pass  # if it cannot be opened, this raises an OSError that says why
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path}: is no NPZ file, or a truncated one; {remedy}")
         with zipfile.ZipFile(path) as file:
@@ -48,12 +48,12 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # zipfile, what it unpacks with, and NumPy's reader of headers each raise their own
+    except Exception as error:  # zipfile, decompressors, and NumPy's reader of headers raise exceptions of their own
         raise DataError(f"{path}: cannot be read ({one_line(error)}); {remedy}") from None
 
 
 def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str) -> None:
-    """Raise DataError where an array is missing, is not as long as its header says, or does not fit into memory."""
+    """Raise DataError if an array is missing, is not as long as its header says, or does not fit into memory."""
     names = [name.removesuffix(".npy") for name in file.namelist()]
     needed = 0
     for key in wanted:

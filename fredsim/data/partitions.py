@@ -1,6 +1,6 @@
-"""Which client has which training rows, by Flower's names (flwr-datasets): docs/shards.md. See also data.dirichlet.
+"""Partitions of the training rows among the clients, with the names of Flower (flwr-datasets): see docs/shards.md.
 
-What is drawn comes from stream PARTITION of numerics.md.
+Dirichlet partitions are in fredsim.data.dirichlet. All draws are from stream PARTITION of docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def _permutations(streams: Streams, count: int, clients: Integers) -> Integers:
 
 
 def _pieces(count: int, pieces: int) -> Integers:
-    """Return which of `pieces` consecutive pieces each of `count` things is in; the first are longer by one, if any."""
+    """Return in which of `pieces` consecutive pieces each of `count` items is; the first ones may be longer by one."""
     sizes = count // pieces + (np.arange(pieces) < count % pieces)
     return np.repeat(np.arange(pieces), sizes)
 
 
 def iid(rows: int, clients: int, streams: Streams) -> ShardTable:
-    """Cut a permutation of the rows into λ shards. Raises ConfigError where there are more clients than rows."""
+    """Cut a permutation of the rows into λ shards. Raises ConfigError if there are more clients than rows."""
     if clients > rows:
         what = f"clients.count is {clients}, and there are {rows} training rows: client {rows} has no data"
         raise ConfigError(f"clients.partition is iid with shards; {what}; lower clients.count")
@@ -44,9 +44,9 @@ def iid(rows: int, clients: int, streams: Streams) -> ShardTable:
 
 
 def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: int) -> ShardTable:
-    """Sort the rows by label, cut them into λ·`per_client` pieces, and deal each client so many of them at random.
+    """Sort the rows by label, cut them into λ·`per_client` pieces, and deal these at random, `per_client` to each.
 
-    McMahan et al. 2017, arXiv:1602.05629. Raises ConfigError where there are fewer rows than pieces.
+    McMahan et al. 2017, arXiv:1602.05629. Raises ConfigError if there are fewer rows than pieces.
     """
     pieces, rows = clients * per_client, len(labels)
     if pieces > rows:
@@ -62,11 +62,11 @@ def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: 
 def pathological(
     labels: Integers, clients: int, streams: Streams, classes: int, assignment: Assignment = "random"
 ) -> ShardTable:
-    """Give each client so many classes, and divide the rows of each class, in their order, evenly among its clients.
+    """Give each client `classes` classes, and divide the rows of each class, in order, evenly among its clients.
 
     `random`: each client draws its classes; `deterministic`: client i has the classes i, i + 1, … mod their number;
-    `first-deterministic`: class i mod their number, and others that it draws. A class that nobody has is left out.
-    Raises ConfigError where there are not so many classes, or more clients of one class than rows.
+    `first-deterministic`: class i mod their number, and others that it draws. A class that no client has is left out.
+    Raises ConfigError if there are fewer classes, or if a class has more clients than rows.
     """
     known = np.unique(labels)
     key = f"clients.partition.classes is {classes}"
@@ -81,7 +81,7 @@ def pathological(
         chosen = (first + np.arange(classes)) % len(known)
     else:
         chosen = _permutations(streams, len(known), ids)
-        if assignment == "first-deterministic":  # that class to the front, the others in their order
+        if assignment == "first-deterministic":  # client i's first class moves to the front of its permutation
             chosen = np.take_along_axis(chosen, np.argsort(chosen != first, axis=1, kind="stable"), axis=1)
         chosen = chosen[:, :classes]
     owners = np.full(len(labels), -1, np.int64)

@@ -1,4 +1,4 @@
-"""Data sets that are drawn, not read: least squares, and a quadratic whose gradients have noise of their own."""
+"""Data sets that are drawn, not read: least squares, and a quadratic whose gradients each have their own noise."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Quadratic", "least_squares", "quadratic", "sampler_of"]
 
 @functools.lru_cache(maxsize=4)
 def least_squares(columns: int, noise: float, seed: int, train: int, validation: int) -> Dataset:
-    """Return rows to train on and, behind them, rows to validate; none to test (fredsim.data.squares.drawn_rows)."""
+    """Return rows to train on and, drawn after them, rows to validate on; there are none to test on."""
     x, y = drawn_rows(train + validation, columns, noise, seed)
     return Dataset(Split(x[:train], y[:train]), Split(x[train:], y[train:]), Split(x[:0], y[:0]), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic(Dataset):
-    """A quadratic in place of rows: fredsim.numerics.squares.quadratic_gradient, with noise N(0, noise²) per element.
+    """A quadratic instead of rows: fredsim.numerics.squares.quadratic_gradient, with noise N(0, noise²) per element.
 
-    A part has one row, which stands for the function itself. What tells gradients from each other is their noise: that
-    of a client's work of a number is drawn from `seed`, the run's.
+    A part has one row, which stands for the function itself. Gradients at the same parameters differ only in their
+    noise, which is drawn from `seed`, the run's, and from the client and the number of its work.
     """
 
     noise: float = 0.0
@@ -36,7 +36,7 @@ class Quadratic(Dataset):
 
 
 def quadratic(size: int, noise: float, seed: int) -> Quadratic:
-    """Return the quadratic of so many variables; its one row, for training and for validation, is b."""
+    """Return the quadratic of `size` variables; its only row, for training and for validation, is b."""
     b = np.zeros((1, size), np.float32)
     b[0, 0] = -0.25
     function, nothing = Split(b, np.zeros(1, np.float32)), Split(b[:0], np.zeros(0, np.float32))
@@ -44,7 +44,7 @@ def quadratic(size: int, noise: float, seed: int) -> Quadratic:
 
 
 def sampler_of(dataset: Dataset, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler); a quadratic has none."""
+    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's works."""
     if isinstance(dataset, Quadratic):
         return OfWorks(1, batch_size, streams)
     return make_sampler(kind, len(dataset.train), batch_size, streams, shards)

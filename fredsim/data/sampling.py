@@ -1,4 +1,7 @@
-"""Which training samples make a minibatch."""
+"""Samplers, which decide which training samples make up a minibatch.
+
+A work is what a client does between two pushes; its number, from 0, says which of the client's works it is.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ __all__ = ["OfWorks", "Sampler", "make_sampler", "work_of"]
 
 Integers = NDArray[np.int64]
 
-KEPT = 2**25  # samples in the orders of passes that are kept: 128 MiB
-AHEAD = 16  # minibatches that are drawn where one is asked for
-KEPT_AHEAD = 2**23  # their samples that are kept: 64 MiB
+KEPT = 2**25  # the most samples in those orders of passes that are kept: 128 MiB
+AHEAD = 16  # the minibatches that are drawn together if one is needed
+KEPT_AHEAD = 2**23  # the most samples of these that are kept: 64 MiB
 
 
 class Sampler(ABC):
-    """Chooses minibatches of µ = `batch_size` among so many samples."""
+    """Chooses minibatches of µ = `batch_size` samples among `samples`."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         self.batch_size = batch_size
@@ -31,9 +34,10 @@ class Sampler(ABC):
 
     @abstractmethod
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the indices (B, µ) of B minibatches' samples.
+        """Return the indices (B, µ) of the samples of B minibatches.
 
-        Of each minibatch, (B,): the iteration in which its gradient arrives, the client, which of the client's it is.
+        For each minibatch, (B,): the iteration in which its gradient arrives (on a clock, how many gradients were done
+        before), its client, and its number among the client's.
         """
 
 
@@ -46,7 +50,7 @@ class Sequential(Sampler):
 
 
 class Shuffled(Sequential):
-    """The same pointer over a permutation of the samples that is redrawn each pass."""
+    """The same pointer, over a permutation of the samples that is drawn again for each pass."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         super().__init__(samples, batch_size, streams)
@@ -61,7 +65,7 @@ class Shuffled(Sequential):
         return places
 
     def _permutation(self, number: int) -> Integers:
-        """Return a pass's permutation: the stable ascending sort of one 64-bit key a sample, the high word first."""
+        """Return a pass's permutation: a stable ascending sort by one 64-bit key per sample, the high word first."""
         if number not in self._permutations:
             words = self._streams.run_of_words(Stream.SHUFFLE, 2 * self._samples, step=number).astype(np.uint64)
             keys = words[0::2] << np.uint64(32) | words[1::2]
@@ -71,17 +75,17 @@ class Shuffled(Sequential):
 
 
 class OfClients(Sampler):
-    """A minibatch depends on the client and which of the client's it is, not on who arrives when.
+    """Base of samplers whose minibatches depend on the client and the minibatch's number, not on who arrives when.
 
-    Where one is asked for at a time, some are drawn: most of what one costs is the calls.
+    If a single minibatch is asked for, several are drawn together, because the cost is mostly that of the calls.
     """
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         super().__init__(samples, batch_size, streams)
-        self._ahead: dict[int, tuple[int, Integers]] = {}  # by client: the first of those drawn, and their rows
+        self._ahead: dict[int, tuple[int, Integers]] = {}  # by client: the first number drawn, and the rows
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return what the client's gradients have, whenever they arrive."""
+        """Return the samples of the clients' minibatches with these numbers, whenever they arrive."""
         if len(clients) != 1:
             return self._rows(clients, numbers)
         client, number = int(clients[0]), int(numbers[0])
@@ -95,18 +99,18 @@ class OfClients(Sampler):
 
     @abstractmethod
     def _rows(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return the indices (B, µ) of the samples of these gradients of these clients."""
+        """Return the indices (B, µ) of the samples of these clients' minibatches with these numbers."""
 
 
 class Iid(OfClients):
-    """With replacement."""
+    """Draws samples with replacement."""
 
     def _rows(self, clients: Integers, numbers: Integers) -> Integers:
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
 class OfWorks(Sampler):
-    """For gradients that have no samples, but draws of their own: the client's work itself, as `work_of` reads it."""
+    """For gradients without samples, such as a quadratic's: a row encodes the client's work; `work_of` decodes it."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return client·2³² + number, (B, 1)."""
@@ -114,15 +118,15 @@ class OfWorks(Sampler):
 
 
 def work_of(row: int) -> tuple[int, int]:
-    """Return the client, and which of its gradients it is, from a row of OfWorks."""
+    """Return the client, and the number of its work, from a row of OfWorks."""
     return row >> 32, row & 0xFFFF_FFFF
 
 
 class Within(OfClients):
-    """Minibatches from the client's own shard: its gradient number `number` has positions number·µ … of its own."""
+    """Minibatches from the client's own shard, in order: number k has the positions kµ … kµ + µ − 1, over and over."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
-        super().__init__(batch_size, batch_size, streams)  # how many samples there are, each shard says
+        super().__init__(batch_size, batch_size, streams)  # the number of samples is not used: each shard has its own
         self._shards = shards
 
     def _rows(self, clients: Integers, numbers: Integers) -> Integers:
@@ -130,23 +134,23 @@ class Within(OfClients):
         return self._shards.rows(of, self._places(positions, self._shards.sizes(of), numbers[:, None], of))
 
     def _places(self, positions: Integers, sizes: Integers, numbers: Integers, clients: Integers) -> Integers:
-        """Return places (B, µ) in shards of these sizes (B, 1): the positions (B, µ) one after another, over again."""
+        """Return places (B, µ) in shards of these sizes (B, 1), for positions (B, µ) that continue over passes."""
         return positions % sizes
 
 
 class IidWithin(Within):
-    """With replacement, from (client, that client's own gradient number)."""
+    """Draws from the client's own shard with replacement, from (client, number of the client's minibatch)."""
 
     def _places(self, positions: Integers, sizes: Integers, numbers: Integers, clients: Integers) -> Integers:
         return self._streams.below(sizes, Stream.IID, self._within, numbers, clients)
 
 
 class ShuffledWithin(Within):
-    """Each pass of a client over its shard is in an order of its own, from (client, pass)."""
+    """Minibatches from the client's own shard; each pass over it has an order of its own, from (client, pass)."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
         super().__init__(shards, batch_size, streams)
-        self._orders: dict[int, NDArray[np.int32]] = {}  # by client and pass; some of the last
+        self._orders: dict[int, NDArray[np.int32]] = {}  # by client and pass; the latest ones, up to KEPT samples
         self._kept = 0
 
     def _places(self, positions: Integers, sizes: Integers, numbers: Integers, clients: Integers) -> Integers:
@@ -167,7 +171,7 @@ class ShuffledWithin(Within):
         """Draw the orders of passes that are not kept, some at a time: stable ascending sorts of 64-bit keys."""
         new = np.array([code not in self._orders for code in codes.tolist()], bool)
         codes, sizes = codes[new], sizes[new]
-        blocks = -(-sizes // 2)  # of the stream: two keys each
+        blocks = -(-sizes // 2)  # blocks of the random stream, each of two keys
         begin = 0
         while begin < len(codes):
             end = begin + max(1, int(np.searchsorted(np.cumsum(blocks[begin:]), TOGETHER, side="right")))
@@ -187,7 +191,7 @@ class ShuffledWithin(Within):
             self._kept += size
 
     def _forget(self) -> None:
-        """Forget the orders that were drawn first, beyond what is kept."""
+        """Forget the orders that were drawn first, if there are more than may be kept."""
         while self._kept > KEPT and len(self._orders) > 1:
             self._kept -= len(self._orders.pop(next(iter(self._orders))))
 
@@ -201,7 +205,7 @@ WITHIN: dict[str, type[Within]] = {"sequential": Within, "shuffled": ShuffledWit
 
 
 def make_sampler(kind: str, samples: int, batch_size: int, streams: Streams, shards: Shards | None = None) -> Sampler:
-    """Return the sampler of a kind, sequential, shuffled or iid, over `samples` training rows, or within shards."""
+    """Return a sampler, sequential, shuffled or iid, over `samples` training rows or, with `shards`, within these."""
     if shards is not None:
         return WITHIN[kind](shards, batch_size, streams)
     return SAMPLERS[kind](samples, batch_size, streams)

@@ -1,4 +1,4 @@
-"""Shards: which training rows each client has. A row of a shard is named by its client and its place in the shard."""
+"""Shards: which training rows each client has. A row of a shard is given by the client and its place in the shard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TOGETHER", "ShardTable", "Shards"]
 
 Integers = NDArray[np.int64]
 
-#: Rows of shards that are had together, where a client has no more.
+#: The rows of shards that are processed together, unless a single client has more.
 TOGETHER = 2**20
 
 
@@ -45,7 +45,7 @@ def _ranges(count: int, step: int) -> Iterator[Integers]:
 
 
 class ShardTable(Shards):
-    """Shards that are written down: those of client i are `rows` from offsets[i] to offsets[i + 1]."""
+    """Shards that are stored: client i has the `rows` from offsets[i] to offsets[i + 1]."""
 
     def __init__(self, offsets: Integers, rows: NDArray[np.integer]) -> None:
         """Take offsets (λ + 1,) and rows, fewer than 2³¹."""
@@ -54,7 +54,7 @@ class ShardTable(Shards):
 
     @classmethod
     def of_owners(cls, owners: Integers, clients: int) -> ShardTable:
-        """Return the shards of rows that have an owner each, −1 for none; a shard is in ascending order of rows."""
+        """Return the shards, given each row's owner, −1 for none; each shard has its rows in ascending order."""
         rows = np.argsort(owners, kind="stable")
         rows = rows[np.count_nonzero(owners < 0) :]
         sizes = np.bincount(owners[rows], minlength=clients)
@@ -62,15 +62,15 @@ class ShardTable(Shards):
 
     @classmethod
     def of_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
-        """Return the shards that stand in a list a client."""
+        """Return the shards given as one list per client."""
         return cls(np.cumsum([0, *map(len, lists)]), np.concatenate(lists))
 
     def sizes(self, clients: Integers) -> Integers:
-        """Return the distances of offsets."""
+        """Return how many samples the shards of these clients have."""
         sizes: Integers = self._offsets[clients + 1] - self._offsets[clients]
         return sizes
 
     def rows(self, clients: Integers, places: Integers) -> Integers:
-        """Look the rows up."""
+        """Return the training rows at these places of these clients' shards."""
         rows: Integers = self._rows[self._offsets[clients] + places].astype(np.int64)
         return rows

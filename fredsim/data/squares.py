@@ -1,4 +1,4 @@
-"""The rows of least squares: drawn by the contract's streams, or as a published experiment drew them."""
+"""The rows of least squares: drawn from fredsim's own random streams, or as a published experiment drew them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["drawn_rows", "mishchenko_rows"]
 Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-TOGETHER = 2**18  # elements that are drawn at once: that takes some 100 bytes for each
-MATRIX, SOLUTION, TARGETS = range(3)  # what is drawn, in place of the client
-#: Of the published instance: rows, columns, the standard deviation of the targets' noise, NumPy's seed, how many seeds
-#: the code draws first, and below what; the SHA-256 of the rows and targets as float32.
+TOGETHER = 2**18  # the elements that are drawn at once, which takes some 100 bytes for each
+MATRIX, SOLUTION, TARGETS = range(3)  # what a draw is for, used in place of the client
+#: The published instance: rows, columns, the standard deviation of the targets' noise, NumPy's seed, how many seeds the
+#: code draws first, and below which number; then the SHA-256 of the rows and targets as float32.
 ROWS, COLUMNS, NOISE, SEED, SEEDS, SEEDS_BELOW = 10_000, 400, 1e-5, 42, 5, 424_242
 SHA256 = "c3ae15c9e78988c2ae9787316fa8be63330d6d17500f7306a348716a14de9f08"
 #: How many rows are drawn after those of the published instance, for validation and test.
@@ -29,8 +29,8 @@ MORE = 2000
 def drawn_rows(count: int, columns: int, noise: float, seed: int) -> tuple[Array, Array]:
     """Return rows (count, columns) with entries U[0, 1)/√columns, and targets a·x + N(0, noise²), float32.
 
-    Every draw has a place of its own, so that a row does not depend on how many there are. Targets are of the float32
-    entries and of x ~ N(0, 1), summed in float64, entries ascending.
+    Every draw has a place of its own in the streams, so that a row does not depend on how many rows there are. Targets
+    are computed from the float32 entries and from x ~ N(0, 1), summed in float64 in the order of the entries.
     """
     streams, scale = Streams(seed), np.sqrt(np.float64(columns))
     x = np.empty((count, columns), np.float32)
@@ -51,7 +51,7 @@ def mishchenko_rows() -> tuple[Array, Array]:
     Mishchenko, Bach, Even and Woodworth 2022, "Asynchronous SGD beats minibatch SGD under arbitrary delays",
     arXiv:2206.07638: entries U[0, 1)/√400, targets of a standard normal solution and noise of 1e-5, from NumPy's
     generator with seed 42, of which the code first takes five seeds (github.com/konstmish/asynchronous_sgd).
-    Raises DataError where this NumPy draws others.
+    Raises DataError if the installed NumPy draws other numbers.
     """
     random = np.random.default_rng(SEED)
     for _ in range(SEEDS):

@@ -1,4 +1,4 @@
-"""The image data sets of torchvision, which is imported only when one is asked for."""
+"""Reads the image data sets of torchvision, which is imported only when one of them is used."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 def read_images(name: str, root: Path) -> tuple[Images, Images]:
     """Return the training and the test part of a class of torchvision.datasets.
 
-    A part is images of bytes (n, channels, height, width) and their labels (n,). The class reads its files below
-    `root`, or downloads them there, and checks them by itself.
+    A part is images of bytes (n, channels, height, width) and their labels (n,). The class itself reads its files from
+    `root`, or downloads them to it, and checks them.
 
-    Raises ConfigError where torchvision or the class cannot be had, DataError where its files cannot, or are no images
-    of one size with a label each.
+    Raises ConfigError if torchvision or the class is missing; DataError if its files cannot be read or downloaded, or
+    are not images of one size with one label each.
     """
     try:
         known = importlib.import_module("torchvision.datasets")
-    except Exception as error:  # beside a PyTorch of another build it fails in ways of its own
+    except Exception as error:  # with a PyTorch that does not match, it fails with various exceptions
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"data.name: torchvision:{name} needs torchvision, which cannot be imported "
@@ -57,13 +57,13 @@ def read_images(name: str, root: Path) -> tuple[Images, Images]:
 
 
 def _read(found: type, name: str, root: Path, arguments: dict[str, Any]) -> Images:
-    """Return one part, image by image: the only interface that all these classes share."""
+    """Return one part, read image by image, since that is the only interface that all these classes share."""
     try:
         samples: Any = found(root=str(root), **arguments)
         pairs = [samples[i] for i in range(len(samples))]
         pixels = np.stack([np.asarray(image) for image, _ in pairs])
         labels = np.array([label for _, label in pairs])
-    except Exception as error:  # whatever a download or a damaged file leads to
+    except Exception as error:  # of any type: a failed download, or a damaged file
         raise DataError(
             f"torchvision:{name}: cannot be read from {root} or downloaded ({type(error).__name__}: {error}); put its "
             "files there as torchvision expects them, or name another data root by --data-root or FREDSIM_DATA"

@@ -1,8 +1,9 @@
-"""Compiled C functions, in a cache that many processes may share.
+"""Compiles functions to C functions, and keeps them in a cache that many processes may share.
 
-numba's own `cache=True` looks at nothing but the file of the function itself, so a change in a module that a kernel is
-built from would go unseen, and it numbers its data files, so that two processes compiling different signatures at once
-can mix them up. Here one digest of every kernel source stands for all of them, and a data file is named after its key.
+numba's own `cache=True` checks only the file of the function itself, so that a change in another module that a kernel
+is built from would go unnoticed; and it numbers its data files, so that two processes that compile different signatures
+at once can mix them up. Here, the cache's version is one digest of all kernels' sources, and a data file is named after
+its key.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SOURCES = _digest_of_sources()
 
 
 class _Locator:
-    """Tells numba which folder to use, and what stands for the source: here the digest of all kernels' sources."""
+    """Tells numba which folder to use, and what identifies the source: here the digest of all kernels' sources."""
 
     def __init__(self, disambiguator):
         self._disambiguator = disambiguator
@@ -64,7 +65,7 @@ class _Locator:
 
 
 class _Impl(caching.CompileResultCacheImpl):
-    """numba's way to store what was compiled, with our locator."""
+    """numba's storage of compiled code, with our locator."""
 
     def __init__(self, function):
         self._lineno = function.__code__.co_firstlineno
@@ -95,7 +96,7 @@ class KernelCache(caching.Cache):
         self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
 
     def load_overload(self, sig, target_context):
-        """Return what was compiled before; else None, and notice that compilation begins."""
+        """Return the code compiled before; if there is none, announce that compilation begins, and return None."""
         found = None
         with suppress(OSError):
             found = super().load_overload(sig, target_context)
@@ -104,15 +105,15 @@ class KernelCache(caching.Cache):
         return found
 
     def save_overload(self, sig, data):
-        """Keep what was compiled; where no folder can be written, every process compiles anew."""
+        """Store compiled code; if no folder can be written, every process compiles for itself."""
         with suppress(OSError):
             super().save_overload(sig, data)
 
 
 class Compiled:
-    """A function of 64-bit integers to one, compiled to a plain C function when it is first asked for.
+    """A function of 64-bit integers that returns one, compiled to a plain C function when it is first used.
 
-    A call costs a microsecond and releases the GIL; kernels call it by `address`.
+    A call from Python costs a microsecond and releases the GIL; kernels call it by its `address`.
     """
 
     def __init__(self, function):
@@ -123,7 +124,7 @@ class Compiled:
         count = self._function.__code__.co_argcount
         options = {"error_model": "numpy"}  # as C divides; never fastmath
         callback = CFunc(self._function, ((types.int64,) * count, types.int64), {}, options)
-        with suppress(OSError):  # where no folder can be written, every process compiles anew
+        with suppress(OSError):  # if no folder can be written, every process compiles for itself
             setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
         callback.compile()
         return callback
@@ -135,12 +136,12 @@ class Compiled:
 
     @cached_property
     def call(self):
-        """The function, to be called from Python."""
+        """The C function as a callable for Python."""
         return self._callback.ctypes
 
 
 def generated(source: str, purpose: str) -> ModuleType:
-    """Return the module of a generated source text; its kernels are cached under the text's digest."""
+    """Return a module made from a generated source text; its kernels are cached under the text's digest."""
     name = f"fredsim.kernels.generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     module = sys.modules.get(name)
     if module is None:

@@ -1,6 +1,6 @@
-"""Kernels of a team, their named arguments, and copies of kernels for other constants.
+"""Kernels for a team of threads, their named arguments, and copies of kernels with other constants.
 
-One list of names is all that the two sides of a call share: the caller packs by it, and the kernel reads by it.
+The two sides of a call share only one list of names: the caller packs the arguments by it, and the kernel reads them.
 
     @kernel(array=floats, count=int, result=doubles)
     def largest(rank, size, barrier, a): ...  # a.array, a.count, a.result
@@ -34,7 +34,7 @@ DTYPES = {kind: numpy_support.as_dtype(element) for kind, element in ELEMENTS.it
 
 
 class Arguments(Structure):
-    """What a kernel is given, packed: 64 bits a field."""
+    """A kernel's arguments, packed into 64 bits per field."""
 
     __slots__ = ("_values",)
     _kinds: ClassVar[dict[str, Any]]
@@ -52,7 +52,7 @@ class Arguments(Structure):
 class Fields:
     """The names and kinds of a kernel's arguments.
 
-    A kind is `int`, for a number or an address, a pointer type of fredsim.jit.pointers, for an array, or other Fields.
+    A kind is `int` for a number or an address; a pointer type of fredsim.jit.pointers for an array; or other Fields.
     """
 
     def __init__(self, **fields):
@@ -62,7 +62,7 @@ class Fields:
         self._structure = type("Arguments", (Arguments,), members)
 
     def pack(self, **values):
-        """Return Arguments of these values. Raises TypeError where one is missing or unknown, and as Arguments.set."""
+        """Return Arguments with these values. Raises TypeError if one is missing or unknown, and as Arguments.set."""
         if values.keys() != self._fields.keys():
             missing, unknown = self._fields.keys() - values.keys(), values.keys() - self._fields.keys()
             raise TypeError(f"arguments missing: {sorted(missing)}; unknown: {sorted(unknown)}")
@@ -91,7 +91,7 @@ def _type_of(kind):
 
 
 def _word(name, value, kind):
-    """Return an argument as 64 bits: a number, or an address."""
+    """Return an argument as 64 bits: a number, or an array's or structure's address."""
     if isinstance(value, np.ndarray):
         if kind is not int and value.dtype != DTYPES[kind]:
             raise TypeError(f"argument {name} is an array of {value.dtype}; the kernel reads {DTYPES[kind]}")
@@ -99,7 +99,7 @@ def _word(name, value, kind):
     return addressof(value) if isinstance(value, Structure) else int(value)
 
 
-body: Any = None  # both stand among the globals that Kernel gives to its copy of `_entry`
+body: Any = None  # placeholders: Kernel gives its copy of `_entry` globals with a `body` and a `read` of its own
 read: Any = None
 
 
@@ -110,7 +110,7 @@ def _entry(rank, size, barrier, arguments):
 
 
 class Kernel(Compiled):
-    """A compiled (rank, size, barrier, arguments) for the threads of a team; at its end they wait for each other."""
+    """A compiled function (rank, size, barrier, arguments) for the threads of a team; at its end they synchronise."""
 
     def __init__(self, function, fields):
         self.function, self.fields = function, fields
@@ -125,26 +125,26 @@ class Kernel(Compiled):
         body = njit(function, error_model="numpy", forceinline=True)
         names = {"__name__": function.__module__, "body": body, "read": read, "barrier_wait": barrier_wait}
         entry = FunctionType(_entry.__code__, names, function.__name__)
-        entry.__qualname__ = function.__qualname__  # with the module's name it names the entry in the cache
+        entry.__qualname__ = function.__qualname__  # together with the module's name it is the entry's key in the cache
         super().__init__(entry)
 
     def pack(self, **values):
-        """Return the arguments (Fields.pack)."""
+        """Return the packed arguments; see Fields.pack."""
         return self.fields.pack(**values)
 
 
 def kernel(given=None, /, **fields):
-    """Make a function a kernel whose arguments are these fields, or the Fields given."""
+    """Decorate a function, making it a kernel whose arguments are these fields, or the given Fields."""
     return lambda function: Kernel(function, given or Fields(**fields))
 
 
 def specialised(names: Sequence[str], **constants: object) -> ModuleType:
-    """Return a copy of the last of some modules whose functions are compiled with other values of module constants.
+    """Return a copy of the last of these modules, whose functions are compiled with other values of module constants.
 
-    Each module may import from those before it: it gets the functions of their copies. Constants that a module has
-    computed from others keep their values.
+    All modules named are copied. Each may import from those before it, and then uses the functions of their copies.
+    Constants that a module has computed from others keep their values.
     """
-    copies: dict[int, object] = {}  # of functions, by the id of the original
+    copies: dict[int, object] = {}  # copies of functions, by the id of the original
     for name in names:
         general = {key: value for key, value in vars(import_module(name)).items() if not key.startswith("__")}
         module = ModuleType("_".join([name, *map(str, constants.values())]))
@@ -161,5 +161,5 @@ def specialised(names: Sequence[str], **constants: object) -> ModuleType:
 
 
 def _with_globals(function, names):
-    """Return a copy of a function that has other globals."""
+    """Return a copy of a function with other globals."""
     return FunctionType(function.__code__, names, function.__name__, function.__defaults__)

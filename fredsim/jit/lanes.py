@@ -1,7 +1,7 @@
-"""The types of vectors and of truth values lane by lane (fredsim.jit.vector).
+"""The numba types of vectors, and of vectors of truth values (fredsim.jit.vector).
 
-LLVM splits a vector over as many registers as it takes, but only if its lanes are a power of two: of others it makes
-scalars. So one of 112 lanes is kept as three LLVM vectors, of 64, 32 and 16.
+LLVM splits a vector over as many registers as needed, but only if its number of lanes is a power of two; any other
+vector it turns into scalars. So one of 112 lanes is kept as three LLVM vectors, of 64, 32 and 16 lanes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from numba.extending import models, register_model
 
 __all__ = ["MaskType", "VectorType"]
 
-PARTS = 64, 32, 16  # lanes of an LLVM vector; to the narrowest rows are padded
+PARTS = 64, 32, 16  # the lanes that an LLVM vector may have; rows are padded to the smallest
 
 
 class Lanes(types.Type):
-    """`lanes` values of one LLVM type, in `parts`: LLVM vectors, the widest first, each with the lane it begins at."""
+    """`lanes` values of one LLVM type; `parts` are its LLVM vectors, the widest first, each with its first lane."""
 
     def __init__(self, name, element, lanes):
         super().__init__(name=f"fredsim_{name}x{lanes}")
@@ -56,7 +56,7 @@ class MaskType(Lanes):
 
 
 class _Model(models.PrimitiveModel):
-    """A vector is one LLVM value."""
+    """Represents a vector as one LLVM value."""
 
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, fe_type.llvm)

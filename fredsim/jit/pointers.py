@@ -1,4 +1,4 @@
-"""Plain C pointers for kernels: numba passes an array as seven values, and counts references. Nothing is checked."""
+"""Plain C pointers for kernels: numba passes an array as seven values, and counts references. No bounds are checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INT64 = ir.IntType(64)
 
 
 def lowered(signature, emit):
-    """Return what numba wants of an intrinsic: its signature, and a function that emits emit(builder, *values)."""
+    """Return what numba expects of an intrinsic: its signature, and a function that emits emit(builder, *values)."""
 
     def generate(context, builder, sig, args):
         value = emit(builder, *args)
@@ -23,7 +23,7 @@ def lowered(signature, emit):
 
 
 def element_pointer(builder, pointer, index, element=None):
-    """Return the LLVM pointer `index` elements behind a pointer, cast to one to `element` where that is given."""
+    """Return the LLVM pointer `index` elements behind a pointer, cast to a pointer to `element` if that is given."""
     place = builder.gep(pointer, [index])
     return place if element is None else builder.bitcast(place, element.as_pointer())
 
@@ -39,9 +39,9 @@ def _at_address(element):
 
 
 _KINDS = types.float64, types.float32, types.int64, types.int32, types.uint8
-#: Each returns the pointer at a memory address, to float64, float32, int64, int32, uint8; Fields are declared by them.
+#: Each returns a pointer, to float64, float32, int64, int32 or uint8, from a memory address; they also declare Fields.
 doubles, floats, int64s, int32s, octets = _POINTERS = [_at_address(kind) for kind in _KINDS]
-#: What each of them points to.
+#: The type of the elements that each of them points to.
 ELEMENTS = dict(zip(_POINTERS, _KINDS, strict=True))
 
 
@@ -53,7 +53,7 @@ def address_of(typingctx, pointer, index):
 
 @intrinsic
 def shift(typingctx, pointer, count):
-    """Return the pointer `count` elements on."""
+    """Return the pointer `count` elements after `pointer`."""
     return lowered(pointer(pointer, types.intp), element_pointer)
 
 
@@ -65,14 +65,14 @@ def item(typingctx, pointer, index):
 
 @intrinsic
 def put(typingctx, pointer, index, value):
-    """Set pointer[index]."""
+    """Set pointer[index] to `value`."""
     signature = types.none(pointer, types.intp, pointer.dtype)
     return lowered(signature, lambda b, p, i, x: b.store(x, element_pointer(b, p, i)))
 
 
 @intrinsic
 def call(typingctx, function, arguments):
-    """Call a compiled function (fredsim.jit.cache.Compiled) by its address with a tuple of int64."""
+    """Call a compiled function (fredsim.jit.cache.Compiled) by its address, with a tuple of int64 as arguments."""
 
     def emit(builder, address, arguments):
         values = cgutils.unpack_tuple(builder, arguments)

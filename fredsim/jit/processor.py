@@ -1,4 +1,4 @@
-"""What kernels ask of the processor and the operating system: a pause, a counter, giving way to other threads."""
+"""What kernels need from the processor and the operating system: a pause, a clock, yielding to other threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ GIVEN = config.CPU_FEATURES  # type: ignore[attr-defined]
 FEATURES = binding.get_host_cpu_features().flatten() if GIVEN is None else GIVEN
 #: Whether code is compiled for AVX-512, whose registers hold four times as much as those of AVX2.
 WIDE = "+avx512f" in FEATURES.split(",")
-CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)  # its number on this system
-WHOLE_SYSTEM = 15  # the only kind of `isb` that there is
+CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)  # the clock's number on this system
+WHOLE_SYSTEM = 15  # the only option that the instruction `isb` has
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
-if sys.platform == "win32":  # of a library that compiled code does not look into by itself
+if sys.platform == "win32":  # the function is in a library that compiled code does not search by itself
     binding.add_symbol(YIELD, ctypes.cast(ctypes.windll.kernel32.SwitchToThread, ctypes.c_void_p).value)
 
 
@@ -39,7 +39,7 @@ def _call(builder, name, result, *arguments):
 def _emit_pause(builder):
     if X86:
         _call(builder, "llvm.x86.sse2.pause", ir.VoidType())
-    elif ARM:  # `yield` is over at once; a barrier of instructions takes some tens of nanoseconds, as x86's pause does
+    elif ARM:  # `yield` takes no time; an instruction barrier takes some tens of nanoseconds, like x86's pause
         _call(builder, "llvm.aarch64.isb", ir.VoidType(), ir.IntType(32)(WHOLE_SYSTEM))
 
 
@@ -48,7 +48,7 @@ def _emit_ticks(builder):
         return _call(builder, "llvm.readcyclecounter", INT64)
     if sys.platform == "win32":
         return INT64(0)
-    # Elsewhere programs may have no right to read the cycles. The clock writes seconds, and nanoseconds behind them.
+    # On other processors, programs may not be allowed to read cycles. The clock writes seconds, then nanoseconds.
     now = cgutils.alloca_once(builder, INT64, size=2)
     _call(builder, "clock_gettime", ir.IntType(32), ir.IntType(32)(CLOCK_MONOTONIC), now)
     seconds, nanoseconds = (builder.load(builder.gep(now, [ir.IntType(32)(place)])) for place in range(2))
@@ -57,17 +57,17 @@ def _emit_ticks(builder):
 
 @intrinsic
 def give_way(typingctx):
-    """Let another thread run, where one waits for this processor."""
+    """Let another thread run, if one is waiting for this processor."""
     return lowered(types.none(), lambda builder: _call(builder, YIELD, ir.IntType(32)))
 
 
 @intrinsic
 def pause(typingctx):
-    """Wait for some tens of nanoseconds, as one does in a loop that waits for another thread."""
+    """Wait for some tens of nanoseconds, in a loop that waits for another thread."""
     return lowered(types.none(), _emit_pause)
 
 
 @intrinsic
 def ticks(typingctx):
-    """Return what rises at a steady pace: cycles on x86, nanoseconds elsewhere; 0 where there is no such clock."""
+    """Return a time that rises at a steady pace: cycles on x86, nanoseconds elsewhere; 0 if there is no such clock."""
     return lowered(types.int64(), _emit_ticks)

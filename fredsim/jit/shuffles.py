@@ -1,4 +1,4 @@
-"""Operations that move numbers between the lanes of vectors: a transposition, sums of pairs."""
+"""Operations that move numbers between the lanes of vectors: transposition, and sums of pairs."""
 
 from __future__ import annotations
 

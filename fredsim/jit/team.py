@@ -1,8 +1,8 @@
-"""A few threads that run one compiled kernel together, and the barrier at which they wait for each other inside it.
+"""A team of threads that run one compiled kernel together, and the barrier at which they wait for each other inside it.
 
 A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0.
 The others spin for a moment after a call, then sleep. The barrier takes well under a microsecond; OpenMP's takes more,
-and a work queue a hundred. Which rank does what never changes a bit.
+and a work queue takes a hundred microseconds. Which rank does what never changes a bit.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fredsim.jit.processor import give_way, pause
 
 __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
-SPINS = 2000  # then yield: another process may hold the processor that a late thread needs
-ENOUGH = 20_000  # multiply-adds below which waking the other threads costs more than they bring
-IDLE = 30_000  # pauses without a call, then sleep: two milliseconds, in which a server in NumPy does a few updates
+SPINS = 2000  # after this many spins at the barrier, yield: another process may have the processor a late thread needs
+ENOUGH = 20_000  # with fewer multiply-adds, waking the other threads costs more than it gains
+IDLE = 30_000  # pauses before a thread sleeps: two milliseconds, in which a server in NumPy makes a few updates
 
 
 def address(array: NDArray[Any]) -> int:
     """Return the memory address of an array's first element."""
     try:
-        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]  # four times as fast as NumPy's
-    except (TypeError, ValueError):  # read-only, empty, or with gaps
+        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]  # four times as fast as NumPy's way
+    except (TypeError, ValueError):  # the array is read-only, empty, or not contiguous
         return int(array.__array_interface__["data"][0])
 
 
@@ -44,14 +44,14 @@ def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
 
 @njit(error_model="numpy")
 def share(rank, size, count):
-    """Return begin and end of a thread's share of `count` floats, in whole vectors of 16."""
+    """Return the begin and the end of a thread's share of `count` floats, in whole vectors of 16."""
     end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
     return count // 16 * rank // size * 16, end
 
 
 @intrinsic
 def fetch_add(typingctx, pointer, index, value):
-    """Add to pointer[index], int64, atomically; return the value before."""
+    """Add `value` to pointer[index], int64, atomically; return the value before."""
     signature = types.int64(pointer, types.intp, types.int64)
     return lowered(signature, lambda b, p, i, x: b.atomic_rmw("add", element_pointer(b, p, i), x, "seq_cst"))
 
@@ -70,7 +70,7 @@ def _atomic_store(typingctx, pointer, index, value):
 
 @njit
 def barrier_wait(size, barrier):
-    """Wait for all `size` threads. `barrier` is the address of int64 (16,): threads that wait at 0, rounds at 8."""
+    """Wait for all `size` threads. `barrier` is the address of int64 (16,): [0] counts waiting threads, [8] rounds."""
     if size > 1:
         counts = int64s(barrier)
         rounds = _atomic_load(counts, 8)
@@ -85,14 +85,15 @@ def barrier_wait(size, barrier):
                     give_way()
 
 
-# The board that the threads share, int64: the number of calls so far, the kernel's address and its arguments'; then for
-# each rank, STRIDE (two cache lines) apart, whether it sleeps and which call it has seen last.
+# The layout of the board, an int64 array that the threads share: the number of calls so far, the address of the kernel,
+# and that of its arguments; then for each rank, STRIDE (two cache lines) apart, whether it sleeps, and the last call
+# that it has seen.
 CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
 ASLEEP, SEEN, STRIDE = 0, 1, 16
 
 
 def _serve(rank, size, barrier, board):
-    """Take part in every call; return 0 when there has been none for a while, 1 when the team is closed."""
+    """Take part in every call; return 0 if there has been none for a while, 1 if the team is closed."""
     shared = int64s(board)
     own = shift(shared, RANKS + STRIDE * rank)
     idle = 0
@@ -111,7 +112,7 @@ def _serve(rank, size, barrier, board):
             _atomic_store(own, ASLEEP, 1)
             if _atomic_load(shared, CALLS) == calls:
                 return 0
-            _atomic_store(own, ASLEEP, 0)  # a call came in between
+            _atomic_store(own, ASLEEP, 0)  # a call came just now
             idle = 0
 
 
@@ -132,14 +133,14 @@ publish = Compiled(_publish)
 
 
 class Team:
-    """So many threads that run kernels together, the calling one among them; `close`, or a `with` block, ends them."""
+    """`threads` threads, the calling one included, that run kernels together; `close`, or a `with` block, ends them."""
 
     def __init__(self, threads: int) -> None:
         self.size = threads
         self._barrier = np.zeros(16, np.int64)
         self._board = np.zeros(RANKS + STRIDE * threads, np.int64)
         self._addresses = address(self._barrier), address(self._board)
-        self.seconds = 0.0  # spent in kernels
+        self.seconds = 0.0  # the seconds spent in kernels so far
         self._publish = publish.call
         self._serve = serve.call
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
@@ -154,7 +155,7 @@ class Team:
     def run(self, kernel: Compiled, arguments: Structure, work: int = ENOUGH) -> None:
         """Call a kernel (fredsim.jit.kernel) with packed arguments on every thread.
 
-        With too little work, about so many multiply-adds, the calling thread is a team of one.
+        `work` is about how many multiply-adds it does; if these are too few, only the calling thread runs it.
         """
         if work < ENOUGH:
             self.alone(kernel, arguments)
@@ -186,7 +187,7 @@ class Team:
         self.close()
 
     def _announce(self, kernel: int, arguments: int) -> None:
-        """Publish a call and wake who sleeps. A thread that is woken once too often goes back to sleep."""
+        """Publish a call and wake the threads that sleep. A thread that is woken once too often sleeps again."""
         if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
             for rank, start in enumerate(self._starts, 1):
                 place = RANKS + STRIDE * rank + ASLEEP

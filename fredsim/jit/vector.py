@@ -1,12 +1,12 @@
-"""A vector type for numba: 16 to 112 float32 lanes, so that a loop over many arrays is sure to run in registers.
+"""A vector type for numba, of 16 to 112 float32 lanes, with which a loop over many arrays is certain to use registers.
 
-LLVM refuses to vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type
-knows only what the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane as a
-scalar would be, so the bits do not depend on the machine's vector width. A Python number beside a vector is rounded
-to float32 first, as NumPy rounds it beside a float32 array.
+LLVM does not vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type has
+only the operations that the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane
+as a scalar would be, so the bits do not depend on the machine's vector width. A Python number used with a vector is
+first rounded to float32, as NumPy does with a number used with a float32 array.
 
-`load` and its kin take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of lanes:
-`load(zeros(16), pointer, index)`. Nothing is checked.
+`load` and similar functions take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of
+lanes: `load(zeros(16), pointer, index)`. Bounds are not checked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _cast(context, builder, fromty, toty, value):
 
 
 def _register(function, arity, emit, result=lambda vector: vector):
-    """Let `function` take vectors, or vectors and numbers, and be `emit(builder, *values)`."""
+    """Let `function` take vectors, or vectors and numbers; it is then compiled to `emit(builder, *values)`."""
 
     @infer_global(function)
     class Template(AbstractTemplate):
@@ -77,7 +77,7 @@ def _register(function, arity, emit, result=lambda vector: vector):
 
 
 def _by_parts(builder, emit, sig, args):
-    """Return emit(builder, *vectors) of each part of the arguments, joined."""
+    """Apply emit(builder, *vectors) to each part of the arguments, and return the joined results."""
     parts = zip(*(kind.split(builder, value) for kind, value in zip(sig.args, args, strict=True)), strict=True)
     return sig.return_type.joined(builder, [emit(builder, *vectors) for vectors in parts])
 
@@ -104,7 +104,7 @@ def _call(builder, name, result, *values):
 
 
 def _elementwise(signature, emit):
-    """Return what numba wants of an intrinsic that does emit(builder, *vectors) part by part."""
+    """Return what numba expects of an intrinsic that applies emit(builder, *vectors) part by part."""
     return signature, lambda context, builder, sig, args: _by_parts(builder, emit, sig, args)
 
 
@@ -121,7 +121,7 @@ def _absolute(typingctx, x):
 @intrinsic
 def _where(typingctx, condition, x, y):
     vector = x if isinstance(x, VectorType) else y
-    if not isinstance(vector, VectorType):  # numbers on both sides: as many as the condition's lanes
+    if not isinstance(vector, VectorType):  # both are numbers: the result has as many lanes as the condition
         vector = VectorType(condition.lanes)
     return _elementwise(vector(condition, vector, vector), lambda b, *parts: b.select(*parts))
 
@@ -143,14 +143,14 @@ def _overload_where(condition, x, y):
 
 @intrinsic(prefer_literal=True)
 def zeros(typingctx, lanes):
-    """Return a vector of +0; `lanes`, a multiple of 16 up to 112, is a literal."""
+    """Return a vector of +0; `lanes` is a literal, a multiple of 16 up to 112."""
     vector = VectorType(lanes.literal_value)
     return lowered(vector(lanes), lambda b, lanes: ir.Constant(vector.llvm, None))
 
 
 @intrinsic(prefer_literal=True)
 def broadcast(typingctx, lanes, number):
-    """Return a vector of a number, rounded to float32; `lanes` is a literal."""
+    """Return a vector with a number, rounded to float32, in every lane; `lanes` is a literal."""
     vector = VectorType(lanes.literal_value)
     return lowered(vector(lanes, vector), lambda b, lanes, number: number)
 
@@ -171,7 +171,7 @@ def no_nan(typingctx, x):
 
 @intrinsic
 def differing(typingctx, found, x, y):
-    """Return the vector `found` with those bits set, besides its own, that differ between x and y."""
+    """Return the vector `found` with, in addition, those bits set that differ between x and y."""
 
     def emit(builder, found, x, y):
         found, x, y = (builder.bitcast(part, _bits_of(part.type)) for part in (found, x, y))
@@ -203,19 +203,19 @@ def _floats_of(kind):
 
 
 def load_at(builder, place):
-    """Load a vector that need not be aligned more than a float."""
+    """Load a vector, which needs no more alignment than a float."""
     value = builder.load(place)
     value.align = 4
     return value
 
 
 def store_at(builder, value, place):
-    """Store a vector that need not be aligned more than a float."""
+    """Store a vector, which needs no more alignment than a float."""
     builder.store(value, place).align = 4
 
 
 def _places(builder, kind, pointer, index):
-    """Yield for each part of a vector the lane it begins at, its LLVM type and its place at pointer[index :]."""
+    """Yield for each part of a vector its first lane, its LLVM type, and the pointer to it in pointer[index :]."""
     begin = builder.gep(pointer, [index])
     for lane, part in kind.parts:
         yield lane, part, element_pointer(builder, begin, INT32(lane), part)
@@ -245,7 +245,7 @@ def store(typingctx, pointer, index, value):
 
 @intrinsic
 def load_part(typingctx, like, pointer, index, count):
-    """Return pointer[index : index + count] in the first lanes, +0 in the others; the others are not read."""
+    """Return pointer[index : index + count] in the first lanes and +0 in the others, for which nothing is read."""
 
     def emit(builder, _, pointer, index, count):
         parts = []
@@ -260,7 +260,7 @@ def load_part(typingctx, like, pointer, index, count):
 
 @intrinsic
 def store_part(typingctx, pointer, index, value, count):
-    """Set pointer[index : index + count] from the first lanes; nothing else is touched."""
+    """Set pointer[index : index + count] from the first lanes; nothing else is written."""
 
     def emit(builder, pointer, index, x, count):
         parts = value.split(builder, x)

@@ -1,4 +1,4 @@
-"""Data sets as the kernels read them."""
+"""Data sets in the form that kernels read: compressed sparse rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fredsim.jit.pointers import floats, int32s, int64s, item
 __all__ = ["CODED", "DATA", "coded", "data_of", "input_at"]
 
 CODED = True  # whether inputs are coded; kernels are compiled for both (fredsim.kernels.trees.specialised)
-MOST_CODES = 2**16  # columns, and different values, of a split that is coded
-LOWER = 2**16 - 1  # its lower 16 bits
+MOST_CODES = 2**16  # the most columns, and the most different values, of a split whose inputs are coded
+LOWER = 2**16 - 1  # a mask of the lower 16 bits
 
-#: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and a zero's products are left out anyway. The
-#: inputs of sample i that are not zero stand from first[i] to first[i + 1], those of its c-th `chunk` of columns, of so
-#: many `chunks`, from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1]; `input_at` reads one. Each minibatch's come
-#: from main memory, so they are kept small: where there are few different values, as pixels have, they are coded, the
-#: lower 16 bits of `column` being an input's column, the upper ones the place of its value in `value`. Otherwise
-#: `column` is the column, and `value` has a value for each input.
+#: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and products with zero are skipped anyway. The
+#: nonzero inputs of sample i are those from first[i] to first[i + 1]. Columns are divided into `chunks` chunks of
+#: `chunk` columns; the inputs of sample i in chunk c are those from first[i] + cuts[i, c] to first[i] + cuts[i, c + 1].
+#: `input_at` reads an input. Every minibatch comes from main memory, so inputs are kept small: if a split has few
+#: different values, as pixels do, its inputs are coded: the lower 16 bits of `column` are the input's column, the upper
+#: 16 bits the index of its value in `value`. Otherwise `column` is the column, and `value` has one value per input.
 DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=int, chunks=int, cuts=int32s)
 
 
@@ -58,7 +58,7 @@ def coded(split: Split) -> bool:
 
 @lru_cache(maxsize=12)
 def data_of(split: Split, chunk: int) -> Any:
-    """Return a split as DATA, in chunks of `chunk` columns, the bias counted as one; runs of one sweep share it."""
+    """Return a split as DATA, in chunks of `chunk` columns, the bias counting as one; the runs of a sweep share it."""
     first, column, value, small = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)

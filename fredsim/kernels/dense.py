@@ -1,12 +1,12 @@
-"""Forward and error passes of a multilayer perceptron, sample by sample.
+"""Forward and error passes of a multilayer perceptron, sample by sample; an error pass back-propagates the errors.
 
-The same bits as fredsim.numerics.oracle. What differs is only where zeros are skipped, how columns are grouped into
-vector registers, and which thread does what; none of that changes an order of additions.
+The results have the same bits as those of fredsim.numerics.oracle. The only differences are where zeros are skipped,
+how columns are grouped into vector registers, and which thread does what; none of these changes the order of additions.
 
-Conventions. `net` is a NETWORK (fredsim.kernels.workspace), `data` a DATA (fredsim.kernels.data). An index follows the
-pointer it counts from: out, at; errors, d; factors, x; weights, base; active, mark. A layer's parameters are rows: one
-per input, then the bias, `stride` floats from one to the next. A row's last vector may read and write beyond the row:
-behind every array there are MARGIN floats to spare.
+Conventions. `net` is a NETWORK (fredsim.kernels.workspace), `data` a DATA (fredsim.kernels.data). The argument after a
+pointer is the index at which to begin: out, at; errors, d; factors, x; weights, base; active, mark. A layer's
+parameters are rows: one per input, then the bias, `stride` floats apart. Access to a row's last vector may go beyond
+the row: behind every array there are MARGIN spare floats.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 FLUSH = np.float32(2.0**-62)
-ZERO = np.int64(0)  # a literal 0 has a type of its own in numba, for which every function would be compiled once more
+ZERO = np.int64(0)  # a literal 0 has its own type in numba, for which every function would be compiled a second time
 
 
 @njit(error_model="numpy")
@@ -55,7 +55,7 @@ def sample_floats(net):
 
 @njit(error_model="numpy")
 def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
-    """Add to out[at :] the weights' rows times the inputs start … stop − 1, in ascending order; `fresh`: from +0."""
+    """Add the weights' rows times the inputs start … stop − 1, ascending, to out[at :]; with `fresh` start from +0."""
     total = like
     if not fresh:
         total = load(like, out, at)
@@ -69,7 +69,7 @@ def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
 def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
     """Add Σ value·weights[base + column·stride + j] of the inputs start … stop − 1 to out[at + j], j < padded(width).
 
-    All columns go together as far as seven vectors' sums fit into registers.
+    Up to seven vectors of columns are summed together, as many as fit into registers.
     """
     for j in range(0, width, 112):
         w, o, left = base + j, at + j, width - j
@@ -91,7 +91,7 @@ def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
 
 @njit(error_model="numpy")
 def chunk_of(data, row, c):
-    """Return where the inputs of a sample that belong to chunk c of columns begin and end."""
+    """Return where a sample's inputs in chunk c of the columns begin and end."""
     first, cut = item(data.first, row), row * (data.chunks + 1) + c
     return first + item(data.cuts, cut), first + item(data.cuts, cut + 1)
 
@@ -100,7 +100,7 @@ def chunk_of(data, row, c):
 def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
     """Write the first layer's z of the samples rows[m], m0 ≤ m < m1, to z[m·sample_stride :].
 
-    All of them go through a chunk of the weights' rows while it is in the L1 cache.
+    All samples are multiplied by one chunk of the weights' rows, while it is in the L1 cache, before the next chunk.
     """
     inputs, width, stride = item(net.sizes, 0), item(net.sizes, 1), item(net.strides, 0)
     for c in range(data.chunks):
@@ -143,7 +143,7 @@ def softmax_cross_entropy(logits, at, classes, label, errors, to):
 
 @njit(error_model="numpy")
 def propagate(like, errors, d, width, transposed, base, stride, activations, at, out):
-    """Write some columns of a lower layer's error, +0 where its activation is not positive."""
+    """Write some columns of the error of the layer below, +0 where its activation is not positive."""
     total = like
     for j in range(width):
         total = total + item(errors, d + j) * load(like, transposed, base + j * stride)
@@ -154,8 +154,9 @@ def propagate(like, errors, d, width, transposed, base, stride, activations, at,
 def backward(net, transposed, activations, at, errors, m):
     """Propagate sample m's error from the last layer down to the first.
 
-    Layer l's errors stand at errors[error_offsets[l]], sample by sample, padded with +0; `activations[at :]` are the
-    sample's of all layers, each padded; layer l's weights begin at transposed[transposed_offsets[l]], rows padded.
+    Layer l's errors begin at errors[error_offsets[l]], sample by sample, padded with +0; `activations[at :]` are those
+    of the sample in all layers, each padded; layer l's transposed weights begin at transposed[transposed_offsets[l]],
+    their rows padded.
     """
     for layer in range(1, net.layers - 1):
         at += padded(item(net.sizes, layer))
@@ -180,7 +181,7 @@ def backward(net, transposed, activations, at, errors, m):
 def transpose(weights, base, stride, begin, end, inputs, width, out, at):
     """Transpose rows begin … end − 1 of a layer's weights; `begin` is a multiple of 16.
 
-    out[at + j·padded(inputs) + k] = weights[base + k·stride + j]; what is written beyond these is arbitrary.
+    out[at + j·padded(inputs) + k] = weights[base + k·stride + j]; values written beyond these are arbitrary.
     """
     out_stride = padded(inputs)
     k = begin

@@ -1,4 +1,4 @@
-"""Draws of distributions: the expressions of fredsim.numerics.distributions, compiled for one draw at a time."""
+"""Random draws from distributions: the expressions of fredsim.numerics.distributions, compiled for scalars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["NumbaDraws"]
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 UNIFORM, EXPONENTIAL, SHIFTED, NORMAL = (NUMBERS[kind] for kind in KINDS[:4])
 HALF_NORMAL, LOGNORMAL, PARETO, BERNOULLI, GAMMA = (NUMBERS[kind] for kind in KINDS[4:])
-WORK = 60  # multiply-adds that a draw takes about
+WORK = 60  # the cost of a draw, in multiply-adds, approximately
 
 
 @kernel(
@@ -29,7 +29,7 @@ WORK = 60  # multiply-adds that a draw takes about
     out=doubles,
 )  # fmt: skip
 def draws(rank, size, barrier, a):
-    """Write `count` draws to out; of `many`, `steps` and `clients` are the addresses, else the one step and client."""
+    """Write `count` draws to out; `steps` and `clients` are addresses of arrays if `many`, else one step and client."""
     k0, k1 = np.uint64(a.seed), np.uint64(a.stream)
     for i in range(a.count * rank // size, a.count * (rank + 1) // size):
         step = item(int64s(a.steps), i) if a.many else a.steps
@@ -39,7 +39,7 @@ def draws(rank, size, barrier, a):
 
 @njit(error_model="numpy")
 def drawn(kind, constants, block, step, client, k0, k1):
-    """Return one draw; `constants` are those of its Distribution."""
+    """Return one draw; `constants` are its Distribution's."""
     if kind == GAMMA:
         return gamma(constants, block, step, client, k0, k1)
     w0, w1, _, _ = philox(block, step, client, 0, k0, k1)
@@ -80,22 +80,22 @@ def gamma(constants, block, step, client, k0, k1):
 
 @njit
 def unit(word):
-    """Return u."""
+    """Return u, a uniform number of 24 bits in [0, 1), from a word."""
     return np.float64(word >> np.uint64(8)) * 2.0**-24
 
 
 @njit
 def fine(high, low):
-    """Return U."""
+    """Return U, a uniform number of 53 bits in [0, 1), from two words."""
     return (np.float64(high >> np.uint64(5)) * 2.0**26 + np.float64(low >> np.uint64(6))) * 2.0**-53
 
 
 class NumbaDraws:
-    """Draws on a team of threads; one draw costs little more than the call of the kernel."""
+    """Draws on a team of threads; a single draw costs little more than the call of the kernel."""
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        self._distribution: Distribution | None = None  # that of the last draw
+        self._distribution: Distribution | None = None  # the distribution of the last draw
         self._arguments = draws.pack(
             kind=0, constants=0, seed=0, stream=0, block=0, count=0, many=0, steps=0, clients=0, out=0
         )  # fmt: skip
@@ -109,7 +109,7 @@ class NumbaDraws:
         clients: ArrayLike,
         element: int = 0,
     ) -> NDArray[np.float64]:
-        """As fredsim.numerics.distributions.draw; quickest for a step and a client that are Python's integers."""
+        """Draw as fredsim.numerics.distributions.draw does; fastest if step and client are Python integers."""
         a: Any = self._arguments
         if distribution is not self._distribution:
             a.kind, a.constants = NUMBERS[distribution.kind], address(distribution.constants)
@@ -120,7 +120,7 @@ class NumbaDraws:
             a.count, a.many, a.steps, a.clients, a.out = 1, 0, steps, clients, address(out)
             self._team.alone(draws, a)
             return out
-        taken = [np.ascontiguousarray(counts, np.int64) for counts in np.broadcast_arrays(steps, clients)]  # of (n,)
+        taken = [np.ascontiguousarray(counts, np.int64) for counts in np.broadcast_arrays(steps, clients)]  # (n,) each
         out = np.empty(len(taken[0]))
         a.count, a.many, a.steps, a.clients, a.out = len(out), 1, *map(address, taken), address(out)
         self._team.run(draws, a, WORK * len(out))

@@ -29,7 +29,7 @@ def exp32(x):
     t = r * r
     c = r - t * (P1 + t * (P2 + t * (P3 + t * (P4 + t * P5))))
     value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
-    inside = np.float32(value * np.int64((k + 1023) << 52).view(np.float64))  # |k| <= 128: one factor is enough
+    inside = np.float32(value * np.int64((k + 1023) << 52).view(np.float64))  # |k| <= 128: one factor 2^k is enough
     outside = ZERO if x < LOW else INFINITY if x > HIGH else NAN
     return inside if LOW <= x <= HIGH else outside
 
@@ -41,7 +41,7 @@ def log32(x):
         if x == np.float32(0.0):
             return np.float32(-np.inf)
         return x if x == np.float32(np.inf) else np.float32(np.nan)
-    bits = np.float64(x).view(np.int64)  # a float32 subnormal is normal here
+    bits = np.float64(x).view(np.int64)  # a subnormal float32 is normal as a float64
     k = (bits >> 52) - 1023
     m = np.int64((bits & MANTISSA) | ONE_BITS).view(np.float64)
     if m > SQRT2:

@@ -1,4 +1,4 @@
-"""The engine of the numba backend: it prepares the data once, keeps the work space, and calls the kernels."""
+"""The engine of the numba backend for multilayer perceptrons: prepares data, keeps work space, and calls kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["NumbaEngine"]
 
 Array = NDArray[np.float32]
 
-#: The rows of a chunk should stay in the L1 cache.
+#: The bytes of the weights' rows of one chunk, which should stay in the L1 cache.
 CHUNK_BYTES = 24 * 2**10
 
 
@@ -47,8 +47,9 @@ class NumbaEngine(NumbaOperations):
             aligned(self.threads, (TOGETHER + 1) * layout.sample_floats + MARGIN),
         )
         self._allocate(0)
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
         for split in (dataset.train, dataset.validation, dataset.test):
-            specialised("evaluation", mu, split).evaluate.address  # noqa: B018  it is compiled now, not while a clock runs
+            specialised("evaluation", mu, split).evaluate.address  # noqa: B018
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute all minibatches together."""
@@ -65,7 +66,7 @@ class NumbaEngine(NumbaOperations):
         return NumbaFusedMachine(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many minibatches."""
+        """Allocate work space for this many minibatches at a time."""
         self._batches, mu = batches, self._mu
         self._kernels = specialised("gradient", mu, self._dataset.train)
         layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
@@ -86,7 +87,7 @@ class NumbaEngine(NumbaOperations):
         return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
     def gradient_machine(self, slots: int, limits: Limits) -> NumbaGradientMachine:
-        """Return a machine for such events, whose gradients are applied by a server."""
+        """Return a machine for such events whose gradients a server applies itself."""
         sizes, train = self.model.sizes, self._dataset.train
         return NumbaGradientMachine(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 

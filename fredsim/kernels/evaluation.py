@@ -1,4 +1,4 @@
-"""Losses and errors of many samples at the same parameters."""
+"""Evaluation: the loss of each sample, and whether its answer is wrong, for many samples at the same parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fredsim.kernels.workspace import NETWORK
 
 __all__ = ["TOGETHER", "evaluate"]
 
-TOGETHER = 32  # samples that go through a chunk of the weights' rows while it is in the L1 cache
+TOGETHER = 32  # samples that use a chunk of the weights' rows while it is in the L1 cache
 
 
 @kernel(
@@ -22,10 +22,10 @@ TOGETHER = 32  # samples that go through a chunk of the weights' rows while it i
     activations_stride=int, z=floats, z_stride=int,
 )  # fmt: skip
 def evaluate(rank, size, barrier, a):
-    """Write each sample's loss to `losses` and whether its argmax misses the label to `wrong`.
+    """Write each sample's loss to `losses`, and to `wrong` whether its argmax differs from the label.
 
-    The weights' rows are padded; `order` is 0 … count − 1. Work space of each thread, so many floats apart: the upper
-    layers' inputs in blocks, and `z`, the activations of TOGETHER samples and one error.
+    The weights' rows are padded; `order` is 0 … count − 1. Work space of each thread, `…_stride` floats apart:
+    `activations`, the upper layers' inputs in blocks, and `z`, the activations of TOGETHER samples and one error.
     """
     net, data = a.net, a.data
     activations, z = shift(a.activations, rank * a.activations_stride), shift(a.z, rank * a.z_stride)

@@ -1,4 +1,4 @@
-"""The path `fused`: an elementwise rule is applied to a gradient row by row, as it is formed, and a gate decides."""
+"""Kernels of the path `fused`: a rule is applied to a gradient row by row while it is formed, then a gate decides."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
 
-DRAIN_EVERY = 256  # vectors that are summed up in float32 before the sum goes to float64
+DRAIN_EVERY = 256  # the number of vectors that are summed in float32 before the sum is added to one in float64
 
 
 class Step(NamedTuple):
-    """How one minibatch's gradient is applied: addresses of what the rule takes, sums, and rows at rest."""
+    """How one minibatch's gradient is applied: addresses of the rule's arguments, sums, and rows at rest (.resting)."""
 
     rule: int
     table: int
@@ -45,16 +45,17 @@ class Step(NamedTuple):
 def apply(rank, size, barrier, a):
     """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
 
-    After each the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused where v̄ is below
-    bounds[b, 0], and passes where it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] becomes
-    what was decided (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
+    After each, the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused if v̄ is below
+    bounds[b, 0], and passes if it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] is set to
+    the decision (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
 
-    `table` and `coefficients`, a row a minibatch, `coefficients_stride` bytes apart, are what the rule takes
-    (fredsim.kernels.update); `apply_zeros`: whether it is applied to rows whose gradient is +0, too. `error` is the
-    relative error of a sum in float32. `resting` (inputs + 1,): whether a row of the first layer is at rest, if it
-    `may_rest`, and `rest_sums` (inputs + 1, 2) its sums of v and |v| then; `applied` minibatches were before these.
-    Work space: `sums`, the address of 32 floats a thread, or 0 where nothing is watched; `partials` (end, size, 3), of
-    each thread whether its part of θ is finite, and its sums of v and |v|.
+    `table` and `coefficients`, one row per minibatch, `coefficients_stride` bytes apart, are the rule's arguments
+    (fredsim.kernels.update); `apply_zeros`: whether the rule is also applied to rows whose gradient is +0. `error` is
+    the relative error of a sum in float32. `resting` (inputs + 1,) says whether a row of the first layer is at rest
+    (fredsim.kernels.resting), which is used only if `may_rest`; `rest_sums` (inputs + 1, 2) are such a row's sums of v
+    and |v|; `applied` is how many minibatches were applied before. Work space: `sums`, the address of 32 floats per
+    thread, or 0 if no array is watched; `partials` (end, size, 3), for each minibatch and thread whether its part of θ
+    is finite, and its sums of v and |v|.
     """
     if a.begin == 0:
         lay_out_works(rank, size, a.passes)
@@ -71,7 +72,7 @@ def apply(rank, size, barrier, a):
         )  # fmt: skip
         finite = update_rows(rank, size, a.passes, b, step)
         put(partial, 0, 1.0 if finite else 0.0)
-        barrier_wait(size, barrier)  # once a minibatch: what a thread copies, it alone will change
+        barrier_wait(size, barrier)  # one per minibatch is enough: a thread copies only rows that it alone changes
         verdict = judge(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
         if rank == 0:
             put(a.verdicts, b, verdict)
@@ -82,7 +83,7 @@ def apply(rank, size, barrier, a):
 
 @njit(error_model="numpy")
 def judge(size, partials, bounds, error, count):
-    """Return the verdict on a fetch from all threads' `partials`: see `apply`; `count` is the number of parameters."""
+    """Return the verdict on a fetch from all threads' `partials` (see `apply`); `count` is the number of parameters."""
     total, magnitude = 0.0, 0.0
     for thread in range(size):
         if item(partials, 3 * thread) == 0.0:
@@ -114,7 +115,7 @@ def copy_rows(rank, size, net, theta, out):
 
 @njit(error_model="numpy", forceinline=True)
 def update_rows(rank, size, a, b, step):
-    """Form this thread's rows, of every layer, of minibatch b's gradient, and apply the rule to them.
+    """Form this thread's rows, in every layer, of minibatch b's gradient, and apply the rule to them.
 
     Returns whether θ stayed finite.
     """
@@ -149,7 +150,7 @@ def update_rows(rank, size, a, b, step):
 def apply_zeros(width, k, end, step):
     """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
 
-    A row at rest is as in fredsim.kernels.window.apply_zeros, and what it would add to the sums is known.
+    As fredsim.kernels.window.apply_zeros, but a row at rest adds its known sums of v and |v| to the totals.
     """
     finite = True
     while k < end:
@@ -157,7 +158,7 @@ def apply_zeros(width, k, end, step):
         k = rows_awake(step.resting, start, end, step.census)
         if k > start:
             if step.census and step.sums != 0:
-                drain(floats(step.sums), step.totals)  # the next sums are of this row alone
+                drain(floats(step.sums), step.totals)  # so that the next sums are of this row alone
             given = (step.table, start * width, ZERO, (k - start) * width, step.coefficients, step.sums)
             said = call(step.rule, given)
             finite &= said & FINITE != 0
@@ -166,7 +167,7 @@ def apply_zeros(width, k, end, step):
                 if step.sums != 0:
                     clear_pair(shift(step.rest_sums, 2 * start))
                     drain(floats(step.sums), shift(step.rest_sums, 2 * start))
-                k = start  # it is counted as a row at rest
+                k = start  # the loop below adds its sums, as for any row at rest
         while k < end and item(step.resting, k) != 0:
             add_pair(step.totals, item(step.rest_sums, 2 * k), item(step.rest_sums, 2 * k + 1))
             k += 1

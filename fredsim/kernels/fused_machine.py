@@ -1,4 +1,8 @@
-"""What fredsim.kernels.fused works on: works that are begun ahead of their arrival, the rule's arrays, rows at rest."""
+"""The machine of the path `fused`: keeps the arguments of the kernels in fredsim.kernels.fused, and calls them.
+
+It has works (the passes of minibatches) that are begun before they arrive, the rule's arrays, and rows at rest
+(fredsim.kernels.resting).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ __all__ = ["NumbaFusedMachine"]
 
 Array = NDArray[np.float32]
 
-#: Of works that are begun before the window in which they arrive.
+#: The most bytes of works that are begun before the window in which they arrive.
 AHEAD_BYTES = 2**22
 
 
@@ -43,12 +47,12 @@ class NumbaFusedMachine(WorkMachine):
         window: int,
     ) -> None:
         layout = WorkspaceLayout(sizes, mu, block_size(mu), chunk)
-        #: As FusedMachine.
+        #: See FusedMachine.
         self.slots = window + AHEAD_BYTES // work_bytes(layout, mu)
         super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
         fused, rows = specialised("fused", mu, split), int(layout.sizes[0]) + 1
         self._kernel, self._resting, self._applied = fused.apply, Resting(rule, 1, rows), 0
-        # Of a sum in float32: how many terms it has, and twice the bound of the rounding error of so many.
+        # The number of terms of a sum in float32, and twice the bound of its relative rounding error.
         terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16
         error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
         apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(team.size, 32) if watched else 0
@@ -59,18 +63,18 @@ class NumbaFusedMachine(WorkMachine):
             resting=self._resting.rows, rest_sums=np.zeros((rows, 2)), may_rest=0, applied=0,
         )  # fmt: skip
         for kernel in (self._kernels.begin_works, self._kernel):
-            kernel.address  # noqa: B018  it is compiled now, not while a clock runs
+            kernel.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
 
     def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
-        """As FusedMachine."""
-        different = {id(params): params for params in held}  # of a client's works there are few
+        """Do the passes of minibatches; see FusedMachine."""
+        different = {id(params): params for params in held}  # a client's works share its parameters
         at = dict(zip(different, addresses(different.values()).tolist(), strict=True))
         self._begin(np.array(slots), np.array([at[id(params)] for params in held]), rows)
 
     def take(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
     ) -> Array:
-        """As FusedMachine."""
+        """Take the works that arrive next; see FusedMachine."""
         n, coefficients, bounds = len(slots), np.ascontiguousarray(coefficients), np.ascontiguousarray(bounds)
         places, to = np.array(slots), np.array([0 if copy is None else address(copy) for copy in copies])
         self._choose(places, self.work["samples"][places])
@@ -84,7 +88,7 @@ class NumbaFusedMachine(WorkMachine):
         return losses
 
     def apply(self, b: int, end: int) -> list[int]:
-        """As FusedMachine."""
+        """Apply the rule to works b … end − 1; see FusedMachine."""
         self._verdicts[b:] = -1
         self._arguments.begin, self._arguments.end = b, end
         self._team.run(self._kernel, self._arguments)
@@ -93,6 +97,6 @@ class NumbaFusedMachine(WorkMachine):
         return verdicts
 
     def mean(self, b: int) -> float:
-        """As FusedMachine."""
+        """Return the approximate mean of the watched array after work b; see FusedMachine."""
         found = float(self._partials[b, :, 1].sum()) / self._arguments.parameters
         return found if self._arguments.sums else math.nan

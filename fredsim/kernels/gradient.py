@@ -1,7 +1,7 @@
 """Gradients of many minibatches at once, each with parameters of its own.
 
-The same bits as fredsim.numerics.oracle.gradient. Conventions as in fredsim.kernels.dense; parameters and gradients are
-flat, their rows not padded.
+The results have the same bits as those of fredsim.numerics.oracle.gradient. Conventions are those of
+fredsim.kernels.dense; parameters and gradients are flat, and their rows are not padded.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
     "tree_of",
 ]
 
-#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients go to
-#: the addresses `out`. Row slots[b] is minibatch b's of `losses` (…, µ), of `errors`, and of `activations`, the upper
-#: layers' inputs in blocks. Work space of each minibatch: the inputs in blocks, `factors`, and which are `active`; `z`
-#: sample by sample; the upper layers' weights, `transposed`. Work space of each thread: `scratch`.
+#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients are
+#: written to the addresses `out`. Minibatch b has row slots[b] of `losses` (…, µ), of `errors`, and of `activations`,
+#: the upper layers' inputs in blocks. Work space of each minibatch: the inputs in blocks, `factors`, and which of them
+#: are `active`; `z` sample by sample; the upper layers' weights, `transposed`. Work space of each thread: `scratch`.
 PASSES = Fields(
     net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, slots=int64s, losses=floats,
     out=int64s, factors=floats, active=octets, z=floats, errors=floats, activations=floats, transposed=floats,
@@ -64,7 +64,7 @@ def gradients(rank, size, barrier, a):
 
 @kernel(PASSES)
 def begin_works(rank, size, barrier, a):
-    """Do the passes alone: the gradients are formed later, when the parameters may be others."""
+    """Do only the passes; the gradients are formed later, when the parameters may have changed."""
     transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
     run_passes(rank, size, a)
@@ -143,14 +143,14 @@ def run_passes(rank, size, a):
             put(a.losses, slot * mu + m, softmax_cross_entropy(z, last, classes, label, errors, to))
             backward(net, transposed, z, m * sample_stride, errors, m)
             if not errors_finite(errors, item(net.error_offsets, 0) + m * width, width, width, 1):
-                group = b * groups + m // (GROUP * LEAVES)  # other threads may write the same bits to the same place
+                group = b * groups + m // (GROUP * LEAVES)  # other threads may write here, but the same bits
                 activate_all(a.active, group * (inputs + 1), inputs + 1)
         task = following
 
 
 @njit(error_model="numpy", forceinline=True)
 def form_rows(rank, size, a, b):
-    """Write this thread's rows, of every layer, of minibatch b's gradient."""
+    """Write this thread's rows, in every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
     tree = tree_of(rank, a)
     buffer = shift(tree.stack, a.tables.stack)
@@ -170,13 +170,13 @@ def form_rows(rank, size, a, b):
 
 @njit(error_model="numpy", forceinline=True)
 def tree_of(rank, a):
-    """Return what this thread's sums need; behind the stack there is room for rows."""
+    """Return the Tree for this thread's sums; behind its stack there is space for rows."""
     return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
 
 
 @njit(error_model="numpy", forceinline=True)
 def next_rows(a, b, layer, start, end):
-    """Return where the rows of a layer end that are formed together, and whether minibatch b's gradient is +0 there."""
+    """Return the end of the rows from `start` on to form together, and whether minibatch b's gradient is +0 there."""
     stop = min(start + a.data.chunk, end)
     if layer > 0:
         return stop, False

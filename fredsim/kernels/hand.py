@@ -1,13 +1,13 @@
-"""The path `hand`: clients hold no parameters, but a work in hand, a minibatch's activations and errors.
+"""Kernels of the path `hand`: clients hold no parameters, but their work in hand, a minibatch's activations and errors.
 
-Where it is known at the fetch which minibatch the client will push a gradient of, the forward and the error pass of
-that minibatch are done at once, and only activations and errors are kept until the client arrives. One sweep over the
-rows of the first layer then forms a row of the gradient, applies the rule to it and adds it to the forward passes of
-the clients that fetch right after: no gradient and no snapshot ever exists as a whole.
+If it is known at the fetch which minibatch the client will push a gradient of, the forward and the error pass of that
+minibatch are done at once, and only activations and errors (the "work in hand") are kept until the client arrives. Then
+one sweep over the rows of the first layer forms each row of the gradient, applies the rule to it, and adds the updated
+row to the forward passes of the clients that fetch right after: no gradient and no snapshot ever exists as a whole.
 
-A window is consecutive events whose works were begun before it. In it threads divide the columns of the first layer, so
-that every sum over inputs stays within a thread, and the rows of the other layers, of which a version is kept for each
-event of the window; then they divide the samples.
+A window is a sequence of consecutive events whose works were all begun before it. Within a window, threads first divide
+the columns of the first layer, so that every sum over inputs stays within one thread, and the rows of the other layers,
+of which a version is kept for each event of the window; then they divide the samples.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ __all__ = ["EVENTS", "ROWS_AT_ONCE", "SPENT", "advance"]
 
 UPDATE, PASSES, INPUTS, WAITING = range(4)  # indices of SPENT
 
-#: Event i is the arrival of the work in slot arriving[i], begun at event source[i] (negative: before these events),
-#: whose gradient the rule applies with row i of `coefficients`, rows `coefficients_stride` bytes apart; after it the
-#: passes of the samples rows[i] (µ,) are done and put in slot target[i]. Either slot may be −1: nothing arrives, or the
-#: client never does again. `losses` (count, µ) are those of the arrivals; bad[rank] becomes the first event after which
-#: a parameter is not finite. `version` is the current one of the layers above the first, 0 … versions − 1.
+#: Event i is the arrival of the work in slot arriving[i], which was begun at event source[i] (negative: before these
+#: events). The rule is applied to its gradient with row i of `coefficients`, rows `coefficients_stride` bytes apart;
+#: then the passes of the samples rows[i] (µ,) are done, and kept in slot target[i]. Either slot may be −1: nothing
+#: arrives, or the client never arrives again. `losses` (count, µ) are those of the arrivals; bad[rank] is set to the
+#: first event after which the thread found a parameter that is not finite. `version` is the current version of the
+#: layers above the first, 0 … versions − 1.
 EVENTS = Fields(
     count=int, version=int, arriving=int64s, target=int64s, source=int64s, rows=int32s, coefficients=int,
     coefficients_stride=int, losses=floats, bad=int64s,
@@ -54,14 +55,14 @@ EVENTS = Fields(
     scratch_stride=int, resting=octets, may_rest=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
-    """Process all events, as far as all parameters stay finite.
+    """Process all events, as long as all parameters stay finite.
 
-    `apply_zeros`: whether the rule is applied to rows whose gradient is +0, too. A window has at most `capacity`
+    `apply_zeros`: whether the rule is also applied to rows whose gradient is +0. A window has at most `capacity`
     events. `bounds` (size + 1,): thread `rank` has the first layer's columns from bounds[rank] to bounds[rank + 1],
     whole vectors; its strip of that layer's rows begins at (inputs + 1)·bounds[rank]. `addresses` (versions + 1,
-    arrays): those that the rule takes, for each version of the other layers and, last, for the first layer. `held_…`
-    are the works in hand, a row a slot. `resting` (size, inputs + 1): whether a row of a thread's columns is at rest
-    (fredsim.kernels.window), if it `may_rest`; `arrived` events were before these.
+    arrays) are the rule's arrays, for each version of the other layers and, last, for the first layer. `held_…` are the
+    works in hand, one row per slot. `resting` (size, inputs + 1) says whether a row of a thread's columns is at rest
+    (fredsim.kernels.resting), which is used only if `may_rest`; `arrived` is how many events there were before.
     """
     local, n, version, s, e = local_of(rank, a), a.events.count, a.events.version, ZERO, window_end(a, ZERO)
     clock = ticks()
@@ -84,7 +85,7 @@ def advance(rank, size, barrier, a):
 
 @inlined
 def sweep_first_layer(a, local, s, e, clock):
-    """Update this thread's columns of the first layer, and add up z of the minibatches begun; return the clock."""
+    """Update this thread's columns of the first layer, and sum z of the minibatches that begin; return the clock."""
     inputs = item(a.net.sizes, 0)
     for c in range(a.data.chunks if local.width > 0 else 0):
         begin, end = c * a.data.chunk, min((c + 1) * a.data.chunk, inputs + 1)
@@ -101,7 +102,7 @@ def sweep_first_layer(a, local, s, e, clock):
 
 @inlined
 def sweep_upper_layers(a, local, s, e, version):
-    """Make a new version of the other layers each event. A thread that is free takes the next ROWS_AT_ONCE rows."""
+    """Make a new version of the other layers at each event. A thread that is free takes the next ROWS_AT_ONCE rows."""
     if local.rank == 0:
         for i in range(s, e):
             if item(a.events.arriving, i) >= 0:
@@ -118,7 +119,7 @@ def sweep_upper_layers(a, local, s, e, version):
 
 @inlined
 def run_passes(a, local, size, s, e, version):
-    """Do the passes of the minibatches begun, divided by samples; return the version after the window."""
+    """Do the passes of the minibatches that begin, divided by samples; return the version after the window."""
     if local.rank == 0:
         put(a.tickets, 0, ZERO)
     done, (blocks, _) = s, blocks_of(a.mu)

@@ -1,4 +1,7 @@
-"""What fredsim.kernels.hand works on: parameters and state in the order it reads them, works in hand, work space."""
+"""The machine of the path `hand`: keeps the arguments of the kernel fredsim.kernels.hand.advance, and calls it.
+
+It has copies of the parameters and the rule's state, in the order in which the kernel reads them, and works in hand.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ __all__ = ["NumbaHandMachine"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: What one window keeps beside the parameters should stay in the L2 cache.
+#: The bytes that one window keeps besides the parameters, which should stay in the L2 cache.
 WINDOW_BYTES = 2**19
-#: The most events of one window; few windows of different clients are longer.
+#: The most events of one window; windows of different clients are rarely longer.
 MOST_EVENTS = 64
-#: In how many chunks the first layer's rows are swept: fewer cost less for each event, more keep a chunk in the cache.
+#: The number of chunks of the first layer's rows in a sweep: fewer cost less per event, more keep a chunk in the cache.
 CHUNKS = 4
 
 
@@ -48,7 +51,7 @@ class NumbaHandMachine:
         slots: int,
         limits: Limits,
     ) -> None:
-        """Lay out `params` (P,) and the rule's state `arrays`, (P,) each, and `slots` slots for works in hand."""
+        """Copy `params` (P,) and the rule's state `arrays`, (P,) each, and allocate `slots` slots for works in hand."""
         self._team, self._mu = team, mu
         self._kernels = specialised("hand", mu, split)
         width = -(-int(sizes[1]) // 16)
@@ -56,7 +59,7 @@ class NumbaHandMachine:
         chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
         most = max(chunk, self._kernels.ROWS_AT_ONCE)  # rows of a gradient at once
         self._layout = layout = WorkspaceLayout(sizes, mu, block_size(mu), most)
-        # The first layer lies in a strip of columns a thread; the others' rows, padded, follow each other.
+        # The first layer is stored as one strip of columns per thread; the others' padded rows follow each other.
         self._offsets = layout.offsets(np.where(np.arange(len(layout.widths)) > 0, layout.widths, 0))
         rows, upper = int(layout.sizes[0]) + 1, int(self._offsets[-1])
         each = 4 * (rows * layout.padded_samples + mu * layout.widths[0] + upper + layout.transposed_offsets[-1])
@@ -69,9 +72,9 @@ class NumbaHandMachine:
             inside[...] = outside
 
         self._works = Works(layout, mu, slots, limits)
-        #: As HandMachine.
+        #: See HandMachine.
         self.each, self.work = self._works.each, self._works.arrays
-        #: Ticks of each thread on what SPENT names.
+        #: The ticks that each thread has spent on each of SPENT.
         self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
@@ -92,7 +95,7 @@ class NumbaHandMachine:
         )  # fmt: skip
 
     def _addresses(self) -> Integers:
-        """Return the addresses that the rule takes for each version of the upper layers, and, last, for the first."""
+        """Return the addresses of the rule's arrays for each version of the upper layers and, last, the first layer."""
         following = [*self._versions[1:], self._versions[0]]
         tables = [addresses([*pair, *self._states]) for pair in zip(self._versions, following, strict=True)]
         return np.array([*tables, addresses([self._below[0], *self._below])])
@@ -102,7 +105,7 @@ class NumbaHandMachine:
     ) -> tuple[Array, int]:
         """Process n events; the arguments are those of fredsim.kernels.hand.EVENTS.
 
-        Returns the losses (n, µ) of what arrived, and the first event after which a parameter is not finite, else n.
+        Returns the losses (n, µ) of the arrivals, and the first event after which a parameter is not finite, else n.
         """
         n = len(arriving)
         losses = aligned(n, self._mu)
@@ -131,7 +134,7 @@ class NumbaHandMachine:
             outside[...] = inside
 
     def _views(self, params: Array, arrays: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
-        """Yield pairs of views of the same elements: of what is kept here, and of the flat arrays."""
+        """Yield pairs of views of the same elements: of the copies kept here, and of the flat arrays."""
         for flat, below, upper in zip(
             (params, *arrays), self._below, (self._versions[self._version], *self._states), strict=True
         ):

@@ -1,7 +1,7 @@
-"""Least squares: errors and losses of samples, and mean gradients of many minibatches at once.
+"""Kernels of least squares: errors and losses of samples, and mean gradients of many minibatches at once.
 
-The same bits as fredsim.numerics.squares. Threads divide the samples, then the columns of the gradients; in both, sums
-stay within a thread.
+The results have the same bits as those of fredsim.numerics.squares. Threads divide the samples, then the columns of the
+gradients; in both cases each sum stays within one thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fredsim.kernels.dense import ZERO
 
 __all__ = ["LEAST_SQUARES", "LEAVES", "errors", "gradients"]
 
-LEAVES = 8  # samples whose errors, or products, are summed in registers: a subtree
+LEAVES = 8  # the samples of one block, whose sum, a subtree, is formed in registers
 HALF = np.float32(0.5)
 
 #: Minibatches of the samples `rows` (batches, µ) with parameters at the addresses `held`. The rows of `x` are padded to
-#: `stride`, whole vectors. Losses (batches, µ); `errors` (batches, `padded`) fill whole blocks of LEAVES, 0 beyond µ;
-#: `out` (batches, stride) are the mean gradients; `stack`: 64 floats for each level of a tree, for each thread.
+#: `stride` floats, whole vectors. `losses` (batches, µ); `errors` (batches, `padded`) fill whole blocks of LEAVES, and
+#: are 0 beyond µ; `out` (batches, stride) are the mean gradients; `stack` has 64 floats per level of a tree and thread.
 LEAST_SQUARES = Fields(
     x=floats, y=floats, inputs=int, stride=int, rows=int64s, held=int64s, mu=int, padded=int, batches=int,
     losses=floats, errors=floats, out=floats, stack=floats, stack_stride=int,
@@ -71,7 +71,7 @@ def write_errors(rank, size, a):
 
 @njit(error_model="numpy")
 def write_block(a, w, b, task):
-    """Write the losses and errors of LEAVES samples; each sum waits for its last addition, so eight go side by side."""
+    """Write the losses and errors of LEAVES samples; eight independent sums hide the latency of each addition."""
     zero = np.float32(0.0)
     s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
     p0, p1 = item(a.rows, task) * a.stride, item(a.rows, task + 1) * a.stride
@@ -94,7 +94,7 @@ def write_block(a, w, b, task):
 
 @njit(error_model="numpy")
 def write_one(a, b, task, total):
-    """Write the loss and the error of a sample, whose combination is `total`."""
+    """Write the loss and the error of a sample whose inputs times weights sum to `total`."""
     error = total - item(a.y, item(a.rows, task))
     put(a.losses, task, error * error * HALF)
     put(a.errors, b * a.padded + task - b * a.mu, error)
@@ -102,17 +102,17 @@ def write_one(a, b, task, total):
 
 @njit(error_model="numpy")
 def leaf(like, a, b, m, j):
-    """Return input × error of a sample in some columns; of one beyond the minibatch, whose error is 0, a zero."""
+    """Return input × error of sample m in some columns; zeros for a sample beyond the minibatch, whose error is 0."""
     row = item(a.rows, b * a.mu + (m if m < a.mu else ZERO))
     return load(like, a.x, row * a.stride + j) * item(a.errors, b * a.padded + m)
 
 
 @njit(error_model="numpy")
 def sum_columns(like, a, b, j, stack):
-    """Write as many columns of a mean gradient as `like` has lanes: the tree over samples, in blocks of LEAVES."""
+    """Write as many columns of a mean gradient as `like` has lanes: sums by the tree over samples, block by block."""
     blocks, depth, total = a.padded // LEAVES, ZERO, like
     for k in range(blocks):
-        if k > 0:  # the sum so far waits
+        if k > 0:  # the sum so far goes on the stack, until its partner in the tree is summed
             store(stack, depth * 64, total)
             depth += 1
         m = k * LEAVES
@@ -121,7 +121,7 @@ def sum_columns(like, a, b, j, stack):
         other = leaf(like, a, b, m + 4, j) + leaf(like, a, b, m + 5, j)
         other = other + (leaf(like, a, b, m + 6, j) + leaf(like, a, b, m + 7, j))
         total = one + other
-        merges = k if k < blocks - 1 else -1  # one for each trailing bit of k that is 1; the last, with all
+        merges = k if k < blocks - 1 else -1  # one merge per trailing 1 bit of k; after the last block, with all sums
         while depth > 0 and merges & 1:
             depth -= 1
             total = load(like, stack, depth * 64) + total

@@ -19,7 +19,7 @@ __all__ = ["NumbaLeastSquares"]
 
 Array = NDArray[np.float32]
 
-WIDTH = LINE // 4  # to whole vectors of so many floats are rows padded
+WIDTH = LINE // 4  # rows are padded to whole vectors of this many floats
 
 
 @lru_cache(maxsize=12)
@@ -39,7 +39,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         self._dataset, self._mu = dataset, mu
         self._padded_mu = -(-mu // linear.LEAVES) * linear.LEAVES
         self._allocate(0)
-        # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
+        # Compile, or load from the cache, by a call on empty arrays, so that it is not counted in the run's time.
         self.gradients([], np.empty((0, mu), np.int64))
         self._losses_of(aligned(dataset.inputs), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
@@ -54,7 +54,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         return self._grads[:batches, :inputs], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many minibatches."""
+        """Allocate work space for this many minibatches at a time."""
         self._batches = batches
         x, y = _padded(self._dataset.train)
         self._grads, self._losses = aligned(batches, x.shape[1]), aligned(batches, self._mu)

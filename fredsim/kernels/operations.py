@@ -1,4 +1,4 @@
-"""What the numba backend computes whatever the model is."""
+"""The operations of the numba backend that do not depend on the model: on whole arrays, rules, draws, ternary codes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["NumbaOperations"]
 
 Array = NDArray[np.float32]
 
-#: Floats that one thread looks through alone.
+#: Up to this many floats are checked by a single thread.
 NEAR = 2**19
 
 
 class NumbaOperations:
-    """Operations on whole arrays, on a team of threads; `threads` None means one a processor."""
+    """Operations on whole arrays, on a team of threads; `threads` None means one thread per processor."""
 
     device_name: str | None = None
 
@@ -36,7 +36,7 @@ class NumbaOperations:
         self.ternary: Ternary = NumbaTernary(self._team)
         self.draw: Draw = NumbaDraws(self._team).draw
         self._finite = np.ones(self.threads, np.int64)
-        self._mean_call: _MeanCall | None = None  # of the last array: it is mostly the same one
+        self._mean_call: _MeanCall | None = None  # the last call, kept because the array is mostly the same
 
     @property
     def seconds(self) -> float:
@@ -66,7 +66,7 @@ class NumbaOperations:
         """Return whether every element is finite."""
         array = np.ascontiguousarray(array)
         given, threads = all_finite.pack(array=array, count=len(array), result=self._finite), self.threads
-        if len(array) <= NEAR:  # it was mostly written by the calling thread, in whose cache it lies
+        if len(array) <= NEAR:  # the calling thread has mostly written the array, and has it in its cache
             self._team.alone(all_finite, given)
             threads = 1
         else:
@@ -81,7 +81,7 @@ class NumbaOperations:
             np.copyto(out, array)
 
     def duplicate_finite(self, array: Array, out: Array) -> bool:
-        """Copy an array (P,), and look at its elements on the way."""
+        """Copy an array (P,), and return whether every element is finite."""
         array = np.ascontiguousarray(array)
         given = duplicate_finite.pack(array=array, count=len(array), out=out, result=self._finite)
         self._team.run(duplicate_finite, given)
@@ -93,7 +93,7 @@ class NumbaOperations:
 
 
 class _MeanCall:
-    """The arguments of `mean64` for an array, float32 (n,), and where it writes the mean."""
+    """The arguments of `mean64` for an array, float32 (n,), and `result`, to which it writes the mean."""
 
     def __init__(self, array: Array, threads: int) -> None:
         self.array = array

@@ -1,4 +1,4 @@
-"""A quadratic's gradients, with their noise: the same bits as fredsim.numerics.squares."""
+"""Kernel of a quadratic's gradients, with their noise; it has the same bits as fredsim.numerics.squares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fredsim.numerics.streams import Stream
 
 __all__ = ["CHUNK", "gradients"]
 
-CHUNK = 256  # elements that a thread takes at once
+CHUNK = 256  # the number of elements that a thread takes at once
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 NOISE = np.uint64(Stream.NOISE)
 
@@ -23,9 +23,10 @@ NOISE = np.uint64(Stream.NOISE)
     out_stride=int, scratch=doubles, scratch_stride=int,
 )  # fmt: skip
 def gradients(rank, size, barrier, a):
-    """Write the gradients of the `works` with parameters at the addresses `held`, and the value there as their losses.
+    """Write the gradients of `works` with parameters at the addresses `held`, and the quadratic's values as losses.
 
-    `noise` (1,) is the standard deviation. Work space of each thread: `scratch`, 2·(size + 1) numbers and some.
+    A work is a client and its number, as one integer. `noise` (1,) is the standard deviation. Work space of each
+    thread: `scratch`, somewhat more than 2·(size + 1) numbers.
     """
     chunks = (a.size + CHUNK - 1) // CHUNK
     for task in range(a.batches * chunks * rank // size, a.batches * chunks * (rank + 1) // size):
@@ -53,7 +54,7 @@ def slopes(x, begin, end, size, out):
 
 @njit(error_model="numpy")
 def add_noise(work, seed, sd, begin, end, out):
-    """Add a work's noise to elements begin … end − 1, `begin` a multiple of 4."""
+    """Add the noise of a work's gradient to elements begin … end − 1; `begin` is a multiple of 4."""
     client, number = work >> 32, work & 0xFFFF_FFFF
     for i in range(begin, end, 4):
         for lane, word in enumerate(philox(i // 4, number, client, 0, seed, NOISE)):
@@ -63,7 +64,7 @@ def add_noise(work, seed, sd, begin, end, out):
 
 @njit(error_model="numpy")
 def value_of(x, size, scratch):
-    """Return the value: the squared differences of (0, x, 0), summed by the tree in float64, ÷ 8, and ¼·x[0]."""
+    """Return the value: the tree sum in float64 of the squared differences of (0, x, 0), divided by 8, plus ¼·x[0]."""
     before = 0.0
     for i in range(size):
         here = np.float64(item(x, i))

@@ -18,7 +18,7 @@ __all__ = ["NumbaQuadratic"]
 
 Array = NDArray[np.float32]
 
-WORK = 60  # multiply-adds that an element with its noise takes about
+WORK = 60  # the cost of an element with its noise, in multiply-adds, approximately
 
 
 class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
@@ -28,7 +28,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         super().__init__(threads)
         self._dataset = dataset
         self._allocate(0)
-        # Compile, or load what was compiled before, on nothing: a run's clock leaves compilation out.
+        # Compile, or load from the cache, by a call on empty arrays, so that it is not counted in the run's time.
         self.gradients([], np.empty((0, 1), np.int64))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -42,7 +42,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         return self._grads[:batches, :size], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many gradients."""
+        """Allocate work space for this many gradients at a time."""
         data, floats = self._dataset, LINE // 4
         stride = -(-data.inputs // floats) * floats
         self._grads, self._losses = aligned(batches, stride), np.empty((batches, 1), np.float32)

@@ -1,6 +1,6 @@
-"""Kernels on whole arrays: means by the binary tree of docs/numerics.md in float64, copies, a test for finiteness.
+"""Kernels on whole arrays: means by the binary tree of docs/numerics.md in float64, copies, tests for finiteness.
 
-A mean is formed block by block: a block of 1,024 elements is a whole subtree.
+A mean is computed block by block: a block of 1,024 elements is a whole subtree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK = 1024
 def mean64(rank, size, barrier, a):
     """Write the mean of `count` float32 to result[0]: fredsim.numerics.oracle.mean64.
 
-    Work space: `sums`, one float64 a block; `scratch`, 2·BLOCK a thread.
+    Work space: `sums`, one float64 per block; `scratch`, 2·BLOCK float64 per thread.
     """
     sum_blocks(rank, size, a.array, a.count, a.sums, shift(a.scratch, 2 * BLOCK * rank))
     barrier_wait(size, barrier)
@@ -119,7 +119,7 @@ def finish(n, sums):
 
 @njit(error_model="numpy")
 def fold(leaves, other, count):
-    """Return the sum by the tree, level by level from one array to the other; an odd one passes up unchanged."""
+    """Return the sum by the tree, level by level from one array to the other; an odd element moves up unchanged."""
     while count > 1:
         i = 0
         while i + 32 <= count:

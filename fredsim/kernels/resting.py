@@ -1,4 +1,10 @@
-"""Rows at rest: an update with a gradient of +0 has changed no bit of them, and they are left out until it may."""
+"""Rows at rest: rows of the first layer that the rule, applied with a gradient of +0, leaves unchanged in every bit.
+
+Many rules change state or parameters even if the gradient is +0, for instance by decaying a momentum. But once that has
+changed no bit of a row, it will not do so the next time, either, so the row is skipped: it is "at rest" until it gets a
+gradient other than +0, or a coefficient on which its state depends changes. A census, in one of CENSUS minibatches,
+looks for such rows.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,12 @@ from fredsim.numerics.settling import settling_coefficients
 
 __all__ = ["CENSUS", "Resting", "rows_awake"]
 
-CENSUS = 64  # one of so many minibatches looks for rows at rest, one by one
+CENSUS = 64  # one minibatch in this many has a census, which looks at the rows one by one
 
 
 @njit(error_model="numpy")
 def rows_awake(resting, start, end, census):
-    """Return where the rows end, from `start` on, that are not at rest; in a census the first of them alone."""
+    """Return the end of the rows from `start` on that are not at rest; in a census, of the first such row alone."""
     k = start
     while k < end and item(resting, k) == 0 and (k == start or not census):
         k += 1
@@ -25,7 +31,7 @@ def rows_awake(resting, start, end, census):
 
 
 class Resting:
-    """Which rows of the first layer are at rest, uint8 (threads, rows): `rows`."""
+    """Keeps which rows of the first layer are at rest, in `rows`, uint8 (threads, rows)."""
 
     def __init__(self, rule: Rule, threads: int, rows: int) -> None:
         self.rows = np.zeros((threads, rows), np.uint8)
@@ -33,9 +39,9 @@ class Resting:
         self._settled_with = np.zeros(len(self._settling), np.int32)
 
     def may_rest(self, coefficients: NDArray[np.float32]) -> bool:
-        """Return whether rows may come to rest in updates with these coefficients (n, C).
+        """Return whether rows may be at rest during n updates with these coefficients (n, C).
 
-        All wake where a coefficient on which their state depends changes.
+        If a coefficient on which the rows' state depends has changed, wakes all rows.
         """
         if not len(coefficients):
             return True
@@ -48,5 +54,5 @@ class Resting:
         return True
 
     def wake(self) -> None:
-        """Wake all rows."""
+        """Mark all rows as not at rest."""
         self.rows[...] = 0

@@ -1,4 +1,4 @@
-"""Ternary gradients: the draws and two bits a value, as fredsim.numerics.ternary."""
+"""Kernel that draws ternary gradients and packs them, two bits per value; same bits as fredsim.numerics.ternary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float32]
 
 @kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=octets)
 def encode(rank, size, barrier, a):
-    """Pack sign(g)·b of g, b = 1 iff u·s < |g| in float64, u from the word of element begin + i; padding holds 01."""
+    """Pack the codes of sign(g)·b, b = 1 iff u·s < |g| in float64, u from element begin + i's word; padding is 01."""
     scaler, k0, k1 = np.float64(item(a.scaler, 0)), np.uint64(a.seed), np.uint64(a.stream)
     count = (a.count + 3) // 4
     known = np.int64(-1)
@@ -50,7 +50,7 @@ class NumbaTernary(ternary.NumpyTernary):
         self._team = team
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise and pack."""
+        """Quantise a tensor (n,) with scaler s, and pack its codes; see NumpyTernary."""
         g, scaler = np.ascontiguousarray(g), np.array([s], np.float32)
         packed = np.empty(ternary.packed_size(g.size), np.uint8)
         arguments = encode.pack(

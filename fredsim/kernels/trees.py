@@ -1,10 +1,12 @@
-"""Rows of a weight gradient: tree sums over the minibatch, formed from whole blocks of samples.
+"""Rows of a weight gradient: sums over the minibatch by a balanced tree, computed block by block.
 
-A block is LEAVES samples, the leaves of one subtree, which is summed in registers. What enters a layer stands in
+A block is LEAVES samples, the leaves of one subtree, which is summed in registers. The inputs of a layer are stored in
 blocks, input by input: factors[(block · rows + k) · LEAVES + i] is input k of sample block · LEAVES + i; row k = inputs
-is the bias's, all 1. A zero, or a sample beyond the minibatch, gives a zero product, and adding that leaves its partner
-as it is. A block is active in row k if any of its inputs k is not zero. Others are skipped while their errors are
-finite: a product of zero with an infinity or NaN must be formed, since it is NaN.
+is the bias's, all 1. A zero input, or a sample beyond the minibatch, gives a zero product, and adding that leaves its
+partner in the tree unchanged. A block is active in row k if any of its inputs k is not zero. Inactive blocks are
+skipped as long as their errors are finite: the product of zero with an infinity or NaN must be computed, as it is NaN.
+
+While a sum waits for its partner in the tree, it is kept on a stack. GROUP blocks form a group.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ __all__ = [
     "specialised",
 ]
 
-LEAVES = 8  # samples of a block; compiled for 1 and 4, too (block_size)
-ONE_BLOCK = False  # whether the minibatch is a single block
+LEAVES = 8  # the samples of a block; `specialised` compiles for 1 and 4, too (block_size)
+ONE_BLOCK = False  # whether the minibatch is a single block; `specialised` sets this
 
 
 class Tree(NamedTuple):
-    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.workspace), a stack for sums that wait."""
+    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.workspace), and the stack of waiting sums."""
 
     mu: int
     tables: Any
@@ -50,7 +52,7 @@ class Tree(NamedTuple):
 
 
 def specialised(name: str, mu: int, split: Split) -> ModuleType:
-    """Return the module fredsim.kernels.`name`, which imports this one, for minibatches of µ samples of a split."""
+    """Return a copy of fredsim.kernels.`name`, which imports this module, compiled for minibatches of µ of a split."""
     return _specialised(name, block_size(mu), mu <= 8, coded(split))
 
 
@@ -63,16 +65,16 @@ def _specialised(name: str, leaves: int, one_block: bool, small: bool) -> Module
 
 @njit
 def blocks_of(mu):
-    """Return how many blocks a minibatch of µ has, and how many groups of GROUP these make."""
+    """Return how many blocks a minibatch of µ has, and how many groups of GROUP blocks these form."""
     blocks = (mu + LEAVES - 1) // LEAVES
     return blocks, (blocks + GROUP - 1) // GROUP
 
 
 @njit(error_model="numpy")
 def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
-    """Lay out one group's inputs of the minibatch samples[: µ], whose first group begins at factors[at].
+    """Write, in blocks, one group's inputs of the minibatch samples[: µ], whose first group begins at factors[at].
 
-    The group's blocks that are active in row k become the bits of active[mark + group · rows + k].
+    The bits of active[mark + group · rows + k] are set to which of the group's blocks are active in row k.
     """
     rows = inputs + 1
     mark += group * rows
@@ -99,7 +101,7 @@ def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
 
 @njit(error_model="numpy")
 def errors_finite(errors, d, stride, width, samples):
-    """Return whether the errors of some samples from errors[d] on are finite in `width` columns, whole vectors."""
+    """Return whether the errors of so many samples, from errors[d] on, are finite in `width` columns, whole vectors."""
     finite = zeros(16)
     for m in range(samples):
         for j in range(0, width, 16):
@@ -109,14 +111,14 @@ def errors_finite(errors, d, stride, width, samples):
 
 @njit(error_model="numpy")
 def activate_all(active, mark, rows):
-    """Make all blocks of a group, whose bits begin at `mark`, active in every row, as they are in the bias's."""
+    """Mark all blocks of a group, whose bits begin at `mark`, as active in every row, as they are in the bias's row."""
     for k in range(rows - 1):
         put(active, mark + k, item(active, mark + rows - 1))
 
 
 @njit(error_model="numpy")
 def rows_alike(active, mark, rows, groups, k, end):
-    """Return the end of the rows from k on that are all active or all inactive, and whether they are inactive."""
+    """Return the end of the rows from k on that are all inactive or all not, and whether they are inactive."""
     inactive = is_inactive(active, mark + k, rows, groups)
     while k < end and is_inactive(active, mark + k, rows, groups) == inactive:
         k += 1
@@ -160,7 +162,7 @@ def sum_four(like, factors, x, step, errors, d, stride):
 
 @njit(error_model="numpy")
 def mean(total, mu):
-    """Return a tree's sum divided by µ; +0 is added, so that it is not −0."""
+    """Return a tree's sum divided by µ; +0 is added first, so that the result is not −0."""
     total = total + 0.0
     if LEAVES == 1:
         return total
@@ -171,8 +173,8 @@ def mean(total, mu):
 
 @njit(error_model="numpy")
 def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
-    """Return the sum over a group's active blocks by the tree; sums that wait go on the stack."""
-    if bits == 15 or bits == 255:  # four blocks, or all eight: no table, and no sum waits
+    """Return the sum over a group's active blocks by the tree; waiting sums go on the stack."""
+    if bits == 15 or bits == 255:  # four blocks, or all eight: no table is needed, and no sum has to wait
         total = sum_four(like, factors, x, step, errors, d, stride)
         if bits == 15:
             return total
@@ -180,7 +182,7 @@ def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
     total, depth = like, ZERO
     begin = np.int64(bits) * GROUP
     for i in range(begin, begin + item(tree.tables.counts, bits)):
-        if i > begin:  # the sum so far waits
+        if i > begin:  # the sum so far goes on the stack
             store(tree.stack, depth * LANES, total)
             depth += 1
         b = np.int64(item(tree.tables.blocks, i))
@@ -192,7 +194,7 @@ def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
 
 
 class Rows(NamedTuple):
-    """Rows of a gradient to form: the arguments of `gradient_rows` but for its columns."""
+    """Rows of a gradient to compute: the arguments of `gradient_rows`, except those for its columns."""
 
     tree: Tree
     factors: Any
@@ -212,8 +214,8 @@ class Rows(NamedTuple):
 def gradient_columns(like, a, d, at):
     """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`.
 
-    A group's errors stay in the L1 cache while some rows are summed over it. The sums over groups wait behind the
-    stack of `sum_group`, those of one height of the tree together, until their partners are there.
+    Some rows are summed over one group before the next group is read, so that the group's errors stay in the L1 cache.
+    A row's sums over groups wait behind the stack of `sum_group` until their partners in the tree are there.
     """
     tree = a.tree
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
@@ -223,7 +225,7 @@ def gradient_columns(like, a, d, at):
         for g in range(groups):
             error, last = d + g * GROUP * LEAVES * a.stride, g == groups - 1
             to = depth
-            while to > 0 and (last or g >> (depth - to) & 1):  # one for each trailing bit of g that is 1
+            while to > 0 and (last or g >> (depth - to) & 1):  # one merge per trailing 1 bit of g; the last with all
                 to -= 1
             for k in range(first, min(first + ROWS_TOGETHER, a.rows)):
                 bits = item(a.active, a.mark + g * a.group_stride + k)
@@ -245,8 +247,8 @@ def gradient_rows(
     """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
 
     The first row's factors begin at `x`, those of the next block of samples `step` later; the errors of sample m begin
-    at `d` + m·`stride`; the bits of active[mark + g·`group_stride` + k] are the blocks of group g active in row k. What
-    a row's last vector writes beyond its end is overwritten by the row after it: the last columns are written first.
+    at `d` + m·`stride`; the bits of active[mark + g·`group_stride` + k] are the blocks of group g active in row k. The
+    last columns of all rows are written first, so that what a row's last vector writes beyond the row is overwritten.
     """
     if ONE_BLOCK:
         for k in range(rows):

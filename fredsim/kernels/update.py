@@ -1,6 +1,6 @@
-"""One fused loop from an elementwise rule: load, apply the rule in registers, store, and test for finiteness.
+"""Compiles an elementwise rule into one fused loop: load, apply the rule in registers, store, test for finiteness.
 
-It is compiled to a plain C function, so that kernels compiled without the rule can call it by its address.
+The loop is compiled to a plain C function, so that kernels compiled independently of the rule can call it by address.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     {end}
     return np.int64(no_nan(finite)) | np.int64(gradient == 0 and no_bits(changed)) << 1
 '''
-#: What applying a rule returns: every new parameter is finite; the gradient is +0 and what the rule wrote was there.
+#: The bits that applying a rule returns. FINITE: every new parameter is finite; SETTLED: the gradient is +0, and the
+#: rule has changed no bit of what it wrote.
 FINITE, SETTLED = 1, 2
-#: Around the loop, and in it, where an array is watched.
+#: Source lines before, in and after the loop, if an array is watched, that is, summed.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
 END = "store(watched, 0, total)\n    store(watched, 16, magnitude)"
@@ -86,7 +87,7 @@ def call_rule(rule, table, at, gradient, count, coefficients, sums):
 
 @kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=int64s)
 def update(rank, size, barrier, a):
-    """Apply a rule to whole arrays, with its own arguments; write to finite[rank] whether θ stayed so."""
+    """Apply a rule to whole arrays, with the rule's arguments; write to finite[rank] whether θ stayed finite."""
     begin, end = share(rank, size, a.count)
     gradient = a.gradient + 4 * begin
     finite = call_rule(a.rule, a.table, a.at + begin, gradient, end - begin, a.coefficients, np.int64(0))
@@ -105,7 +106,7 @@ class TeamRule:
             rule=compile_rule(rule).address, table=self._table, at=0, gradient=0, count=0, coefficients=self._numbers,
             finite=self._finite,
         )  # fmt: skip
-        update.address  # noqa: B018  it is compiled now, not while a clock runs
+        update.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
 
     def __call__(self, *arguments: Any) -> bool:
         """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
@@ -125,14 +126,15 @@ class TeamRule:
 
 @functools.cache
 def compile_rule(rule: Rule, watched: str = "") -> Compiled:
-    """Compile a rule's loop, or load it from the cache; it sums the state's array `watched`, unless that is empty."""
+    """Compile a rule's loop, or load it from the cache; the loop sums the state's array `watched`, if that is given."""
     return Compiled(_function(rule, watched))
 
 
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     """Return the Python function to compile.
 
-    Of a rule's argument x, p_x is the pointer, v_x the vector read, r_x the result to be stored; c_x is a coefficient.
+    In its source, for an argument x of the rule, p_x is the pointer, v_x the vector read, and r_x the result to be
+    stored; c_x is a coefficient.
     """
     function, state = rule.function, rule.state
     arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
@@ -140,7 +142,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     apply = f"{', '.join(results)} = rule({', '.join(arguments)})"
 
     def body(read: Sequence[str], written: Sequence[str], *, part: bool, compare: bool) -> str:
-        """Return the lines that update a vector, or, as `part`, the elements that are left at the end."""
+        """Return the lines that update a vector or, if `part`, the elements that are left at the end."""
         load = "load_part(v_g, p_{0}, i, count - i)" if part else "load(v_g, p_{0}, i)"
         lines = [f"v_{x} = {load.format(x)}" for x in read]
         lines.append(apply)
@@ -150,7 +152,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
             if compare:
                 new = f"load_part(v_g, {place}, i, count - i)" if part else f"r_{x}"
                 lines.append(f"changed = differing(changed, v_{x}, {new})")
-            if part and x == "theta":  # the rule's results in the lanes beyond may be anything
+            if part and x == "theta":  # the rule's results in the lanes beyond `count` are arbitrary
                 lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
             if x == watched:
                 lines += [f"v_{x} = load_part(v_g, p_{x}, i, count - i)"] if part else []
@@ -160,14 +162,14 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         return textwrap.indent("\n".join(lines), " " * 12).lstrip()
 
     every = ("theta", *state)
-    touched = state if rule.zero_keeps else every  # where the gradient is +0
+    touched = state if rule.zero_keeps else every  # what the rule may change if the gradient is +0
     source = TEMPLATE.format(
         name=function.__name__,
         rule=plain_source(rule, "rule"),
         pointers="\n    ".join(
             f"p_{name} = floats(item(arrays, {i}) + 4 * at)" for i, name in enumerate(("theta", "new_theta", *state))
         ),
-        # Vectors too: of a float32 and a number in the rule numba would make a float64.
+        # Coefficients are vectors, too: from a float32 scalar and a number in the rule numba would make a float64.
         numbers="\n    ".join(f"c_{x} = broadcast(16, item(numbers, {i}))" for i, x in enumerate(rule.coefficients))
         or "pass",
         begin=BEGIN if watched else "pass",

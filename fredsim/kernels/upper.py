@@ -16,7 +16,7 @@ __all__ = ["upper_layers"]
 
 @njit(error_model="numpy")
 def rectify_block(z, at, sample_stride, width, samples, activations, keep):
-    """Rectify a block's z in place, and lay it out from activations[keep] on as the inputs of the next layer."""
+    """Rectify a block's z in place, and write it, in blocks, to activations[keep :] as the inputs of the next layer."""
     for i in range(samples):
         for j in range(at + i * sample_stride, at + i * sample_stride + padded(width), 16):
             x = load(zeros(16), z, j)
@@ -28,7 +28,7 @@ def rectify_block(z, at, sample_stride, width, samples, activations, keep):
 
 @njit(error_model="numpy")
 def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample_stride):
-    """Write as many columns of a block's z as `like` has lanes: sums over rows, ascending from +0, the bias last."""
+    """Write as many columns of a block's z as `like` has lanes: sums over rows in ascending order, the bias last."""
     s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
     for k in range(rows):
         w = load(like, weights, base + k * stride)
@@ -57,10 +57,11 @@ def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample
 
 @njit(error_model="numpy")
 def upper_layers(net, weights, z, sample_stride, samples, activations, b):
-    """Run block b through the layers above the first, whose z stands first in each sample's part of z.
+    """Run block b through the layers above the first.
 
-    The other layers' z follow it there, each padded; all but the last are rectified. The inputs of layer l are written
-    in blocks to activations[activation_offsets[l − 1] :], too.
+    In each sample's part of `z`, the first layer's z is at the beginning; the other layers' z are written after it,
+    each padded; all but the last are rectified. The inputs of layer l are also written, in blocks, to
+    activations[activation_offsets[l − 1] :].
     """
     at = ZERO
     for layer in range(1, net.layers):

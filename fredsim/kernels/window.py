@@ -1,4 +1,7 @@
-"""What one thread does in a window of events: the parts of fredsim.kernels.hand."""
+"""The parts of the kernel in fredsim.kernels.hand: what one thread does in a window of events.
+
+A work in hand is what the forward and error passes of a client's minibatch have left: activations and errors.
+"""
 
 from __future__ import annotations
 
@@ -45,31 +48,31 @@ __all__ = [
     "update_rows",
 ]
 
-ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once; whole blocks of 16
-#: On what a thread spends its time.
+ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once: whole blocks of 16
+#: What a thread spends its time on.
 SPENT = ("gradient and update", "forward and error", "inputs", "waiting")
 
-inlined = njit(error_model="numpy", forceinline=True)  # part of the kernel's one function
+inlined = njit(error_model="numpy", forceinline=True)  # becomes part of the kernel's one function
 
 
 class ThreadLocal(NamedTuple):
-    """What one thread has alone: `width` columns of the first layer from `low` on, and work space."""
+    """What belongs to one thread: `width` columns of the first layer from `low` on, and work space."""
 
     rank: int
     low: int
     width: int
-    factors: Any  # the window's inputs in blocks, and which are active (fredsim.kernels.trees)
+    factors: Any  # the window's inputs in blocks, and which of these are active (fredsim.kernels.trees)
     active: Any
     tree: Tree
     hidden: Any  # activations of one block of samples
-    gradient: Any  # some rows of one
-    resting: Any  # which rows of the columns are at rest
-    ticks: Any  # as SPENT
+    gradient: Any  # some rows of a gradient
+    resting: Any  # which rows of the thread's columns are at rest (fredsim.kernels.resting)
+    ticks: Any  # the ticks spent on each of SPENT
 
 
 @inlined
 def local_of(rank, a):
-    """Return what a thread has alone."""
+    """Return what belongs to this thread."""
     inputs, low = item(a.net.sizes, 0), item(a.bounds, rank)
     blocks, groups = blocks_of(a.mu)
     factors = shift(a.factors, rank * a.capacity * blocks * (inputs + 1) * LEAVES)
@@ -85,14 +88,14 @@ def local_of(rank, a):
 
 @inlined
 def inputs_of(a, i):
-    """Return where the inputs of a window's event i begin in `factors`, and in `active`."""
+    """Return where the inputs of event i of a window begin in `factors` and in `active`."""
     (blocks, groups), rows = blocks_of(a.mu), item(a.net.sizes, 0) + 1
     return i * blocks * rows * LEAVES, i * groups * rows
 
 
 @inlined
 def lay_out_window(a, local, s, e):
-    """Lay out the arriving works' inputs. Every thread does so for itself: another's would lie in another cache."""
+    """Write the arriving works' inputs in blocks; every thread does so for itself, to have them in its own cache."""
     inputs, stride, (_, groups) = item(a.net.sizes, 0), item(a.net.strides, 0), blocks_of(a.mu)
     for i in range(s, e):
         slot = item(a.events.arriving, i)
@@ -136,8 +139,8 @@ def update_columns(a, local, s, i, k, end):
 def apply_zeros(a, local, table, k, end, coefficients, census):
     """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
 
-    A row is at rest when that has changed no bit of it, and will not until it has a gradient, or the coefficients on
-    which its state depends are others. In a `census` such rows are looked for.
+    A row is at rest if that has changed no bit of it, and will not until the row has a gradient, or the coefficients on
+    which its state depends change (fredsim.kernels.resting). A `census` looks for such rows.
     """
     rows, finite = item(a.net.sizes, 0) + 1, True
     while k < end:
@@ -156,7 +159,7 @@ def apply_zeros(a, local, table, k, end, coefficients, census):
 
 @inlined
 def add_columns(a, local, s, i, c, last):
-    """Add chunk c of the inputs × weights to z of the minibatch that event i begins; the bias after the last chunk."""
+    """Add chunk c of inputs × weights to z of the minibatch that begins at event i; after the `last`, the bias."""
     inputs, stride, width = item(a.net.sizes, 0), item(a.net.strides, 0), local.width
     theta, strip = floats(item(a.addresses, a.versions * a.arrays)), (inputs + 1) * local.low
     for m in range(a.mu):
@@ -171,7 +174,7 @@ def add_columns(a, local, s, i, c, last):
 
 @inlined
 def update_rows(a, local, s, e, version, layer, k):
-    """Apply all events' gradients to ROWS_AT_ONCE rows of a layer from row k on; transpose what is fetched of them."""
+    """Apply all events' gradients to ROWS_AT_ONCE rows of a layer from row k on; transpose rows that are fetched."""
     net = a.net
     rows, stride, width = item(net.sizes, layer) + 1, item(net.strides, layer), item(net.sizes, layer + 1)
     for i in range(s, e):
@@ -197,7 +200,7 @@ def update_rows(a, local, s, e, version, layer, k):
 
 @inlined
 def run_block_passes(a, local, s, i, b, version):
-    """Do the forward and the error pass of block b of the minibatch that event i begins."""
+    """Do the forward and the error pass of block b of the minibatch that begins at event i."""
     net, mu, slot, hidden = a.net, a.mu, item(a.events.target, i), local.hidden
     stride, classes, sample_stride = item(net.strides, 0), item(net.sizes, net.layers), sample_floats(net)
     weights = floats(item(a.addresses, version * a.arrays))
@@ -225,7 +228,7 @@ def apply_rows(
     rule, table, at, width, coefficients, tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride,
     gradient,
 ):  # fmt: skip
-    """Form rows of a layer's gradient, apply the rule to them from element `at` on; return whether θ stays finite."""
+    """Compute rows of a layer's gradient, and apply the rule from element `at` on; return whether θ stays finite."""
     gradient_rows(
         tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, width, gradient, ZERO, width
     )  # fmt: skip

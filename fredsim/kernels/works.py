@@ -1,4 +1,8 @@
-"""Works: what the passes of minibatches leave until their clients arrive; and their gradients one by one."""
+"""Works: what the passes of clients' minibatches leave until the clients arrive; and the gradients formed from them.
+
+A work is what a client does between two pushes. Here it is one row, a slot, of several arrays: the samples, their
+losses, errors and activations.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,17 @@ __all__ = ["NumbaGradientMachine", "WorkMachine", "Works", "pack_passes", "work_
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Work space of the works that are begun at once.
+#: The bytes of work space for works that are begun at once.
 TOGETHER_BYTES = 2**22
-#: Multiply-adds of a dense gradient below which one thread does it: what another writes lies in another cache than that
-#: of the thread which runs the server.
+#: Below this many multiply-adds of a dense gradient, one thread does it all, because what other threads write is not in
+#: the cache of the thread that runs the server.
 NEAR = 2**23
-#: Bytes of works after which what lies in a file is paged out.
+#: Works in a file are paged out whenever this many bytes of them have been used.
 TOUCHED_BYTES = 2**22
 
 
 def _kinds(layout: WorkspaceLayout, mu: int) -> dict[str, tuple[int, type[np.generic]]]:
-    """Return of each array of a work its length, and its type, of four bytes."""
+    """Return the length and the type, of four bytes, of each array of a work."""
     return {
         "samples": (mu, np.int32),
         "losses": (mu, np.float32),
@@ -49,7 +53,7 @@ def work_bytes(layout: WorkspaceLayout, mu: int) -> int:
 
 
 class Works:
-    """Arrays of a row a slot, by name, zero at first; where they take more than `memory`, they lie in a file."""
+    """The arrays of all works, by name, one row per slot, zero at first; in a file if they exceed `memory`."""
 
     def __init__(self, layout: WorkspaceLayout, mu: int, slots: int, limits: Limits) -> None:
         kinds = _kinds(layout, mu)
@@ -66,7 +70,7 @@ class Works:
             at += -(-4 * slots * length // LINE) * LINE
 
     def page_out(self) -> None:
-        """Free the memory of what lies in a file."""
+        """Free the memory of the arrays if they are in a file."""
         if self._file is not None:
             page_out(self._file)
 
@@ -80,7 +84,7 @@ def pack_passes(
     batches: int,
     **arrays: Any,
 ) -> Arguments:
-    """Return PASSES of fredsim.kernels.gradient: `arrays`, and work space for so many minibatches of µ."""
+    """Return PASSES of fredsim.kernels.gradient with these `arrays`, and work space for `batches` minibatches of µ."""
     inputs = int(layout.sizes[0]) + 1
     scratch = aligned(threads, layout.stack + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
     packed: Arguments = specialised("gradient", mu, split).PASSES.pack(
@@ -96,16 +100,16 @@ def pack_passes(
 
 
 class WorkMachine:
-    """Begins works, that is, does the passes of minibatches, and keeps what they leave in slots."""
+    """Base of the machines that begin works: does the passes of minibatches, and keeps what they leave in slots."""
 
     def __init__(
         self, team: Team, layout: WorkspaceLayout, split: Split, mu: int, chunk: int, slots: int, limits: Limits,
         together: int = 1,
     ) -> None:  # fmt: skip
-        """Make room for so many works, of which at least so many are begun, or arrive, `together`."""
+        """Allocate `slots` works, of which at least `together` are begun, or arrive, at once."""
         self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu, split)
         self._works = Works(layout, mu, slots, limits)
-        #: As GradientMachine.
+        #: See GradientMachine.
         self.each, self.work = self._works.each, self._works.arrays
         floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
         together = max(together, TOGETHER_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
@@ -128,7 +132,7 @@ class WorkMachine:
             self.work["samples"][slots[some]] = rows[some]
 
     def _choose(self, slots: Integers | int, rows: NDArray[Any]) -> int:
-        """Let the next kernel work on these slots and samples; return how many there are."""
+        """Set the slots and samples for the next kernel call; return how many minibatches there are."""
         batches = rows.size // self._mu
         self._slots[:batches, 0], self._rows[:batches] = slots, rows
         self._passes.batches = batches
@@ -147,15 +151,15 @@ class NumbaGradientMachine(WorkMachine):
         super().__init__(team, WorkspaceLayout(sizes, mu, block_size(mu), chunk), split, mu, chunk, slots, limits)
         self._gradient, self._copy = aligned(self._size), aligned(self._size + MARGIN)
         self._passes.set(out=np.array([address(self._gradient)]))
-        self._touched = 0  # bytes of works, since the file was last paged out
+        self._touched = 0  # the bytes of works that were used since the file was last paged out
 
     def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
-        """As GradientMachine."""
+        """Begin works from the same parameters; see GradientMachine."""
         params = with_margin(params, self._copy)
         self._begin(slots, np.full(len(slots), address(params)), rows)
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
-        """As GradientMachine."""
+        """Return the gradient and the losses of a work; see GradientMachine."""
         self._run(self._kernels.finish_work, self._choose(slot, self.work["samples"][slot]))
         return self._gradient, self.work["losses"][slot]
 
@@ -168,9 +172,9 @@ class NumbaGradientMachine(WorkMachine):
 
 
 def with_margin(params: Array, spare: Array) -> Array:
-    """Return parameters (P,) behind which MARGIN floats can be read: the same, or copied to `spare`.
+    """Return parameters (P,) behind which MARGIN floats can be read: the same array, or `spare` with a copy.
 
-    A page of memory can be read whole.
+    Reading beyond an array is safe within a page of memory.
     """
     params = np.ascontiguousarray(params)
     if -(address(params) + params.nbytes) % mmap.PAGESIZE < 4 * MARGIN:

@@ -14,19 +14,19 @@ from fredsim.jit.pointers import int64s, octets
 
 __all__ = ["GROUP", "LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WAITING", "WorkspaceLayout", "block_size"]
 
-GROUP = 8  # blocks of samples, which of them are active in a row being the bits of one byte (fredsim.kernels.trees)
-WAITING = 3  # sums over blocks of a group that may wait for their partners in the tree
-LANES = 112  # columns of a gradient that are formed together, at most
-ROWS_TOGETHER = 32  # rows of which the sums over one group are formed before any over the next
+GROUP = 8  # the blocks of a group: one byte says which of them are active in a row (fredsim.kernels.trees)
+WAITING = 3  # the most sums over blocks of one group that wait for their partners in the tree
+LANES = 112  # the most columns of a gradient that are summed together
+ROWS_TOGETHER = 32  # rows that are summed over one group of blocks before the next group is read
 
-#: The layers as kernels read them: each one's parameters begin at `offsets`, their rows are `strides` apart; the rest
-#: is as in WorkspaceLayout.
+#: The layers as kernels read them: each layer's parameters begin at `offsets`, and their rows are `strides` apart; the
+#: other fields are those of WorkspaceLayout.
 NETWORK = Fields(
     layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
     transposed_offsets=int64s,
 )  # fmt: skip
-#: By the byte of a group's active blocks, see `_tables`; `all_active` (groups, `stride`), where every block is active;
-#: how many floats the `stack` of sums that wait takes.
+#: Tables by the byte of a group's active blocks (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
+#: which every block is active; and the floats that the `stack` of waiting sums takes.
 TABLES = Fields(counts=octets, blocks=octets, merges=octets, all_active=octets, stride=int, stack=int)
 
 Integers = NDArray[np.int64]
@@ -43,11 +43,11 @@ def block_size(mu: int) -> int:
 
 @cache
 def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return for each byte of active blocks how many there are, which, and how many waiting sums each is added to.
+    """Return for each byte of active blocks: how many there are; which; and how many waiting sums each is added to.
 
-    A block's sum waits on a stack until all that stands between it and its partner in the tree is summed. Blocks i and
-    j are joined at the height of the highest bit of i ^ j; of two such heights the greater is that of the greater
-    i ^ j. A group's last block is added to all that wait.
+    A block's sum waits on a stack until everything between it and its partner in the tree is summed. Blocks i and j are
+    joined at the height of the highest bit of i ^ j, so a greater i ^ j means at least the same height. The sum of a
+    group's last block is added to all sums that wait.
     """
     counts = np.zeros(2**GROUP, np.uint8)
     which, merges = np.zeros((2**GROUP, GROUP), np.uint8), np.zeros((2**GROUP, GROUP), np.uint8)
@@ -65,22 +65,23 @@ def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 class WorkspaceLayout:
-    """Sizes and offsets, int64 arrays by layer, in elements; of offsets the end stands last.
+    """Sizes and offsets, int64 arrays by layer, in elements; arrays of offsets have the end as their last element.
 
     Attributes:
-        sizes: inputs, hidden …, classes.
-        widths: of each layer's outputs, padded to whole vectors; `sample_floats` is their sum.
-        blocks: how many a minibatch has; `groups`, how many these make; `padded_samples`, at least µ, fill the blocks.
-        error_offsets: of each layer's errors among a minibatch's.
-        activation_offsets: of the inputs of each layer above the first, in blocks.
-        transposed_offsets: of each layer's transposed weights; the first has none.
-        stack: floats of the stack of sums that wait.
+        sizes: the numbers of inputs, of each hidden layer's units, and of classes.
+        widths: the number of each layer's outputs, padded to whole vectors; `sample_floats` is their sum.
+        blocks: how many blocks a minibatch has; `groups`: how many groups these form; `padded_samples`: how many
+            samples, at least µ, fill the blocks.
+        error_offsets: where each layer's errors begin within those of a minibatch.
+        activation_offsets: where the inputs of each layer above the first begin, in blocks.
+        transposed_offsets: where each layer's transposed weights begin; the first layer has none.
+        stack: the floats that the stack of waiting sums takes.
         tables: TABLES.
 
     """
 
     def __init__(self, sizes: Sequence[int], mu: int, block: int, rows: int) -> None:
-        """Lay out minibatches of µ in blocks of `block` samples, for at most `rows` rows of a gradient at once."""
+        """Compute the layout for minibatches of µ in blocks of `block`, and at most `rows` gradient rows at once."""
         self.sizes = np.array(sizes, np.int64)
         self.widths = -(-self.sizes[1:] // 16) * 16
         self.blocks = -(-mu // block)
@@ -100,7 +101,7 @@ class WorkspaceLayout:
         )
 
     def offsets(self, strides: Integers) -> Integers:
-        """Return where each layer's parameters begin if its rows are `strides` apart; the end last."""
+        """Return where each layer's parameters begin if its rows are `strides` apart, and the end."""
         return _ends((self.sizes[:-1] + 1) * strides)
 
     def network(self, strides: Integers, offsets: Integers) -> Any:

@@ -1,1 +1,1 @@
-"""A user's own classes: imported, guarded against their mistakes, their code and their state recorded."""
+"""Support for users' own classes: importing them, catching their mistakes, and recording their code and their state."""

@@ -1,4 +1,4 @@
-"""Arrays as a state keeps them: of numbers, with the memory that they span; and whether two are the same."""
+"""Arrays as a state keeps them: of numbers, with the memory that they span; and whether two values are the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Held", "numeric", "same"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
-    """Return the type of numbers of this name, as arrays are made with. Raises ValueError for another.
+    """Return the NumPy type of this name, which must be a type of numbers. Raises ValueError for any other.
 
-    An array of objects over bytes that come from a file would hold whatever addresses stand there.
+    An array of objects made of bytes from a file would consist of arbitrary addresses.
     """
     found = np.dtype(name)
     if found.kind not in "biufc":
@@ -24,7 +24,7 @@ def numeric(name: str) -> np.dtype[Any]:
 
 @dataclass
 class Held:
-    """An array, where it was met, the memory that it spans, and what is noted of it."""
+    """An array to be packed: where it was found, the memory that it spans, and its packed form `note`."""
 
     array: NDArray[Any]
     at: str
@@ -47,7 +47,7 @@ class Held:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same: of one type, arrays byte for byte and of one shape, else as they read."""
+    """Return whether two values are of one type and the same: arrays in shape and bytes, other values in their repr."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
     return type(one) is type(other) and repr(one) == repr(other)

@@ -1,6 +1,6 @@
-"""Which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
+"""Records which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
 
-Of `package.module:Class` that is the file of the module, not of what it imports in turn.
+For `package.module:Class` that is the file of the module, not those of modules that it imports in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["another_version", "changed", "own_code"]
 PARTS = ("server", "dispatcher", "compress", "average", "model")
 NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
 
-#: By module name: the spec of its import, by which another import is known, and the digest of its file.
+#: By module name: the spec of its import, which tells one import from another, and the digest of its file.
 _digests: dict[str, tuple[object, str | None]] = {}
 
 
@@ -42,14 +42,14 @@ def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Say, a line each, which modules differ between two results of `own_code`: a recorded one, and that of now."""
+    """Say which modules differ between two results of `own_code`, a recorded and a present one; one text per module."""
     found = []
     for module in sorted({*before, *now}):
         then, here = before.get(module), now.get(module)
         if then is None:
-            found.append(f"it is not recorded which {module} it was of")
+            found.append(f"the record has no digest of {module}")
         elif here is None:
-            found.append(f"the module {module} is of no file here")
+            found.append(f"the module {module} has no file here")
         elif then != here:
             found.append(f"the module {module} has changed (SHA-256 {then[:8]}… then, {here[:8]}… now)")
     return found
@@ -60,12 +60,12 @@ def another_version(wanted: Mapping[str, str], found: Mapping[str, str]) -> Simu
     names = ", ".join(module for module in sorted({*wanted, *found}) if wanted.get(module) != found.get(module))
     return SimulationError(
         f"the process that does this run has another version of {names} than the one that started the sweep; "
-        "start them all anew with the same files"
+        "restart all of them with the same files"
     )
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield every string in plain data, keys included: a gate's name is one."""
+    """Yield every string in plain data, including keys, since a gate's name is one."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _digest(module: ModuleType) -> str | None:
-    """Return the digest of a module's file as it was when first asked for, soon after the import."""
+    """Return the digest of a module's file as it was at the first call, soon after the import."""
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     known = _digests.get(module.__name__)
     if known is None or known[0] is not spec:

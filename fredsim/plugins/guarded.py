@@ -1,6 +1,6 @@
-"""A wrapper of a user's object, which turns whatever it raises into one clear SimulationError.
+"""A wrapper around a user's object, which turns any exception that it raises into one clear SimulationError.
 
-That names the class, the client, the iteration, the stage (the method or attribute), and the user's line.
+The error names the class, the client, the iteration, the stage (the method or attribute), and the line of user code.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["INTEGER", "REAL", "Guarded"]
 INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
 
-#: Seconds. A profiler in another thread, such as that of Dask's workers, holds a method's frame, and with it what the
-#: method was lent, for a moment after its return: what is still held after these waits is kept.
+#: Waits, in seconds, before an array is considered kept. A profiler in another thread, such as that of Dask's workers,
+#: may hold a method's frame, and with it the method's arguments, for a moment after its return.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
 
 
 class Guarded(Stateful):
     """Wraps an object whose methods and attributes may fail."""
 
-    #: The positional arguments of its methods, as the error about a wrong signature names them.
+    #: The positional arguments of its methods, named by the error about a wrong signature.
     signatures: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, inner: Any, users: Any = None) -> None:
-        """Take an object; `users` is the user's object where the first is one of fredsim's around it."""
+        """Wrap `inner`; `users` is the user's object, if `inner` is one of fredsim's around it."""
         self._inner = inner
         self._users = inner if users is None else users
         self._name = type(self._users).__name__
@@ -47,7 +47,7 @@ class Guarded(Stateful):
 
     @property
     def where(self) -> str:
-        """What errors say of when it failed: client and iteration, or the text that was set."""
+        """When the object failed, as errors say it: the client and the iteration, or the text that was set."""
         return self._event if isinstance(self._event, str) else self._in_words(*self._event)
 
     @where.setter
@@ -62,19 +62,19 @@ class Guarded(Stateful):
         self._event = client, iteration
 
     def call(self, stage: str, /, *arguments: Any) -> Any:
-        """Call a method. Raises SimulationError, naming the stage and the line, where it fails."""
+        """Call a method. Raises SimulationError, naming the stage and the line, if it fails."""
         try:
             return getattr(self._inner, stage)(*arguments)
         except (FredsimError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # sys.exit, too, ends its run and nothing else
+        except BaseException as error:  # even sys.exit only fails this run
             wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) else ""
             raise self._failed(stage, error, wrong) from error
 
     def lend(self, array: Any, stage: str, /, *arguments: Any) -> Any:
-        """Call a method with an array among its arguments that fredsim will overwrite.
+        """Call a method with arguments among which is `array`, which fredsim will overwrite later.
 
-        Raises SimulationError where the object keeps a reference to it, or to a view of it.
+        Raises SimulationError if the object keeps a reference to the array, or to a view of it.
         """
         owner = array if getattr(array, "base", None) is None else array.base
         before = sys.getrefcount(array), sys.getrefcount(owner)
@@ -89,7 +89,7 @@ class Guarded(Stateful):
         raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
 
     def guard(self, stage: str, do: Callable[[], Any]) -> Any:
-        """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, where it fails."""
+        """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, if it fails."""
         try:
             return do()
         except (FredsimError, KeyboardInterrupt):
@@ -102,32 +102,32 @@ class Guarded(Stateful):
 
     @property
     def says_its_state(self) -> bool:
-        """Whether the user's object says itself what its state is; one of fredsim's that is around it does."""
+        """Whether the user's object itself says what its state is."""
         return says_its_state(self._users)
 
     def take_state(self) -> State:
-        """Return this wrapper's state and, behind `own.`, the object's. Raises SimulationError where that fails."""
+        """Return this wrapper's state and the object's, whose names begin with `own.`. Raises SimulationError."""
         own = self.guard("take_state", lambda: take_state(self._inner))
         return super().take_state() | {f"own.{name}": value for name, value in own.items()}
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore this wrapper's state and the object's."""
         super().put_state(state)
         self.guard("put_state", lambda: put_state(self._inner, part_of(state, "own")))
 
     def has(self, attribute: str) -> bool:
-        """Return whether there is such an attribute. Raises SimulationError where it is a property that fails."""
+        """Return whether the object has this attribute. Raises SimulationError if it is a property that fails."""
         return bool(self.guard(attribute, lambda: hasattr(self._inner, attribute)))
 
     def get(self, attribute: str, otherwise: Any) -> Any:
-        """Return an attribute, or `otherwise`. Raises SimulationError where it is a property that fails."""
+        """Return an attribute, or `otherwise`. Raises SimulationError if it is a property that fails."""
         return self.guard(attribute, lambda: getattr(self._inner, attribute, otherwise))
 
     def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
-        """Return what is wrong with a method that cannot take these arguments, or an empty text."""
+        """Return what is wrong with the method if it cannot take these arguments; else an empty text."""
         method = getattr(self._users, stage, None)
         try:
-            signature = inspect.signature(method)  # type: ignore[arg-type]  # what is no callable has none
+            signature = inspect.signature(method)  # type: ignore[arg-type]  # raises TypeError if it is not callable
         except (TypeError, ValueError):
             return ""
         try:
@@ -139,7 +139,7 @@ class Guarded(Stateful):
         return ""
 
     def broken(self, stage: str, what: str) -> SimulationError:
-        """Return the SimulationError that says what is wrong, where, and at which event."""
+        """Return a SimulationError that says what is wrong, with which class and stage, and at which event."""
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, what: str) -> None:
@@ -154,11 +154,11 @@ class Guarded(Stateful):
             raise self.broken(what, f"is {found}; it must be float32 ({size},){hint}")
 
     def _check_number(self, value: Any, what: str) -> None:
-        """Raise SimulationError for what is no real number ≥ 0; ∞ is allowed."""
+        """Raise SimulationError if the value is not a real number ≥ 0; ∞ is allowed."""
         if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
             raise self.broken(what, f"is {value!r}; it must be a number, 0 at least")
 
     def check_count(self, value: Any, what: str) -> None:
-        """Raise SimulationError for what is no integer ≥ 1."""
+        """Raise SimulationError if the value is not an integer ≥ 1."""
         if not isinstance(value, INTEGER) or isinstance(value, bool) or value <= 0:
             raise self.broken(what, f"is {value!r}; it must be an integer, 1 at least")

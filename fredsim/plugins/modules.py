@@ -1,7 +1,7 @@
-"""Where a user's modules are looked up: in the current folder, beside the experiment's file, then where Python looks.
+"""Looks up users' modules: in the current folder, then beside the experiment's file, then where Python looks.
 
-Where the file of a recorded run was is not known: its modules are looked up in the run's folder and each one above it,
-since `results/` usually stands beside the file.
+For a recorded run, it is not known where the experiment's file was. So its modules are looked up in the run's folder
+and in each folder above it, since `results/` is usually beside the file.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from fredsim.plugins.source_lines import line_of
 
 __all__ = ["folders", "import_module", "import_named", "look_above", "look_in", "not_imported"]
 
-_FOLDERS: list[Path] = []  # those of the experiment that was opened last
+_FOLDERS: list[Path] = []  # the folders of the experiment that was opened last
 
 
 def folders() -> list[Path]:
-    """Return the folders where modules are looked up before Python looks, the current one first."""
+    """Return the folders in which modules are looked up before Python looks, the current one first."""
     return list(dict.fromkeys([Path.cwd(), *_FOLDERS]))
 
 
 def look_in(*found: Path) -> None:
-    """From now on look up modules in these folders, too, instead of those named before."""
+    """From now on also look up modules in these folders, instead of those given before."""
     _FOLDERS[:] = [folder.resolve() for folder in found]
 
 
 def look_above(folder: Path) -> None:
-    """From now on look up modules in this folder and in each one above it, too."""
+    """From now on also look up modules in this folder and in each folder above it."""
     look_in(folder.resolve(), *folder.resolve().parents)
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module and leave its folder on sys.path.
+    """Import a module, and leave its folder on sys.path.
 
-    Raises ImportError where another module of this name was imported before, and whatever the module itself raises.
+    Raises ImportError if another module of this name was imported before, and whatever the module itself raises.
     """
     top, here = name.partition(".")[0], str(Path.cwd())
-    if here not in sys.path:  # a console script's path lacks the folder it is called from
+    if here not in sys.path:  # the path of a console script does not include the current folder
         sys.path.insert(0, here)
     file = _file_of(top, folders())
     if file is not None:
@@ -54,7 +54,7 @@ def import_module(name: str) -> ModuleType:
 
 
 def import_named(name: str, form: str) -> Any:
-    """Return what a name such as package.module:Class refers to; `form` is that in messages. Raises ConfigError."""
+    """Return what a name such as package.module:Class refers to. Raises ConfigError, which names the `form`."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"'{name}' must have the form {form}")
@@ -71,11 +71,11 @@ def import_named(name: str, form: str) -> Any:
 
 
 def not_imported(name: str, error: BaseException) -> str:
-    """Say why a module cannot be imported: where it was looked up, or at which of its lines it fails."""
+    """Say why a module cannot be imported: where it was looked up, or at which line it fails."""
     what = error.msg if isinstance(error, SyntaxError) else str(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
-    if absent:  # itself, and not what it imports in turn
+    if absent:  # the module itself is missing, not one that it imports in turn
         return f"{said}); it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
     return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
@@ -87,7 +87,7 @@ def _file_of(top: str, where: Sequence[Path]) -> Path | None:
 
 
 def _check_imported(top: str, file: Path) -> None:
-    """Raise ImportError where the module was imported before from a file with other content."""
+    """Raise ImportError if a module of this name was imported before from a file with other content."""
     before = getattr(sys.modules.get(top), "__file__", None)
     if before is None or top == "fredsim" or Path(before).resolve() == file.resolve() or not Path(before).is_file():
         return

@@ -1,4 +1,4 @@
-"""The classes that a package offers by name, each the name of its file: a new one is a new file and nothing else."""
+"""Finds the classes that a package offers by name, the name of its file, so that adding one only takes a new file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def offered(package: str, base: type[T]) -> dict[str, type[T]]:
-    """Return the subclasses of `base` that have an `idea` of their own, by the name of their file, alphabetically."""
+    """Return the subclasses of `base` that define an `idea`, by the name of their file, alphabetically."""
     found = {}
     for file in pkgutil.iter_modules(import_module(package).__path__):
         module = import_module(f"{package}.{file.name}")
@@ -25,7 +25,7 @@ def offered(package: str, base: type[T]) -> dict[str, type[T]]:
 
 
 def class_named(name: str, package: str, classes: Mapping[str, type]) -> Any:
-    """Return one of the classes by its own name: for `__getattr__` of the package. Raises AttributeError."""
+    """Return one of the classes by the class's name, for a package's `__getattr__`. Raises AttributeError."""
     for found in classes.values():
         if found.__name__ == name:
             return found

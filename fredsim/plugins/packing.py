@@ -1,8 +1,9 @@
-"""Values as JSON has them, with their arrays put aside, and made again from it exactly as they were.
+"""Packs values as JSON, with their arrays kept aside, and makes them again from it exactly as they were.
 
-These can be: numbers, texts, None, arrays of numbers, NumPy's scalars and generators, and the containers of such
-values, `deque`, `Counter`, `OrderedDict`, `defaultdict` among them. Exactly: each has its type and length limit, an
-array its order in memory; what was one object in two places is one again, a view of an array one of that array.
+This is possible for numbers, texts, None, arrays of numbers, NumPy's scalars and generators, and containers of such
+values, including `deque`, `Counter`, `OrderedDict` and `defaultdict`. Exactly means: each value has its type and length
+limit, and an array its order in memory; an object that was in two places is one object again, and a view of an array is
+a view of that array again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fredsim.plugins.references import as_state
 __all__ = ["Packing", "Putting", "Refused", "State"]
 
 State = dict[str, Any]
-Packed = Any  # what JSON has
+Packed = Any  # a value that JSON can express
 PLAIN = {bool, int, float, str, type(None)}
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
@@ -29,8 +30,8 @@ FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
 
 
-class Refused(Exception):  # noqa: N818  it becomes an error of the object's
-    """A value in an attribute cannot be made again as it was."""
+class Refused(Exception):  # noqa: N818  it becomes an error about the object
+    """A value in an attribute cannot be packed so that it can be made again as it was."""
 
     def __init__(self, at: str, what: str) -> None:
         super().__init__(at, what)
@@ -44,15 +45,15 @@ class Packing:
         """Start empty; `state_of` returns the state of an object that has one."""
         self.state: State = {}
         self._state_of = state_of
-        self._places: dict[int, str] = {}  # where each object was met first
-        self._alive: list[Any] = []  # so that no two have one id
+        self._places: dict[int, str] = {}  # by id, where each object was found first
+        self._alive: list[Any] = []  # keeps the objects alive, so that ids are unique
         self._arrays: list[Held] = []
 
     def pack(self, value: Any, at: str, *, exact: bool) -> Packed:
-        """Return a value as JSON has it. Raises Refused for what cannot be.
+        """Return a value in a form for JSON; `at` is its name. Raises Refused if that is not possible.
 
-        Where it need not be `exact`, sets are taken, which may give their items in another order later, views of arrays
-        that are not there, arrays on a device, and objects that have a state.
+        If it need not be `exact`, also sets are accepted, which may iterate in another order later; views of arrays
+        that are not packed; arrays on a device; and objects that have a state.
         """
         kind, name = type(value), type(value).__name__
         if kind in PLAIN:
@@ -113,15 +114,15 @@ class Packing:
         return self._arrays[-1].note
 
     def finish(self, packed: Mapping[str, Packed]) -> State:
-        """Return the state of what is packed, by name, with the arrays. Raises Refused for those that overlap."""
+        """Return the state: the packed values by name, and the arrays. Raises Refused for arrays that overlap."""
         self._put_arrays_aside()
         for name, value in packed.items():
-            if value != {"array": name}:  # which stands there itself
+            if value != {"array": name}:  # such an array is in the state itself
                 self.state[name] = value if isinstance(value, int | float) else json.dumps(value)
-        return dict(sorted(self.state.items()))  # arrays were met in the order of their memory
+        return dict(sorted(self.state.items()))  # the order so far depends on where arrays are in memory
 
     def _put_arrays_aside(self) -> None:
-        """Put arrays into the state; of one that is a view of another note what part of that it is."""
+        """Put arrays into the state; for a view of another array, note which part of that array it is."""
         whole: Held | None = None
         for held in sorted(self._arrays, key=lambda held: (held.begin, -held.end, not held.dense)):
             if held.array.size and whole is not None and held.begin < whole.end:
@@ -148,20 +149,20 @@ class Packing:
 
 
 class Putting:
-    """Makes values of a state again, in what is there already where that can be: others may refer to it."""
+    """Makes the values of a state again, reusing existing objects if possible, because others may refer to them."""
 
     def __init__(self, state: State, there: Mapping[str, Any], put_into: Callable[[Any, str], None]) -> None:
-        """Take a state, and what is there by name; `put_into` puts a part of the state into an object."""
+        """Take a state, and the existing attributes by name; `put_into` restores a part of the state in an object."""
         self._state = state
         self._there = there
         self._put_into = put_into
         self._attributes: dict[str, Any] = {}
-        self._made: dict[str, Any] = {}  # by where they were met first
-        self._used: dict[int, Any] = {}  # what was there and has its content again
+        self._made: dict[str, Any] = {}  # the values made, by where they were found first
+        self._used: dict[int, Any] = {}  # existing objects that have been reused
         self._fixed: list[NDArray[Any]] = []
 
     def attribute(self, name: str) -> Any:
-        """Return the value of an attribute."""
+        """Return the value of an attribute, made again from the state."""
         if name not in self._attributes:
             value = {"array": name} if isinstance(self._state[name], np.ndarray) else self._state[name]
             packed = json.loads(value) if isinstance(value, str) else value
@@ -169,7 +170,7 @@ class Putting:
         return self._attributes[name]
 
     def _value(self, there: Any, packed: Packed, at: str) -> Any:
-        """Return the value that was packed: `there` itself, with other content, or a new one."""
+        """Return the value that was packed: the existing object `there` with that content, or a new one."""
         if not isinstance(packed, dict):
             return packed
         kind, inside = next(iter(packed.items()))
@@ -207,18 +208,18 @@ class Putting:
         return made
 
     def finish(self) -> None:
-        """Let arrays that could not be written into be so again."""
+        """Make those arrays read-only that were."""
         for array in self._fixed:
             array.flags.writeable = False
 
     def _free(self, owner: Any) -> bool:
-        """Return whether what is there has not got its content yet; it has now."""
+        """Return whether an existing object has not been reused yet, and mark it as reused."""
         free = id(owner) not in self._used
         self._used[id(owner)] = owner
         return free
 
     def _array(self, there: Any, at: str, columns: bool) -> Any:
-        if at in self._made:  # met before, by a view of it
+        if at in self._made:  # already made, for a view of it
             return self._made[at]
         made = self._made[at] = self._filled(there, self._state[at], columns)
         return made

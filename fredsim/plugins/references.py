@@ -1,4 +1,4 @@
-"""Whether a state that is taken has copies of arrays, or the arrays themselves."""
+"""Decides whether a state that is taken has copies of arrays or the arrays themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_REFERENCE = ContextVar("by_reference", default=False)
 
 @contextmanager
 def by_reference() -> Iterator[None]:
-    """Let states that are taken now have the very arrays, not copies: for who writes them down at once."""
+    """Let states taken within the `with` block have the arrays themselves: for callers that write them at once."""
     before = _BY_REFERENCE.set(True)
     try:
         yield
@@ -26,5 +26,5 @@ def by_reference() -> Iterator[None]:
 
 
 def as_state(array: Any) -> NDArray[Any]:
-    """Return an array, which may lie on a device, as a state has it: a copy by rows; within `by_reference` itself."""
+    """Return an array, which may be on a device, for a state: a C-ordered copy; within `by_reference` no copy."""
     return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")

@@ -1,4 +1,4 @@
-"""Which line of a user's code an error comes from: the innermost that is neither fredsim's nor a library's."""
+"""Finds the line of a user's code that an error comes from: the innermost line outside fredsim and libraries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 __all__ = ["calling_line", "line_of", "where_defined"]
 
-#: Where Python's own modules and installed packages are.
+#: The folders of Python's own modules and of installed packages.
 LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def line_of(error: BaseException) -> str:
-    """Return the user's line that an error comes from, as ` (file.py:12)`; a library's or ours where there is none."""
+    """Return the user's line that an error comes from, as ` (file.py:12)`; a library's or fredsim's if none is."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return _written(error.filename, error.lineno or 1)
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -30,13 +30,13 @@ def calling_line() -> str:
 
 
 def where_defined(function: Any) -> str:
-    """Return where a function or method is defined, as ` (file.py:12)`; an empty text where it is not in Python."""
+    """Return where a function or method is defined, as ` (file.py:12)`; an empty text if that is not in Python."""
     code = getattr(function, "__code__", None)
     return _written(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
 def _innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return the first of these lines that is a user's, else the first that is a library's, else the first."""
+    """Return the first of these lines that is a user's; else the first that is a library's; else the first."""
     found: dict[int, str] = {}
     for frame, line in frames:
         file = frame.f_code.co_filename

@@ -1,9 +1,10 @@
-"""The state of an object: what stands in its attributes, as one flat mapping of names to arrays, numbers and texts.
+"""The state of an object: its attributes' values, as one flat mapping of names to arrays, numbers and texts.
 
-A class says which of its attributes change from event to event: they stand in `state_names`, of fredsim's classes
-(`Stateful`) and of a user's. Or it has `take_state` and `put_state` of its own. Of a user's class that says neither,
-every attribute is its state, if all can be put back exactly as they were: with the same types, the same memory layout,
-and shared where they were shared. One that cannot is refused (fredsim.plugins.packing says which can).
+A class says which of its attributes change from event to event by naming them in `state_names`; this holds for
+fredsim's classes (`Stateful`) and for users'. Or it has its own `take_state` and `put_state`. If a user's class has
+neither, all its attributes are its state, provided that all can be restored exactly as they were: with the same types,
+the same memory layout, and shared if they were shared. An attribute that cannot is refused (fredsim.plugins.packing
+says which can).
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from fredsim.plugins.packing import Packing, Putting, Refused, State
 __all__ = ["State", "Stateful", "part_of", "put_state", "says_its_state", "take_state"]
 
 OURS = "fredsim."
-#: What a class, and so all of its instances, may keep from event to event.
+#: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
 CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
-#: The flag of classes that are written in Python: of others attributes are not all that there is.
+#: The flag of classes that are written in Python; instances of others may have more state than their attributes.
 IN_PYTHON = 1 << 9
 
 
 class Stateful:
-    """Base of classes that name which of their attributes change from event to event: these are the state."""
+    """Base of classes that name which of their attributes change from event to event; these are the state."""
 
-    #: The attributes that this class adds to those of its bases.
+    #: The attributes that this class adds to those that its bases name.
     state_names: ClassVar[tuple[str, ...]] = ()
 
     def take_state(self) -> State:
-        """Return all that changes from event to event, as copies: arrays, numbers and texts by name.
+        """Return everything that changes from event to event, as copies: arrays, numbers and texts by name.
 
-        Raises SimulationError for what cannot be put back as it was.
+        Raises SimulationError for a value that could not be restored as it was.
         """
         return _taken(self)
 
     def put_state(self, state: State) -> None:
-        """Take over a state; the object was just started, with the same arguments as the one that it is of."""
+        """Restore a state; this object was just started, with the same arguments as the one that the state is of."""
         _put(self, state)
 
 
@@ -54,12 +55,12 @@ def part_of(state: Mapping[str, Any], owner: str) -> State:
 
 
 def take_state(found: Any) -> State:
-    """Return an object's state: arrays, numbers and texts by name. Raises SimulationError where it cannot be had."""
+    """Return an object's state: arrays, numbers and texts by name. Raises SimulationError if it cannot be taken."""
     return dict(found.take_state()) if hasattr(type(found), "take_state") else _taken(found)
 
 
 def put_state(found: Any, state: State) -> None:
-    """Let an object that has just been started go on from a state."""
+    """Restore a state in an object that has just been started."""
     if hasattr(type(found), "put_state"):
         found.put_state(dict(state))
     else:
@@ -67,7 +68,7 @@ def put_state(found: Any, state: State) -> None:
 
 
 def says_its_state(found: Any) -> bool:
-    """Return whether a class says itself what its state is: fredsim's do, a user's by names or a method of its own."""
+    """Return whether an object's class says what the state is: one of fredsim's, or one that names it or takes it."""
     users = _users(type(found))
     return not users or any(name in vars(cls) for cls in users for name in ("state_names", "take_state"))
 
@@ -81,7 +82,7 @@ def _named(kind: type) -> list[str]:
 
 
 def _attributes(found: Any) -> list[str]:
-    """Return the names of all attributes that an object has, in slots, too."""
+    """Return the names of all attributes that an object has, including those in slots."""
     slots = [
         name
         for cls in type(found).__mro__
@@ -100,9 +101,10 @@ def _set_by(cls: type) -> frozenset[str]:
 
 
 def _unnamed(found: Any) -> list[str]:
-    """Return the attributes of a class of a user's that does not say its state, but for those that it names.
+    """Return the attributes that are the state of an object whose class does not say what its state is.
 
-    What fredsim's classes set is their own to name, and what is fredsim's and never changes is no state.
+    Those named in `state_names` are left out; so are those that fredsim's classes set, which name their own state, and
+    values of fredsim's that never change.
     """
     kind, users = type(found), _users(type(found))
     users_set = {name for cls in users for name in _set_by(cls)}
@@ -112,14 +114,14 @@ def _unnamed(found: Any) -> list[str]:
 
 
 def _is_ours(value: Any) -> bool:
-    """Return whether it is a function of fredsim's, or what fredsim gave to `init` and never changes."""
+    """Return whether a value is a function of fredsim, or something unchanging that fredsim gave to `init`."""
     if isinstance(value, FunctionType):
         return value.__module__.startswith(OURS)
     return type(value).__module__.startswith(OURS) and (isinstance(value, Enum) or hasattr(type(value), "UNCHANGING"))
 
 
 def _has(found: Any, name: str) -> bool:
-    """Return whether there is an attribute, whatever a class makes of one that is not."""
+    """Return whether an attribute exists, whatever the class's `__getattr__` does for missing ones."""
     try:
         object.__getattribute__(found, name)
     except AttributeError:
@@ -128,7 +130,7 @@ def _has(found: Any, name: str) -> bool:
 
 
 def _check_class(found: Any) -> None:
-    """Raise Refused for what a class keeps from event to event and not in attributes of the object."""
+    """Raise Refused if a class may keep something from event to event outside the object's attributes."""
     own = {"metrics", *_attributes(found)}
     for cls in _users(type(found)):
         if not cls.__flags__ & IN_PYTHON:
@@ -139,7 +141,7 @@ def _check_class(found: Any) -> None:
 
 
 def _taken(found: Any) -> State:
-    """Return the state that stands in the attributes. Raises SimulationError for what cannot be put back."""
+    """Return the state in an object's attributes. Raises SimulationError for a value that could not be restored."""
     packing, kind = Packing(_state_of), type(found)
     named, unnamed = _named(kind), list[str]()
     try:
@@ -164,16 +166,16 @@ def _taken(found: Any) -> State:
 
 
 def _put(found: Any, state: State) -> None:
-    """Put attributes back."""
+    """Restore an object's attributes from a state."""
     named = _named(type(found))
-    there = {name: getattr(found, name) for name in named if _has(found, name)}  # others may refer to these
+    there = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
     names = dict.fromkeys(named)
     if not says_its_state(found):
         names |= dict.fromkeys([*_unnamed(found), *(name.partition(".")[0] for name in state)])
 
     def put_into(part: Any, at: str) -> None:
         if part is None:
-            raise SimulationError(f"{at} is there in the state, and not after the start; make it in init")
+            raise SimulationError(f"{at} is in the state, but does not exist after the start; create it in init")
         put_state(part, part_of(state, at))
 
     putting = Putting(state, there, put_into)
@@ -186,5 +188,5 @@ def _put(found: Any, state: State) -> None:
 
 
 def _state_of(value: Any) -> State | None:
-    """Return the state of an object within another, None where it is no `Stateful`."""
+    """Return the state of an object within another, None if it is not a `Stateful`."""
     return take_state(value) if isinstance(value, Stateful) else None

@@ -1,1 +1,1 @@
-"""Runs and their folders: one, a sweep, on processes or a Dask cluster; results, verification, estimates."""
+"""Runs and their folders: single runs, sweeps, processes, Dask clusters, live runs, results, `verify`, estimates."""

@@ -1,4 +1,4 @@
-"""A clock that is fitted to a record of real clients: how long their works took, and copies, and the server."""
+"""Fits a clock to the record of a live run: how long computation, pushes, fetches and the server took."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = ["calibrated", "measured", "predicted"]
 
 Floats = NDArray[np.float64]
 
-FEWEST = 30  # works, from which a distribution may be told
-DRAWS = 20_000  # of each distribution, that the works are compared with
-APART = 4.0  # standard errors between clients' means, from which each client has its own
+FEWEST = 30  # works that are needed to estimate a distribution
+DRAWS = 20_000  # draws from each candidate distribution, to compare the works with
+APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
 
 
 def calibrated(result: Result) -> dict[str, Any]:
     """Return the `dispatcher:` block of a clock whose times are those of a record.
 
-    `compute.seconds` are the mean times of the works, one for all clients unless theirs lie apart, and `noise` the
-    distribution nearest to them, by the largest distance of the two distribution functions (Kolmogorov and Smirnov).
-    `link.latency` is the mean of what a push and a fetch are under way, and `server.seconds` that of what the server
-    takes for a push. Where pushes and fetches are of different sizes, `link.up` and `link.down` are the bandwidth, the
-    same for both, and `latency` is what is left of their times. Where there are more clients than workers, the time
-    for which a work waits for its worker counts as its own. Raises OutputError where the record has no such times, or
-    too few works.
+    A work is what a client computes between two pushes. `compute.seconds` is the mean time of a work: one number for
+    all clients, or one for each if their means lie apart. `noise` is the distribution nearest to these times, by the
+    largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
+    that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
+    same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
+    push. If there are more clients than workers, the time that a work waits for its worker counts as computation.
+    Raises OutputError if the record has no such times, or too few works.
     """
     events = result.events
     result.check_written("events.parquet")
@@ -59,7 +59,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     shared = len(np.unique(clients)) > int(result.summary.get("live", {}).get("workers", len(clients)))
     takes = (done - began + (down if shared else 0)) / 1e9
     pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
-    again = begun >= 0  # what clients begin with is there
+    again = begun >= 0  # the initial parameters are not fetched
     one_copy = fetched_bytes[begun[again]] / np.maximum(copies[begun[again]], 1)  # a server may release several at once
     sizes, times = pushed, up / 1e9
     if not shared:
@@ -79,21 +79,21 @@ def calibrated(result: Result) -> dict[str, Any]:
 
 
 def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
-    """Return the mean time of a work, or each of so many clients' where they lie apart."""
+    """Return the mean time of a work, in seconds, or a list of `count` means by client if these lie apart."""
     groups = [takes[clients == client] for client in range(count)]
     mean = _rounded(float(takes.mean()))
     if any(len(group) < FEWEST for group in groups):
         return mean
     errors = [group.std(ddof=1) / math.sqrt(len(group)) for group in groups]
     means = [group.mean() for group in groups]
-    apart = max(means) - min(means) > APART * math.sqrt(2.0) * max(errors)  # that of a difference
+    apart = max(means) - min(means) > APART * math.sqrt(2.0) * max(errors)  # √2: the error of a difference
     return [_rounded(float(one)) for one in means] if apart else mean
 
 
 def _link(sizes: Floats, times: Floats) -> dict[str, float]:
-    """Return latency and bandwidth of copies of these bytes that took these seconds, by least squares."""
+    """Return latency and bandwidth, by least squares, from copies' sizes in bytes and their times in seconds."""
     middle = sizes - sizes.mean()
-    if np.ptp(sizes) < sizes.max() / 10:  # as large as each other: no telling what the bytes are to blame for
+    if np.ptp(sizes) < sizes.max() / 10:  # sizes are nearly equal: the effect of a byte cannot be estimated
         return {"latency": _rounded(float(times.mean()))}
     a_byte = float((middle * times).sum() / (middle**2).sum())
     latency = float(times.mean() - a_byte * sizes.mean())
@@ -104,7 +104,7 @@ def _link(sizes: Floats, times: Floats) -> dict[str, float]:
 
 
 def _nearest(factors: Floats) -> Any:
-    """Return the distribution, of mean 1, that is nearest to these factors; `none` where they hardly vary."""
+    """Return the distribution, of mean 1, that is nearest to these factors; `none` if they hardly vary."""
     cv = float(factors.std())
     if cv < 1e-3:
         return "none"
@@ -127,21 +127,21 @@ def _drawn(found: Mapping[str, Any]) -> Floats:
 
 
 def _rounded(value: float) -> float:
-    """Return a number with four significant digits: more would say more than is known."""
+    """Return a number rounded to four significant digits: more are not known."""
     return float(f"{value:.4g}")
 
 
 def distance(one: Floats, other: Floats) -> float:
-    """Return the largest distance of the distribution functions of two samples."""
+    """Return the largest distance between the distribution functions of two samples."""
     values = np.sort(np.concatenate([one, other]))
     parts = [np.searchsorted(np.sort(sample), values, side="right") / len(sample) for sample in (one, other)]
     return float(np.abs(parts[0] - parts[1]).max())
 
 
 def measured(result: Result) -> dict[str, float | None]:
-    """Return what a record says that a clock may predict, by name; None for an error that it has not.
+    """Return the numbers of a record that a clock can predict, by name; None for a validation error it does not have.
 
-    Raises OutputError where it had no clock.
+    Raises OutputError if the run had no clock.
     """
     if not result.timed:
         raise OutputError(f"{result.folder}: has no times; give a run with a clock, or one by `fredsim live`")
@@ -159,9 +159,9 @@ def measured(result: Result) -> dict[str, float | None]:
 def predicted(
     result: Result, dispatcher: Mapping[str, Any], folder: Path, root: str | os.PathLike[str] | None = None
 ) -> Result:
-    """Return what the simulator makes, in a folder, of a record's experiment, as many events, on this clock.
+    """Simulate a record's experiment on the clock `dispatcher`, for as many events; return the result in `folder`.
 
-    Times that are one a client must be as many as it has. Raises what running raises.
+    Times given by client must be as many as there are clients. Raises what running the experiment raises.
     """
     data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
     data |= {"iterations": result.summary["iterations"], "updates": None, "seconds": None, "epochs": None}

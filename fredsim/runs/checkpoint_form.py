@@ -1,4 +1,4 @@
-"""The form of a checkpoint's files: what a digest cannot say, as whoever changes a file can write it anew."""
+"""The format of a checkpoint's files, and checks that go beyond their digests, which anybody can compute again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fredsim.plugins.packing import State
 __all__ = ["FORMAT", "Said", "check_after", "check_before", "read_arrays", "read_said", "signed"]
 
 FORMAT = 1
-#: Parts of a state whose arrays keep their shape: kernels write and read as much as they had at first.
+#: Parts of a state whose arrays must keep their shape: kernels access as many elements as there were at first.
 FIXED = ("server.", "holdings.version.", "recorder.by_client.")
 PARAMS = "server.own.params"
 Size = Annotated[int, Field(ge=0)]
@@ -26,7 +26,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class OfFile(BaseModel):
-    """How long a file that grows was, and the SHA-256 of so many bytes."""
+    """The size in bytes that a growing file had, and the SHA-256 of that many bytes."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     size: Size
@@ -34,7 +34,7 @@ class OfFile(BaseModel):
 
 
 class Said(BaseModel):
-    """The content of a checkpoint's JSON. The files are those that grow: no other is opened, whatever stands there."""
+    """The content of a checkpoint's JSON. `files` can only name files that grow, so that no other file is opened."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     format: Literal[1]
@@ -43,21 +43,21 @@ class Said(BaseModel):
     files: dict[Literal["metrics.csv", "probe.csv", "events.parquet", "live.csv"], OfFile]
     tensors: Digest
     dtypes: dict[str, Annotated[list[str | list[Size]], Field(min_length=2, max_length=2)]]
-    """Of the arrays that the safetensors format has no type for: type and shape, by name."""
+    """Type and shape, by name, of the arrays whose type the safetensors format does not have."""
     spent: dict[str, float]
     values: dict[str, bool | int | float | str]
     sha256: Digest
 
 
 def signed(said: Mapping[str, Any]) -> bytes:
-    """Return the text of a mapping with the SHA-256 of all else in it."""
+    """Return the JSON text of a mapping, with the SHA-256 of the rest of it added."""
     unsigned = {key: value for key, value in said.items() if key != "sha256"}
     digest = hashlib.sha256(json.dumps(unsigned).encode()).hexdigest()
     return json.dumps(unsigned | {"sha256": digest}, indent=1).encode()
 
 
 def read_said(text: bytes, iteration: int) -> Said:
-    """Return the content of the JSON of a checkpoint at this iteration. Raises ValueError saying what is wrong."""
+    """Return the content of a checkpoint's JSON for this iteration. Raises ValueError, which says what is wrong."""
     try:
         plain = json.loads(text)
         if not isinstance(plain, dict) or text != signed(plain):
@@ -75,7 +75,7 @@ def read_said(text: bytes, iteration: int) -> Said:
 
 
 def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a safetensors file, those of `dtypes` in their type and shape. Raises ValueError."""
+    """Return the arrays of a safetensors file; those in `dtypes` get that type and shape. Raises ValueError."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -89,7 +89,7 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
 
 
 def check_before(state: State, first: State) -> None:
-    """Raise ValueError where arrays of a state are not of the types, or the shapes, that they have in a run's first."""
+    """Raise ValueError if arrays of a state have other types or shapes than those of `first`, a run's initial state."""
     for name, value in state.items():
         other = first.get(PARAMS if name.startswith("holdings.version.") else name)
         if not isinstance(value, np.ndarray) or other is None:
@@ -100,7 +100,7 @@ def check_before(state: State, first: State) -> None:
 
 
 def check_after(state: State, taken: State) -> None:
-    """Raise ValueError where what was taken up of a state is not all of it, and in its form."""
+    """Raise ValueError if `taken`, taken after restoring `state`, has other names, types or shapes."""
     forms = [{name: _form(value) for name, value in found.items()} for found in (state, taken)]
     for name in sorted({**forms[0], **forms[1]}):
         if forms[0].get(name) != forms[1].get(name):
@@ -108,5 +108,5 @@ def check_after(state: State, taken: State) -> None:
 
 
 def _form(value: Any) -> str:
-    """Return a value's type; of an array that of its numbers, and its shape."""
+    """Return a value's type in words; for an array, the type of its numbers and its shape."""
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__

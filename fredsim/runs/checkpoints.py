@@ -1,8 +1,8 @@
-"""Checkpoints: the state of a run on disk, from which it goes on bit for bit after whatever ended its process.
+"""Checkpoints: the state of a run on disk, from which it goes on bit for bit, however its process ended.
 
-`FOLDER/checkpoint/ITERATION.safetensors` has the arrays of the state, and `ITERATION.json` all else: its numbers and
-texts, how long each file that grows was, what the run is of, and the SHA-256 of every part. A checkpoint is
-written beside, flushed to the disk and renamed, the JSON last: it is there whole, or it is not there.
+`FOLDER/checkpoint/ITERATION.safetensors` has the arrays of the state, and `ITERATION.json` everything else: numbers and
+texts, the size of each growing file, the identity of the run, and the SHA-256 of every part. Each file is written under
+another name, flushed to the disk and renamed, the JSON last: a checkpoint is complete, or it does not exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "
 
 KEPT = 2
 KINDS = {"json", "safetensors", "json.part", "safetensors.part"}
-#: The safetensors format's names of types. Arrays of any other are written as their bytes.
+#: The safetensors format's names of types. Arrays of any other type are written as bytes.
 TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
@@ -37,12 +37,12 @@ TYPES = {
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """When a run writes checkpoints, and which of them stay."""
+    """When a run writes checkpoints, and which of them are kept."""
 
     seconds: float = 0.0
-    """Between two of them; 0 for none."""
+    """Seconds between two checkpoints; 0 for no checkpoints."""
     keep: bool = False
-    """Whether all stay, even when the run has ended; else the last two until then."""
+    """Whether all are kept, even when the run has ended; otherwise the last two are, until the run ends."""
 
 
 NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)
@@ -50,29 +50,29 @@ NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run goes on from."""
+    """One checkpoint: what a run goes on from."""
 
     iteration: int
     identity: Mapping[str, Any]
-    """What the run is of: only one of the same goes on from it."""
+    """Experiment, code, versions, backend and path: only a run with the same identity can go on from it."""
     files: Mapping[str, Grown]
-    """The files that grow, by name."""
+    """The growing files as they were, by name."""
     state: State
     spent: Mapping[str, float]
-    """What the run has taken so far, in seconds, by the names of summary.json."""
+    """The seconds that the run has taken so far, by their names in summary.json."""
 
 
 class Checkpoints:
-    """The checkpoints of one run; of those written the last two stay, or all."""
+    """The checkpoints of one run; the last two are kept, or all."""
 
     def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        """Take the folder of the run, and whether all stay."""
+        """Take the folder of the run, and whether all checkpoints are kept."""
         self.folder, self._keep = folder / "checkpoint", keep
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then remove those that need not stay. Raises OSError; all that there were are whole then.
+        """Write a checkpoint, then remove those that are no longer kept. Raises OSError; the earlier ones are intact.
 
-        The arrays are written from where they lie, not copied.
+        The arrays are written without being copied first.
         """
         self.folder.mkdir(exist_ok=True)
         tensors, plain = self.paths(checkpoint.iteration)
@@ -96,9 +96,9 @@ class Checkpoints:
         self.remove_others(checkpoint.iteration)
 
     def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest whole checkpoint of a run of this identity, and what is wrong with newer ones.
+        """Return the newest intact checkpoint of a run with this identity, and what is wrong with newer ones.
 
-        `until`: at this iteration at the latest.
+        `until`: the latest iteration that it may be at.
         """
         faults: list[str] = []
         for iteration in reversed(self.iterations):
@@ -113,7 +113,7 @@ class Checkpoints:
         return None, faults
 
     def copy(self, iteration: int, folder: Path) -> None:
-        """Copy a checkpoint, and the files that grew until then, to another run's folder."""
+        """Copy a checkpoint, and the growing files that it refers to, to another run's folder."""
         there = Checkpoints(folder)
         there.folder.mkdir()
         for ours, theirs in zip(self.paths(iteration), there.paths(iteration), strict=True):
@@ -122,39 +122,39 @@ class Checkpoints:
             shutil.copyfile(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:
-        """Remove all: the run has ended."""
+        """Remove all checkpoints, because the run has ended."""
         if self.folder.is_dir():
             self._remove_all_but(())
-            with suppress(OSError):  # somebody keeps something there
+            with suppress(OSError):  # the folder holds something else, too
                 self.folder.rmdir()
 
     @property
     def iterations(self) -> list[int]:
-        """The iterations of which there are checkpoints, in order."""
+        """The iterations that have checkpoints, in order."""
         found = {_iteration(path) for path in self.folder.glob("*.json")}
         return sorted(iteration for iteration in found if iteration is not None)
 
     def paths(self, iteration: int) -> tuple[Path, Path]:
-        """Return the paths of a checkpoint's arrays, and of its JSON."""
+        """Return the paths of a checkpoint's arrays and of its JSON."""
         stem = f"{iteration:012d}"
         return self.folder / f"{stem}.safetensors", self.folder / f"{stem}.json"
 
     def remove_others(self, newest: int) -> None:
-        """Remove what is no longer needed once there is a newest one: those beyond it are of a run that began anew."""
+        """Remove the checkpoints that are not kept; those after `newest` are left from before the run started over."""
         until = [iteration for iteration in self.iterations if iteration <= newest]
         self._remove_all_but(until[0 if self._keep else -KEPT :])
 
     def _remove_all_but(self, kept: Collection[int]) -> None:
-        """Remove checkpoints but for those of some iterations, and what a process that was killed wrote of others."""
-        for path in sorted(self.folder.iterdir()):  # a JSON before its arrays: without it there is no checkpoint
+        """Remove all checkpoints except those at `kept`, and unfinished ones that a killed process left."""
+        for path in sorted(self.folder.iterdir()):  # a JSON before its arrays: without the JSON it is no checkpoint
             iteration = _iteration(path)
             if iteration is not None and iteration not in kept:
                 path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Read a checkpoint. Raises OutputError where it, or a file that grew until then, is not as it was written.
+        """Read a checkpoint. Raises OutputError if it, or a growing file that it refers to, is not as it was written.
 
-        And where it is not of this identity.
+        Also if it does not have this identity.
         """
         tensors, plain = self.paths(iteration)
         try:
@@ -179,19 +179,19 @@ class Checkpoints:
 
 
 def _iteration(path: Path) -> int | None:
-    """Return the iteration of a file of a checkpoint, or of a part of one; None of what is none of ours."""
+    """Return the iteration of a checkpoint's file, finished or not; None for a file that is no checkpoint's."""
     stem, _, kind = path.name.partition(".")
     ours = kind in KINDS and stem.isdecimal() and stem == f"{int(stem):012d}" and path.is_file()
     return int(stem) if ours else None
 
 
 def _named(array: Any) -> str | None:
-    """Return the format's name of an array's type, None where it has none."""
+    """Return the safetensors name of an array's type, None if the format does not have it."""
     return TYPES.get(array.dtype.name) if array.dtype.isnative else None
 
 
 def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """Yield a file of the safetensors format piece by piece: the package's own writer would copy every array first."""
+    """Yield a safetensors file piece by piece; the package's own writer would first copy every array."""
     header, at = {}, 0
     for name, array in arrays.items():
         kind = _named(array)

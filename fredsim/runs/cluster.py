@@ -1,7 +1,7 @@
-"""A sweep on a Dask cluster: each worker does one run at a time, and the files come back to the folders here.
+"""Does the runs of a sweep on a Dask cluster: one run at a time on each worker; the files come back to this machine.
 
-Each run is bound to one worker, and so has all its threads; when a worker is lost, its run alone goes to another.
-Workers may come and go meanwhile.
+Each run is bound to one worker, so it can use all its threads; when a worker is lost, only its run goes to another one.
+Workers may join and leave while the sweep goes on.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from fredsim.system.files import write_atomic
 __all__ = ["Cluster"]
 
 CONNECT_SECONDS = 10
-FILES_SECONDS = 60  # to wait for a run's files, before looking again whether its worker is there
+FILES_SECONDS = 60  # to wait for a run's files before checking again whether its worker still exists
 POLL_SECONDS = 0.1
-ATTEMPTS = 3  # workers that fail at a run before the run is taken for the cause
+ATTEMPTS = 3  # this many workers may fail at a run before the run itself is considered the cause
 
 
 class Cluster:
     """A connection to a scheduler, used in a `with` statement.
 
-    Raises ConfigError where distributed is missing; ClusterError where no scheduler answers, or none of its workers has
-    this version of fredsim.
+    Raises ConfigError if the package `distributed` is missing; ClusterError if no scheduler answers, or if it has
+    workers and none of them has this version of fredsim.
     """
 
     def __init__(self, address: str, *, direct: bool = False) -> None:
-        """Connect to a scheduler; `direct`: and to its workers themselves, where they can be reached."""
+        """Connect to a scheduler; with `direct` also to its workers themselves, if they can be reached."""
         try:
             import distributed
         except ImportError as error:
@@ -51,9 +51,9 @@ class Cluster:
                 "run pip install 'fredsim[cluster]'"
             ) from None
         self._address = address
-        self._versions: dict[str, str] = {}  # of fredsim, by worker
+        self._versions: dict[str, str] = {}  # the version of fredsim, by worker
         try:
-            distributed.comm.get_address_host_port(address, strict=True)  # a client of no address takes long to close
+            distributed.comm.get_address_host_port(address, strict=True)  # a Client of a bad address closes slowly
             self._client = distributed.Client(
                 address, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=direct
             )
@@ -71,11 +71,11 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the connection: runs under way are cancelled, and stop soon; the cluster lives on."""
+        """Close the connection: runs under way are cancelled and stop soon; the cluster itself goes on."""
         self._client.close()
 
     def run(self, tasks: Sequence[Task], monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd) -> None:
-        """Do the tasks, calling `on_end` as each ends. Raises ClusterError where the scheduler is lost."""
+        """Do the tasks, and call `on_end` when one ends. Raises ClusterError if the scheduler is lost."""
         assignments = Assignments(self._client, tasks, monitor, on_end)
         noted: set[str] = set()
 
@@ -101,16 +101,16 @@ class Cluster:
             ) from None
 
     def actor(self, kind: type, address: str, *arguments: object, seconds: float) -> Any:
-        """Make an object at a worker within so many seconds, whose methods are called there, among them `clock`.
+        """Create an actor, an object whose methods run at the worker `address`, within `seconds` seconds.
 
-        Calls go to the worker directly, and where one cannot be reached, through the scheduler. Raises OSError,
-        RuntimeError.
+        It must have a method `clock`, which is called once to see whether the worker can be reached directly; if not,
+        all later calls go through the scheduler. Raises OSError, RuntimeError.
         """
         key = f"{kind.__name__}-{uuid4().hex}"
         options: dict[str, Any] = {"key": key, "workers": [address], "allow_other_workers": False}
         with self._client.as_current():
             actor = self._client.submit(kind, *arguments, actor=True, **options).result(timeout=seconds)
-            clock = actor.clock  # only now it knows this client
+            clock = actor.clock  # looked up in this context, so that it knows this client
         if self._client.direct_to_workers:
             try:
                 clock().result(timeout=CONNECT_SECONDS)
@@ -119,14 +119,14 @@ class Cluster:
         return actor
 
     def workers(self) -> list[str]:
-        """Return the addresses of the workers that have told which fredsim they have. Raises OSError."""
+        """Return the addresses of the workers whose version of fredsim is known. Raises OSError."""
         present: list[str] = list(self._client.nthreads())
         new = [worker for worker in present if worker not in self._versions]
         found = self._client.run(version, "fredsim", workers=new, on_error="return") if new else {}
         for worker, answer in found.items():
             if isinstance(answer, PackageNotFoundError):
                 self._versions[worker] = "none"
-            elif isinstance(answer, str):  # anything else: the worker has gone
+            elif isinstance(answer, str):  # anything else means that the worker has gone
                 self._versions[worker] = answer
         return [worker for worker in present if worker in self._versions]
 
@@ -135,7 +135,7 @@ class Cluster:
         return self._versions[worker] == version("fredsim")
 
     def misfit(self, worker: str) -> str:
-        """Say how a worker does not fit."""
+        """Return the message about a worker with another version of fredsim."""
         return (
             f"the worker {worker} has fredsim {self._versions[worker]}, this is {version('fredsim')}; "
             "install the same version in both places"
@@ -143,18 +143,18 @@ class Cluster:
 
 
 class Assignments:
-    """Which worker does which run, and which runs wait for one."""
+    """The assignment of runs to workers: which worker does which run, and which runs are waiting for a worker."""
 
     def __init__(self, client: Any, tasks: Sequence[Task], monitor: Monitor, on_end: OnEnd) -> None:
         self._client = client
         self._queue = deque(tasks)
         self._running: dict[str, tuple[Task, Any]] = {}  # a task and its future, by worker
-        self._queues: dict[str, Any] = {}  # through which its checkpoints come, if it writes any, by worker
+        self._queues: dict[str, Any] = {}  # by worker, the queue through which its run's checkpoints come, or None
         self._monitor = monitor
         self._on_end = on_end
-        self._losses: Counter[int] = Counter()
-        self._observers: dict[int, Observer] = {}  # of the runs under way
-        self._lock = threading.Lock()  # of the observers: events come in by a thread of the client's
+        self._losses: Counter[int] = Counter()  # by run, how many workers were lost with it or failed at it
+        self._observers: dict[int, Observer] = {}  # of the runs under way, by number
+        self._lock = threading.Lock()  # guards the observers: Dask's client delivers events in a thread of its own
         self._topic = f"fredsim-{uuid4().hex}"
         client.subscribe_topic(self._topic, self._on_event)
 
@@ -164,7 +164,7 @@ class Assignments:
         return bool(self._queue or self._running)
 
     def update(self, workers: Sequence[str]) -> None:
-        """Collect the runs that have ended, queue again those that were lost, and give free workers new ones."""
+        """Collect the runs that have ended, requeue those whose worker was lost, and give free workers new runs."""
         for worker, (task, future) in list(self._running.items()):
             self._take_checkpoints(worker, task)
             if worker not in workers or future.cancelled():
@@ -189,7 +189,7 @@ class Assignments:
         return task, self._client.submit(run_on_worker, task, self._topic, folders(), begun, **options)
 
     def _handed_back(self, worker: str, task: Task) -> Any:
-        """Return the files of the checkpoint that a run goes on from, on its worker: they may be large."""
+        """Send the files of the checkpoint that a run goes on from to its worker; return the future, or no files."""
         files = {} if Result(task.folder).has_finished else to_hand_back(task.folder)
         try:
             return self._client.scatter(files, workers=[worker], hash=False) if files else files
@@ -197,7 +197,7 @@ class Assignments:
             return {}
 
     def _take_checkpoints(self, worker: str, task: Task) -> None:
-        """Write what a worker has sent of its run's checkpoints; where that cannot be, the run goes on all the same."""
+        """Write the pieces of checkpoints that a worker has sent; if that fails, note it and let the run go on."""
         queue = self._queues[worker]
         pieces = [] if queue is None else queue.get(batch=True)
         if not pieces:
@@ -211,7 +211,7 @@ class Assignments:
             self._monitor.note(f"a checkpoint of {task.label} is lost: {error}")
 
     def _collect(self, worker: str, task: Task, future: Any) -> bool:
-        """Write the files of a run that has ended, or say why it failed; return False where they did not come yet."""
+        """Write the files of a run that has ended, or report why it failed; return False if they have not come yet."""
         failure: Exception | None = None
         try:
             answer = future.result(timeout=FILES_SECONDS)
@@ -223,14 +223,14 @@ class Assignments:
             return False
         except OutputError as error:
             failure = error
-        except Exception as error:  # of any kind: what a run itself does wrong is a FredsimError
+        except Exception as error:  # of any type: it is the worker's fault, a run's own error is a FredsimError
             self._retry(worker, task, f"failed ({type(error).__name__}: {error})")
             return True
         self._end(task, failure)
         return True
 
     def _retry(self, worker: str, task: Task, what: str = "was lost") -> None:
-        """Queue a task again, first of all, unless too many workers were lost with it or failed at it."""
+        """Put a task at the head of the queue again, unless too many workers were lost with it or failed at it."""
         self._losses[task.number] += 1
         if self._losses[task.number] < ATTEMPTS:
             self._monitor.note(f"the worker {worker} {what}; {task.label} is done again")
@@ -250,7 +250,7 @@ class Assignments:
         number, name, arguments = pickle.loads(event[1])
         with self._lock:
             observer = self._observers.get(number)
-            if observer is not None and name != "end":  # `_end` calls that
+            if observer is not None and name != "end":  # `_end` calls `end` itself
                 getattr(observer, name)(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""Does one run on a worker of a Dask cluster; fredsim.runs.cluster submits it."""
+"""Does one run of a sweep on a worker of a Dask cluster; fredsim.runs.cluster submits it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from fredsim.runs.worker import Relay
 
 __all__ = ["run_on_worker"]
 
-ONE_RUN = threading.Lock()  # two sweeps may share a worker, two runs may not: PyTorch's settings are the process's
-SEND_SECONDS = 60  # after which a piece of a checkpoint that nobody takes is given up
-ADVANCE_SECONDS = 0.5  # between two messages of how far a run is, at least
+ONE_RUN = threading.Lock()  # sweeps may share a worker, but not two runs at once: PyTorch's settings are per process
+SEND_SECONDS = 60  # a piece of a checkpoint that nobody takes for so long is given up
+ADVANCE_SECONDS = 0.5  # the shortest time between two messages about a run's progress
 
 
 class Handing(Relay):
-    """Passes on callbacks, and checkpoints with what they go with."""
+    """An observer that sends callbacks to the machine of the sweep, and each checkpoint with its growing files."""
 
     def __init__(self, tell: Callable[..., None], hand_over: Callable[[int], None]) -> None:
         super().__init__(tell, ADVANCE_SECONDS)
         self._hand_over = hand_over
 
     def checkpoint(self, iteration: int) -> None:
-        """Hand it over."""
+        """Send the checkpoint at this iteration."""
         self._hand_over(iteration)
 
 
 def run_on_worker(
     task: Task, topic: str, folders: Sequence[Path], begun: Mapping[str, bytes]
 ) -> dict[str, bytes] | FredsimError:
-    """Do a run in a scratch folder of the worker; return its files by name, or why it failed.
+    """Do a run in a scratch folder of the worker; return its files by name, or the error that it failed with.
 
-    A user's modules are looked up in `folders`, too, where this machine has them. Callbacks are sent as Dask events of
-    `topic`, each with the run's number, and checkpoints through the queue of the task's key. `begun`: the files of the
-    checkpoint to go on from. The run stops soon after its task is cancelled, or its client has gone.
+    A user's modules are also looked up in `folders`, if this machine has them. Callbacks are sent as Dask events of
+    `topic`, each with the run's number; checkpoints go through the queue that has the task's key as its name. `begun`:
+    the files of the checkpoint to go on from. The run stops soon after its task is cancelled, or the Dask client left.
     """
     worker = get_worker()
     key = worker.get_current_task()

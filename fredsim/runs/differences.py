@@ -1,4 +1,4 @@
-"""Where two runs first differ, bit for bit, by the files of their folders."""
+"""Finds where two runs first differ, bit for bit, by comparing the files of their folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fredsim.system.parquet_files import open_parquet
 __all__ = ["check", "difference", "first_line", "last_common_row", "reasons"]
 
 Content = TypeVar("Content", str, bytes)
-#: What is compared of summary.json.
+#: The keys of summary.json that are compared.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
@@ -28,14 +28,14 @@ NUMBERS = (
 
 
 def check(*results: Result, configs: bool = False) -> None:
-    """Raise OutputError where a file that is compared is gone or damaged; `configs`: or a config.yaml was edited."""
+    """Raise OutputError if a file to be compared is missing or damaged or, with `configs`, a config.yaml was edited."""
     for result in results:
         _ = result.metrics, result.staleness, configs and result.config
         difference(result, result)
 
 
 def last_common_row(one: Result, other: Result) -> int:
-    """Return the iteration of the last row until which two runs have the same metrics.csv, −1 where there is none."""
+    """Return the iteration of the last row up to which two runs have the same metrics.csv, −1 if there is none."""
     found = -1
     for left, right in zip(*(read_cells(run.folder / "metrics.csv") for run in (one, other)), strict=False):
         if left != right:
@@ -55,10 +55,10 @@ def reasons(one: Result, other: Result) -> list[str]:
 
 
 def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
-    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, other files.
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, or the other files.
 
-    Where they do not, return what else was changed since one of them, None where nothing was. `again`: `one` is
-    recorded, and `other` is a repetition of it.
+    If they do not differ, return which file was changed since a run wrote it, or None if none was. `again`: `one` is
+    the record, and `other` a repetition of it.
     """
     names = ("the record", "the run now") if again else (one.folder, other.folder)
     both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
@@ -99,7 +99,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
 
 
 def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
-    """Say where the contents of two files first differ: in CSV files the line, unless only line ends do."""
+    """Say where the contents of two files first differ: for CSV files the line, unless only line ends differ."""
     if name.endswith(".csv"):
         lines = (content.decode(errors="replace").splitlines() for content in contents)
         for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
@@ -109,7 +109,7 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
 
 
 def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
-    """Say where two Parquet files first differ, a stretch of rows after the other: they may be larger than memory."""
+    """Say where two Parquet files first differ; they are read in batches, as they may be larger than memory."""
     if _read(paths[0], file_digest) == _read(paths[1], file_digest):
         return ""
     before = 0

@@ -1,4 +1,4 @@
-"""What a run will take: its path, memory, bytes sent, and time, measured by running its beginning."""
+"""Estimates what a run will take: path, memory, bytes sent, and time, which is measured by running its beginning."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Estimate", "estimate"]
 
-ENOUGH = 0.3  # seconds of a beginning from which the time of a whole run can be told
+ENOUGH = 0.3  # seconds that a beginning must take for the time of the whole run to be estimated from it
 SHORTEST = 64  # iterations of the first beginning that is tried
-OF_CLOCK = 64  # iterations a client of a beginning that shows the course of a clock
-MOST_OF_CLOCK = 4096  # so many at most, or what takes five times ENOUGH
+OF_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be estimated
+MOST_OF_CLOCK = 4096  # but at most this many iterations, or as many as take five times ENOUGH
 
 
 @dataclass(frozen=True)
 class Estimate:
     """What one run will take.
 
-    `live` is how many works (path hand) or versions of the parameters (other paths) clients hold at once, at most;
-    `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
-    `pushed` and `fetched`, in bytes, are what there would be without gates (`gated`: there are some). `rows`: of
-    metrics.csv; `simulated`: seconds of its clock, None without one; `exact`: whether iterations and simulated seconds
-    are known, and not about so; `goal`: whether the run may end before, when it is there; `as_rule`: the seconds with
-    asgd in the place of a user's server that could be a rule (docs/rules.md), None for all others.
+    `live` is the most works in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
+    once; `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
+    `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`: the run has some). `rows` is the number
+    of rows of metrics.csv; `simulated` the seconds on the run's clock, None without one; `exact` whether iterations and
+    simulated seconds are exact; `goal` whether the run has a goal, which may end it earlier; `as_rule` the seconds with
+    asgd in place of a user's server that could be written as a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -80,12 +80,12 @@ def estimate(
     """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
-    measurement, but for those that have a say in who arrives when; `measured` keeps these between calls. `threads`: a
-    run's number of threads where it gives none. Raises what running it raises.
+    measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
+    used for a run that gives no number of threads. Raises what running it raises.
     """
     measured = {} if measured is None else measured
     for run in runs:
-        whole = run.experiment.model_copy(update={"until": None})  # nobody knows when it will be there
+        whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
         found = _estimate_of(run.label, whole, root, threads, measured)
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
@@ -95,7 +95,7 @@ def estimate(
 
 
 def _could_be_a_rule(experiment: Experiment) -> bool:
-    """Return whether the server is a user's that is no rule, and has nothing that a rule could not do."""
+    """Return whether the server is a user's that is not a rule, but uses nothing that a rule could not do."""
     guarded, _ = make_server(experiment)
     contract = guarded.contract
     more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
@@ -119,7 +119,7 @@ def _estimate_of(
 
 
 def _measurement_key(prepared: Prepared, threads: int | None) -> str:
-    """Return what is the same for runs whose iterations take the same time."""
+    """Return a key that is equal for runs whose iterations take the same time."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     for part in ("server", "dispatcher"):
@@ -127,7 +127,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     events, found = prepared.length.events, clock_of(prepared)
     if found is not None:
-        if found.reacts:  # its course depends on each time
+        if found.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
             events = found.clock.about(prepared.length.until)
@@ -139,7 +139,8 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary.
 
-    Of a run with a clock it has `marks` in it and at its end (fredsim.runs.forecast), and whether it is `over` then.
+    Added to the summary are `rows`, `over`, whether the whole run ended in it, and `marks` of its clock, one within the
+    beginning and one at its end (fredsim.runs.forecast).
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -170,11 +171,11 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
     found = course(prepared, summary, total)
     total = found.iterations if found is not None else total or 0
-    clients = min(experiment.clients.count, total)  # those that the schedule picks
+    clients = min(experiment.clients.count, total)  # those that arrive at all
     works = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
     server = without_average(guarded.inner)
-    together = False  # whether the server holds all clients until the last has pushed: they share a version then
+    together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.ours and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         supplies = Supplies(experiment.clients.count, layout, streams, NumpyOperations())
@@ -196,11 +197,11 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
-    data *= 4 if isinstance(model, Linear) else 2  # as it is read, as the kernels read it; in float64 for the gap
+    data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
     interval = prepared.interval
     rows = interval.rows(total, total * summary["updates"] / done, found.simulated * 1e9 if found else 0.0)
     if length.until is not None and interval.unit == "iterations" and total % interval.every == 0:
-        rows += 1  # when the time is over
+        rows += 1  # the row when the time is over
     return Estimate(
         label=label,
         path=summary["path"],
@@ -219,7 +220,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 
 def _work_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one work on path hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
+    """Return the bytes of one work in hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
     from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model

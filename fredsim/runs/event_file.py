@@ -1,9 +1,9 @@
-"""events.parquet while it grows: between two writes a whole Parquet file, of the groups that are written so far.
+"""events.parquet while it grows: after every write it is a complete Parquet file of the groups written so far.
 
-Behind each group stands the footer of all groups until then, where readers look for it: at the file's end. The next
-group is appended, and old footers stay where they are, unused. So whatever happens to the process, what stands before
-the last whole footer can be read (fredsim.system.parquet_files), and the file, cut to the size that it had after a
-group, is as it was then.
+Each group is followed by a footer for all groups up to it, at the end of the file, where readers look for one. The next
+group is appended after that footer, and old footers stay in the file, unused. So however the process ends, everything
+before the last complete footer can be read (fredsim.system.parquet_files); and cutting the file to the size that it
+had after some group gives back the file of that time.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from fredsim.system.parquet_files import MAGIC
 
 __all__ = ["EventFile"]
 
-#: Few rows a group at first, so that not much is lost of a slow run that is killed, and twice as many every so often.
+#: The first groups have FIRST rows, so that a slow run that is killed loses few; after OFTEN groups they have twice as
+#: many, and so on.
 FIRST, OFTEN = 2**12, 4
-#: Bytes that there are for what surrounds a group's values.
+#: Bytes reserved for everything in a group except its values.
 ROOM = 2**20
-#: Numbers that ascend, or repeat, are stored as differences; what else there is gains little from more.
+#: Types stored as differences: integers mostly ascend or repeat. Other encodings would gain little.
 DIFFERENCES = {"int32", "int64"}
 
 
 class EventFile(GrowingFile):
-    """events.parquet, which is cut back to the end of a group."""
+    """The file events.parquet, which can be cut back to the end of any group."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        #: The names of columns and their types, those of lists `list of …`; to be set before the file is opened.
+        #: The columns' names and types (`list of …` for lists); to be set before the file is opened.
         self.columns: Mapping[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -62,11 +63,11 @@ class EventFile(GrowingFile):
 
     @property
     def wanted(self) -> int:
-        """The rows of the next group."""
+        """How many rows the next group is to have."""
         return min(MOST, FIRST << int(self._footer.num_row_groups) // OFTEN)
 
     def write(self, columns: Mapping[str, Any], offsets: NDArray[np.int64]) -> None:
-        """Append a group: arrays (n,) by column, and the values of lists, those of row i from offsets[i] on."""
+        """Append a group: arrays (n,) by column; of list columns all values, those of row i from offsets[i] on."""
         import pyarrow as pa
 
         arrays = [_array(columns[field.name], field.type, offsets) for field in self._schema]
@@ -76,7 +77,7 @@ class EventFile(GrowingFile):
         self.append(self._with_footer(content))
 
     def _group(self, place: int, table: Any) -> tuple[bytes, Any]:
-        """Return the bytes of a group that will stand at this place in the file, and its footer. Raises OSError."""
+        """Return the bytes of a group that will begin at byte `place` of the file, and its footer. Raises OSError."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -104,14 +105,14 @@ class EventFile(GrowingFile):
             return sink.read(end - place), footers[0]
 
     def _with_footer(self, content: bytes) -> bytes:
-        """Return what comes next, and the footer of all: written at once, so that a kill hardly falls between."""
+        """Return the content and the footer of all groups, to be written at once: a kill hardly ever separates them."""
         footer = io.BytesIO()
         self._footer.write_metadata_file(footer)
         return content + footer.getvalue()[len(MAGIC) :]
 
 
 def _scratch() -> tuple[IO[bytes], str]:
-    """Return a file that is gone once it is closed, and its path: in memory where the system has such files."""
+    """Return a temporary file, deleted when it is closed, and its path: in memory if the system has such files."""
     if sys.platform != "linux":
         file = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115  EventFile closes it
         return file, file.name

@@ -1,4 +1,4 @@
-"""One run: from a resolved experiment to the files of its folder."""
+"""Executes one run: from a resolved experiment to the files in its folder."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ def execute(
 ) -> None:
     """Run one experiment and write its folder.
 
-    `heading`: comment lines above its config.yaml; `until`: stop after so many iterations, as an interrupt would;
-    `stop_at`: do so where the run had a checkpoint before; `ways`: those of a live run; `default_threads`: where the
-    experiment gives no threads; `code`: the SHA-256 that the user's modules must have; `policy`: of its checkpoints.
-    A run that has not ended goes on from the newest in its folder.
+    `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
+    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `ways`: what a live run does
+    differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
+    modules must have; `policy`: when to write checkpoints. A run that has not ended goes on from the newest
+    checkpoint in its folder.
 
     Raises ConfigError, DataError, OutputError, SimulationError.
     """
@@ -74,7 +75,7 @@ def execute(
         opened.callback(engine.close)
         part = length if until is None else Length(until, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, ways=ways)
-        found = _own_code(experiment, code)  # of modules that are imported by now
+        found = _own_code(experiment, code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
@@ -101,7 +102,7 @@ def execute(
 
 
 def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the SHA-256 of the user's modules. Raises ConfigError where others are wanted."""
+    """Return the SHA-256 of the user's modules. Raises ConfigError if they are not the `wanted` ones."""
     found = own_code(experiment.plain())
     if wanted is not None and found != wanted:
         raise another_version(wanted, found)
@@ -109,9 +110,9 @@ def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[
 
 
 def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
-    """Remove the files of an earlier run but for those that this one goes on with, None: it goes on with nothing.
+    """Remove the files of an earlier run, except those in `kept`, which this run goes on with.
 
-    Raises OutputError.
+    `kept` is None for a run that starts from the beginning; then checkpoints are removed, too. Raises OutputError.
     """
     with write_errors(folder):
         for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet", "live.csv"):
@@ -122,7 +123,7 @@ def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
 
 
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
-    """Write the final parameters, staleness.csv, and clients.csv where it is asked for. Raises OSError."""
+    """Write the final parameters, staleness.csv and, if the experiment asks for it, clients.csv. Raises OSError."""
     split = prepared.model.layout.split
     write_atomic(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
@@ -136,7 +137,7 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
 
 
 def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
-    """Write summary.json, last of all; then the run is over, and needs no checkpoint. Raises OSError."""
+    """Write summary.json, the last file: then the run has ended, and needs no checkpoints any more. Raises OSError."""
     summary["files"] = file_digests(folder)
     write_atomic(folder / "summary.json", json.dumps(sealed(summary), indent=2) + "\n")
     if summary["status"] != "interrupted" and not keep:
@@ -146,7 +147,7 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
 def _results(
     outcome: Outcome, last: Row, test_error: float, *, timed: bool, measured: Collection[str]
 ) -> dict[str, Any]:
-    """Return what summary.json says of a run's numbers; `timed`: it has seconds; `measured`: these columns."""
+    """Return the results in summary.json; `timed`: the run has a clock; `measured`: columns that measure parameters."""
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,

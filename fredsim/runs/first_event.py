@@ -1,4 +1,4 @@
-"""The first event at which two recorded runs differ: both are run again, event by event, side by side."""
+"""Finds the first event at which two recorded runs differ, by running both again, event by event, side by side."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ Root = str | os.PathLike[str] | None
 def first_event(one: Result, other: Result, *, root: Root = None, observer: Observer | None = None) -> str:
     """Say at which event two runs first differ, and in what, when they are run again.
 
-    Compared are of each event, in this order: who arrived when, and started from which timestamp (order); the samples
-    (minibatch); what the client made of them (gradient); what reached the server (push); the parameters after it
-    (update). They are run on the path `snapshots`, whose bits are those of every path; from the last checkpoints before
-    the first row that differs, where both kept some on that path. Where they cannot be run, it is said why.
+    These parts of each event are compared, in this order: who arrived when, and from which timestamp the work started
+    (order); the samples (minibatch); what the client computed from them (gradient); what reached the server (push); the
+    parameters after the event (update). The runs are done again on the path `snapshots`, which has the same bits as
+    every path, from the last checkpoints before the first row that differs, if both kept some on that path. If they
+    cannot be run again, the text says why.
     """
     observer, before = observer or Observer(), last_common_row(one, other)
     try:
         identities = [identity_of(result) | {"path": ""} for result in (one, other)]
         if identities[0] == identities[1]:
-            return "run again they are one run: `fredsim verify` says which of them is not as it was recorded"
+            return "both repeat to the same run: `fredsim verify` says which differs from what it recorded"
         starts = [_last_checkpoint(result, before) for result in (one, other)]
         found = None if None in starts else _side_by_side(one, other, starts, root, observer)
         return found or _side_by_side(one, other, [None, None], root, observer) or "run again they do not differ"
@@ -55,9 +56,9 @@ def first_event(one: Result, other: Result, *, root: Root = None, observer: Obse
 def _side_by_side(
     one: Result, other: Result, starts: Sequence[int | None], root: Root, observer: Observer
 ) -> str | None:
-    """Run both event by event from these checkpoints, None: from the beginning; return what differs first.
+    """Run both event by event from these checkpoints (None: from the beginning); return what differs first.
 
-    None where nothing does, and where the checkpoints themselves do.
+    Return None if nothing differs, or if the checkpoints themselves already differ.
     """
     with ExitStack() as opened, np.errstate(all="ignore"):
         left, right = (
@@ -85,7 +86,7 @@ def _side_by_side(
 
 
 def _events(simulations: Iterator[Simulation]) -> Iterator[Event | str]:
-    """Yield the events of a run; last of all that it diverges, where it does."""
+    """Yield the events of a run and, if it diverges, the text "diverges" after them."""
     try:
         for simulation in simulations:
             yield cast(Watched, simulation).event
@@ -95,7 +96,7 @@ def _events(simulations: Iterator[Simulation]) -> Iterator[Event | str]:
 
 @contextmanager
 def _again(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
-    """Give the simulation of a recorded run as it is at a checkpoint, None: at first; then after each event."""
+    """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
     prepared, backend = prepare(experiment, root), found_backend(experiment.backend)
@@ -119,14 +120,14 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
 
 @contextmanager
 def replay(result: Result, root: Root = None) -> Iterator[Iterator[Event]]:
-    """Give the events of a recorded run, as it is run again one by one."""
+    """Give the events of a recorded run, which is run again event by event."""
     with _again(result, None, root, Observer()) as simulations:
         next(simulations)
         yield (event for event in _events(simulations) if isinstance(event, Event))
 
 
 def _last_checkpoint(result: Result, before: int) -> int | None:
-    """Return the last checkpoint that a run kept on `snapshots` until an iteration, None where there is none."""
+    """Return the iteration of the last checkpoint on path `snapshots` up to `before`, None if the run kept none."""
     if result.summary["path"] != "snapshots":
         return None
     found, _ = Checkpoints(result.folder).newest(identity_of(result), before)

@@ -1,4 +1,4 @@
-"""Folders of results: claimed for one experiment, locked by one process at a time, with files written atomically."""
+"""Folders of results: each is claimed for one experiment and locked by one process at a time; writes are atomic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fredsim.system.files import write_atomic
 
 __all__ = ["claim", "locked", "write_errors"]
 
-#: The files of a run that has not ended, and of a sweep none of whose runs has; the first two of each always exist.
+#: The files of a run that has not ended, and those of a sweep of which no run has ended; the first two always exist.
 BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
 BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
@@ -32,7 +32,7 @@ POLL_SECONDS = 0.05
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError while `path`, or something in it, is written into an OutputError with the remedy."""
+    """Turn an OSError raised while `path`, or something in it, is written into an OutputError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -44,10 +44,10 @@ def write_errors(path: Path) -> Iterator[None]:
 def locked(folder: Path) -> Iterator[None]:
     """Make a folder, and lock it against other processes of fredsim.
 
-    The lock is the operating system's (flock), on the folder itself: it leaves no file, and ends with its process.
-    Windows and some network file systems have none: there nobody is locked out.
+    The lock is the operating system's (flock), on the folder itself: it leaves no file behind, and ends with its
+    process. Windows and some network file systems have no such locks: there, other processes are not kept out.
 
-    Raises OutputError where another process holds the lock, or the folder cannot be made.
+    Raises OutputError if another process holds the lock, or if the folder cannot be made.
     """
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,11 +82,12 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
 
 
 def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collection[str] | None = None) -> None:
-    """Make a locked folder one experiment's, by writing `content` to its file `name` (config.yaml or sweep.yaml).
+    """Claim a locked folder for one experiment, by writing `content` to its file `name` (config.yaml or sweep.yaml).
 
-    It may be empty, hold that file with the same bits, or have lost it where summary.json names the experiment of this
-    `digest`; or a sweep of some of these `runs`, by the names of their folders. One whose runs all failed or were
-    killed is emptied. Raises OutputError where it holds anything else.
+    The folder may be empty; or hold this file with content that gives the same bits; or have lost the file, if its
+    summary.json has the experiment's `digest`; or hold nothing but some of a sweep's `runs`, given by the names of
+    their folders. A folder in which all runs failed or were killed is emptied. Raises OutputError if it holds anything
+    else.
     """
     with write_errors(folder):
         present, part = folder / name, folder / f"{name}.part"
@@ -103,13 +104,13 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
 
 
 def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:
-    """Whether some of these runs have folders there, and nothing else has. Raises OSError."""
+    """Whether the folder has subfolders for some of these runs, and for nothing else. Raises OSError."""
     _, below = _contents(folder)
     return runs is not None and bool(below) and {path.name for path in below} <= {*runs}
 
 
 def _none_ended(folder: Path) -> bool:
-    """Whether all files are of a run, or of runs of a sweep, that did not end. Raises OSError."""
+    """Whether all files belong to a run, or to a sweep's runs, that did not end. Raises OSError."""
     names, runs = _contents(folder)
     if {*BEGUN_RUN[:2]} <= names <= {*BEGUN_RUN}:
         return not runs
@@ -119,7 +120,7 @@ def _none_ended(folder: Path) -> bool:
 
 
 def _contents(folder: Path) -> tuple[set[str], list[Path]]:
-    """Return the names of the files in a folder, without `.part`, and the paths of what is no file."""
+    """Return the names of the files in a folder, without `.part`, and the paths of everything else in it."""
     paths = list(folder.iterdir())
     names = {path.name.removesuffix(".part") for path in paths if path.is_file()}
     return names, [path for path in paths if not path.is_file()]
@@ -134,7 +135,7 @@ def _all_failed(folder: Path) -> bool:
 
 
 def _empty(folder: Path, but: str) -> None:
-    """Delete what runs left that did not end. Raises OutputError where another process writes one, and OSError."""
+    """Delete what unfinished runs left, except the file `but`. Raises OutputError if a process writes one, OSError."""
     for path in folder.iterdir():
         if path.is_dir():
             with locked(path):
@@ -145,7 +146,7 @@ def _empty(folder: Path, but: str) -> None:
 
 
 def _what_differs(present: Path, content: str) -> str:
-    """Say in which keys an experiment, or a sweep with its overrides applied, differs from the one that is there."""
+    """Say in which keys an experiment, or a sweep with its overrides applied, differs from the one in the folder."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         bits = Affects.BITS | Affects.BITS_OF_MODULES
@@ -174,7 +175,7 @@ def _recorded_digest(folder: Path) -> object:
 
 
 def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments have one digest, or two sweeps are equal but for figures."""
+    """Whether two resolved experiments have the same digest, or two sweeps are equal except for figures."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":

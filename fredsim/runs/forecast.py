@@ -1,7 +1,7 @@
-"""How many events a run with a clock will have, and how long it takes by its clock.
+"""Forecasts how many events a run with a clock will have, and how many simulated seconds it will take.
 
-Where nothing that is computed changes who arrives when, the clock alone is run ahead; else it is told from the run's
-beginning, whose second part stands for what follows.
+If nothing that is computed affects who arrives when, the clock is run ahead by itself. Otherwise the forecast rests on
+the run's beginning, whose second part is taken to be typical of the rest.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Course", "Mark", "clock_of", "course"]
 
-AHEAD = 20_000  # events that a clock is run ahead, or two a client, at most
-MOST_AHEAD = 2_000_000
+AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more,
+MOST_AHEAD = 2_000_000  # but never for more than these
 
 Mark = tuple[int, float]
-"""So many events had happened at this second."""
+"""How many events had happened by which time in seconds."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How many events there will be, in how many simulated seconds, and whether that is known or about so."""
+    """How many events there will be, in how many simulated seconds, and whether both are exact."""
 
     iterations: int
     simulated: float
@@ -41,7 +41,7 @@ class Course:
 
 @dataclass(frozen=True)
 class RunClock:
-    """A run's clock, started; whether what is computed has a say in who arrives when; local steps of a client."""
+    """A run's clock, started; whether what is computed affects who arrives when; and a client's local steps."""
 
     clock: GuardedClock
     reacts: bool
@@ -49,7 +49,7 @@ class RunClock:
 
 
 def clock_of(prepared: Prepared) -> RunClock | None:
-    """Return a run's clock, None where there is none."""
+    """Return a run's clock, None if it has none."""
     clock = make_dispatcher(prepared.experiment)
     if not isinstance(clock, GuardedClock):
         return None
@@ -63,9 +63,9 @@ def clock_of(prepared: Prepared) -> RunClock | None:
 
 
 def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
-    """Return the course of a run of so many iterations, None: until its clock ends it; None without a clock.
+    """Return the course of a run of `iterations` (None: until its clock ends it); None for one without a clock.
 
-    `summary` is that of its beginning, with `marks` of it. Raises SimulationError where no more gradients arrive.
+    `summary` is that of the run's beginning, with `marks`. Raises SimulationError if no more gradients will arrive.
     """
     found = clock_of(prepared)
     if found is None:
@@ -85,7 +85,7 @@ def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | Non
 
 
 def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Mark, Mark], bool]:
-    """Return marks in the middle and at the end of a stretch of arrivals, and whether they are the run's all."""
+    """Return marks in the middle and at the end of the first arrivals, and whether these are all of the run's."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
     clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)

@@ -1,4 +1,4 @@
-"""Files that grow while a run goes on: at any time it is known what stands in them, and they can be cut back to it."""
+"""Files that grow while a run goes on: their size and SHA-256 are known at any time, and they can be cut back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["GrowingFile", "GrowingText", "Grown"]
 
 @dataclass(frozen=True)
 class Grown:
-    """A file that grows, as it was: its size in bytes, and the SHA-256 of these."""
+    """What a growing file was at some time: its size in bytes, and the SHA-256 of these bytes."""
 
     size: int
     sha256: str
 
 
 class GrowingFile:
-    """A file that is open in a `with` statement, cut to its first `size` bytes.
+    """A file that grows, open in a `with` statement, which first cuts it to `size` bytes.
 
-    Raises OutputError where it cannot be written.
+    Raises OutputError if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class GrowingFile:
 
     @property
     def grown(self) -> Grown:
-        """What stands in the file now."""
+        """The file's present size and SHA-256."""
         return Grown(self.size, self._hash.hexdigest())
 
     def append(self, content: bytes) -> None:
@@ -59,7 +59,7 @@ class GrowingFile:
 
 
 class GrowingText(GrowingFile):
-    """A growing file of text, such as csv.writer takes."""
+    """A growing text file, which can be given to csv.writer."""
 
     def write(self, text: str) -> None:
         """Append to the file."""

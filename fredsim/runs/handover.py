@@ -1,8 +1,8 @@
-"""Checkpoints of runs on a Dask cluster: they come to the folder of results as they are written, and go back from it.
+"""Sends checkpoints of runs on a Dask cluster to the folder of results as they are written, and back to a new worker.
 
-A worker that is lost takes its disk along. So each checkpoint, and what the files that grow have grown by, is sent at
-once, in pieces, through a queue of the scheduler; the JSON, which makes it a checkpoint, last. Who does the run next
-is given the newest whole one.
+A lost worker's disk is lost with it. So each checkpoint is sent at once, with whatever the growing files have grown by,
+in pieces through a queue of the scheduler; last comes the JSON, which completes it. The worker that does the run next
+is given the newest complete checkpoint.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from fredsim.system.files import PIECE, write_atomic
 
 __all__ = ["Piece", "Sender", "make_queue", "put_back", "put_piece", "to_hand_back"]
 
-PIECES = 4  # that wait at the scheduler
+PIECES = 4  # the most pieces that wait at the scheduler
 Piece = tuple[str, int, bytes]
-"""The name of a file in the run's folder, a place in it, and the bytes that stand there from now on, to its end."""
+"""The name of a file in the run's folder, an offset in it, and the bytes that the file has from there on to its end."""
 
 
 @dataclass
 class Sender:
-    """Sends the checkpoints of one run on a worker; `begun`: the files that the other side handed to it."""
+    """Sends a worker's checkpoints of one run; `begun` are the files that the run was given to go on from."""
 
     folder: Path
     send: Callable[[Piece], None]
     begun: Mapping[str, bytes]
 
     def __post_init__(self) -> None:
-        self._sent: dict[str, int] = {}  # of each file that grows, how much the other side has
+        self._sent: dict[str, int] = {}  # by growing file, how many of its bytes the other side has
 
     def __call__(self, iteration: int) -> None:
         """Send a checkpoint. Raises OSError."""
@@ -46,7 +46,7 @@ class Sender:
         self.send((f"checkpoint/{plain.name}", 0, content))
 
     def _there(self, name: str) -> int:
-        """Return how much of a file the other side has had from the beginning: nothing, where the run began anew."""
+        """Return how many bytes of a file the other side had from the start: 0 if the run started over."""
         content = self.begun.get(name, b"")
         with (self.folder / name).open("rb") as file:
             return len(content) if file.read(len(content)) == content else 0
@@ -61,14 +61,14 @@ class Sender:
 
 
 def make_queue(client: Any, key: str) -> Any:
-    """Return the queue through which the checkpoints of the task of this key come; it has room for a few pieces."""
+    """Return the queue, with room for a few pieces, for the checkpoints of the task with this key."""
     from distributed import Queue
 
     return Queue(key, client=client, maxsize=PIECES)
 
 
 def put_piece(folder: Path, piece: Piece, *, keep: bool) -> None:
-    """Write what a worker sent into the folder of the run. Raises OSError."""
+    """Write a piece that a worker sent into the folder of the run. Raises OSError."""
     name, begin, content = piece
     path = folder / name
     path.parent.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ def put_piece(folder: Path, piece: Piece, *, keep: bool) -> None:
 
 
 def to_hand_back(folder: Path) -> dict[str, bytes]:
-    """Return the files of the newest whole checkpoint of a run, with what grew until then; none where there is none."""
+    """Return the files of a run's newest intact checkpoint, with the growing files and config.yaml; {} if none is."""
     checkpoints = Checkpoints(folder)
     for iteration in reversed(checkpoints.iterations):
         try:
@@ -97,7 +97,7 @@ def to_hand_back(folder: Path) -> dict[str, bytes]:
 
 
 def put_back(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write what was handed back into a worker's folder."""
+    """Write the files that `to_hand_back` returned into a worker's folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

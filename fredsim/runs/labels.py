@@ -1,4 +1,4 @@
-"""Who holds which labels: the clients' shards of a recorded run, dealt once more from its configuration and data."""
+"""Counts which labels the clients of a recorded run hold, by making their shards again from its config and data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fredsim.runs.results import Result
 
 __all__ = ["Holdings", "holdings"]
 
-MOST = 10_000  # clients that are looked at
-COUNTS = 2**22  # of labels and clients, at most
+MOST = 10_000  # the most clients that are counted
+COUNTS = 2**22  # the most counts, one for each label and client
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """How many samples of each label some clients hold: `counts` int64 (clients, labels); λ is `of`."""
+    """How many samples of each label some of the clients hold: `counts` int64 (clients, labels); λ is `of`."""
 
     clients: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -31,9 +31,9 @@ class Holdings:
 
 
 def holdings(result: Result, root: str | os.PathLike[str] | None = None) -> Holdings:
-    """Return what the clients of a run hold; of very many, some at equal distances.
+    """Return which labels the clients of a run hold; if there are very many clients, of some at equal distances.
 
-    Raises DataError where the data set cannot be read, or a file has changed since.
+    Raises DataError if the data set cannot be read, or if a file has changed since the run.
     """
     experiment = resolve(result.config)
     data, count = experiment.data, experiment.clients.count

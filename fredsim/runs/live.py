@@ -1,4 +1,4 @@
-"""`fredsim live`: a real asynchronous run on workers of a Dask cluster, recorded so that the simulator replays it."""
+"""`fredsim live`: a real asynchronous run on the workers of a Dask cluster, recorded for replay by the simulator."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def run_live(
     """Run a single experiment with real clients, and return its result.
 
     Args:
-        expansion: the document of the experiment; whoever is first arrives first, whatever its dispatcher says.
-        out: the folder of results; results/NAME-live where None.
+        expansion: the document of the experiment; clients arrive in real order, whatever its dispatcher says.
+        out: the folder of results; None: results/NAME-live.
         root: where this machine keeps data files.
-        workers: how many processes of a local cluster do the clients' works; as many as processors where None.
-        dask: the address of a scheduler whose workers do them instead.
-        delay: the mean of what each work sleeps besides, in seconds, exponentially distributed.
-        policy: of checkpoints.
-        monitor: what shows the progress.
+        workers: how many processes of a local cluster compute for the clients; None: as many as processors.
+        dask: the address of a scheduler whose workers compute instead.
+        delay: mean of an exponentially distributed time, in seconds, that is slept before each computation.
+        policy: when to write checkpoints.
+        monitor: shows the progress.
 
-    Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError where there are no
-    workers, or none that can compute, or the scheduler is lost.
+    Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError if there are no
+    workers, if none can compute, or if the scheduler is lost.
 
     """
     if expansion.is_sweep:
         raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
     if dask is not None and workers is not None:
-        raise ConfigError(f"workers is {workers}, and dask is given, whose workers there are; keep one")
+        raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs
@@ -93,9 +93,9 @@ def run_live(
 def execute_live(
     experiment: Experiment, folder: Path, crew: Crew, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
-    """Run an experiment whose clients' works a crew does; `how`, and what is raised: see `execute`.
+    """Run an experiment whose gradients a crew of workers computes.
 
-    `facts`: what summary.json says of the crew.
+    `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
     """
     server, protocol = make_server(experiment)
     steps = protocol.local_steps > 1 or server.contract.pushes != "gradient"
@@ -133,17 +133,17 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
 
 
 def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
-    """Return a LiveWorker at an address, as an actor."""
+    """Create a LiveWorker as an actor at the worker `address`."""
     from fredsim.runs.live_worker import LiveWorker
 
     return cluster.actor(LiveWorker, address, *worker_of(experiment), threads, delay, seconds=START_SECONDS)
 
 
 def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
-    """Return what a LiveWorker must know: what clients push, after how many local steps, and if they compress it.
+    """Return what a LiveWorker must know: what clients push, after how many local steps, and whether they compress it.
 
-    They do where nothing but the push decides what is sent: no gate, which asks the server; no memory of the client's,
-    which would be lost with a worker; and no step of its own by what it pushed.
+    They compress it if what is sent depends on the push alone: if there is no gate, which asks the server; if the
+    compressor keeps nothing from push to push, which would be lost with a worker; and if `replica` is false.
     """
     server, protocol = make_server(experiment)
     compressor = protocol.compressor
@@ -154,7 +154,7 @@ def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[str]:
-    """Start a scheduler and so many workers on this machine; yield the scheduler's address."""
+    """Start a scheduler and `workers` workers on this machine; yield the scheduler's address."""
     try:
         from distributed import LocalCluster
     except ImportError as error:
@@ -170,7 +170,7 @@ def local_cluster(workers: int) -> Iterator[str]:
             scheduler_port=0,
             silence_logs=logging.CRITICAL,
         )
-    except Exception as error:  # as a worker that dies while it starts
+    except Exception as error:  # for instance, a worker died while it started
         raise ClusterError(
             f"{workers} workers on this machine do not start: {error}; see whether it has memory and processes for "
             "them, or give fewer --workers"

@@ -1,4 +1,7 @@
-"""The workers of a live run: which of them does which client's work, and what becomes of it when one is lost."""
+"""The workers of a live run: assigns clients' works to them, and reassigns those of a worker that is lost.
+
+A work is what a client does between two pushes; its ticket is its number among all works of the run.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,27 @@ from fredsim.simulation.live import Done, Stopped, Work
 
 __all__ = ["START_SECONDS", "DaskCrew"]
 
-AHEAD = 2  # works that a worker has at once: one is sent while it computes the other
-LOOK_SECONDS = 0.5  # between two looks at which workers there are
-WAIT_SECONDS = 60.0  # for a worker, where there is none
-START_SECONDS = 300.0  # for one that loads the data and compiles
-TRIES = 5  # to compare two clocks
+AHEAD = 2  # works sent to a worker at once: one travels while it computes the other
+LOOK_SECONDS = 0.5  # between two checks of which workers there are
+WAIT_SECONDS = 60.0  # how long to wait for a worker if there is none
+START_SECONDS = 300.0  # how long a worker may take to load the data and compile
+TRIES = 5  # how often two clocks are compared
 
 
 class Station:
-    """One worker: a thread that sends it works, and takes what comes back."""
+    """The local end of one worker: a thread that sends it works and receives what it computed."""
 
     def __init__(self, crew: DaskCrew, address: str, actor: Any, offset: int) -> None:
-        """Take the actor, and what its clock is behind ours, in nanoseconds."""
+        """Take the actor, and by how much its clock is behind ours, in nanoseconds."""
         self.address, self.lost = address, False
-        self.waiting: deque[Work] = deque()  # under the crew's lock
-        self.sent: deque[tuple[Work, Any]] = deque()
+        self.waiting: deque[Work] = deque()  # not sent yet; this and `sent` are guarded by the crew's lock
+        self.sent: deque[tuple[Work, Any]] = deque()  # each with its future
         self._crew, self._actor, self._offset = crew, actor, offset
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
     def load(self) -> int:
-        """How many works it has."""
+        """How many works the worker has, sent or waiting."""
         return len(self.waiting) + len(self.sent)
 
     def _over(self) -> bool:
@@ -55,20 +58,20 @@ class Station:
                     if self._over():
                         return
                     while self.waiting and len(self.sent) < AHEAD:
-                        work = self.waiting[0]  # it stays there where the worker has gone: Dask says so here already
+                        work = self.waiting[0]  # removed only below: the call raises already if the worker has gone
                         sent = self._actor.compute(work.client, work.number, work.ticket, work.params, work.rate)
                         self.sent.append((self.waiting.popleft(), sent))
                     work, future = self.sent[0]
                 answer = future.result(timeout=LOOK_SECONDS)
             except TimeoutError:
                 continue
-            except Exception as error:  # of any kind: the worker has gone, or fails by itself
+            except Exception as error:  # of any type: the worker has gone, or is broken
                 if self._over():
                     return
                 crew.lose(self, f"{type(error).__name__}: {error}")
                 return
             received = time.monotonic_ns()
-            if isinstance(answer, FredsimError):  # any worker would fail at it
+            if isinstance(answer, FredsimError):  # any worker would fail at this work
                 crew.failure = answer
                 return
             push, losses, finite, size, before, began, done = answer
@@ -88,28 +91,28 @@ class DaskCrew:
     def __init__(
         self, cluster: Cluster, make: Callable[[str], Any], note: Callable[[str], None], stop: Callable[[], bool]
     ) -> None:
-        """Take the cluster, what makes a LiveWorker at an address (an actor), and who is told of what happens."""
+        """Take the cluster; `make` creates a LiveWorker actor at an address, `note` shows a message, `stop` asks to."""
         self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
-        self.changed = threading.Condition()
+        self.changed = threading.Condition()  # the crew's lock; notified when works are assigned, or a worker is lost
         self.closed = False
-        #: Why a work cannot be done, by any worker.
+        #: The error of a work that no worker can do.
         self.failure: FredsimError | None = None
         self.arrived: queue.SimpleQueue[Done] = queue.SimpleQueue()
-        self._stations: dict[str, Station] = {}
-        self._met: dict[str, threading.Thread] = {}  # what starts each worker that there is, or has started it
+        self._stations: dict[str, Station] = {}  # the workers that have started, by address
+        self._met: dict[str, threading.Thread] = {}  # by address of every present worker, the thread that starts it
         self._homeless: deque[Work] = deque()  # works that no worker has
-        self._under_way: dict[int, int] = {}  # the tickets of the works that count, by client
-        self._looked = -math.inf
-        #: Works that were under way at a worker that was lost, and were done again; and workers that there ever were.
+        self._under_way: dict[int, int] = {}  # by client, the ticket of the work that it is to push next
+        self._looked = -math.inf  # the time of the last check of which workers there are
+        #: How many works of lost workers were done again; and how many workers ever started.
         self.redone = self.workers = 0
         self._begun = False
 
     def __enter__(self) -> DaskCrew:
-        """Take up the workers that there are. Raises ClusterError where one of them cannot compute."""
+        """Start the workers that there are. Raises ClusterError if one of them cannot compute."""
         self._look()
         while self._starting() and not self._stop():
             time.sleep(0.01)
-            self._look()  # one that has gone meanwhile never starts
+            self._look()  # forgets a worker that has gone meanwhile, which would never start
         if self.failure is not None:
             raise self.failure
         self._begun = True
@@ -122,7 +125,7 @@ class DaskCrew:
             self.changed.notify_all()
 
     def begin(self, work: Work) -> None:
-        """Give a work to the worker that has the fewest; what its client did before is given up."""
+        """Give a work to the worker that has the fewest; an earlier work of the same client is given up."""
         with self.changed:
             before = self._under_way.get(work.client)
             self._under_way[work.client] = work.ticket
@@ -141,8 +144,7 @@ class DaskCrew:
     def next(self, seconds: float | None) -> Done | None:
         """Return the next work that is done and was not given up; see fredsim.simulation.live.Crew.
 
-        Raises Stopped, too; ClusterError where there is no worker for too long, SimulationError where a work cannot be
-        done.
+        Raises Stopped; ClusterError if there is no worker for too long; SimulationError if a work cannot be done.
         """
         limit = None if seconds is None else time.monotonic() + seconds
         alone = time.monotonic()
@@ -169,7 +171,7 @@ class DaskCrew:
         raise Stopped
 
     def _look(self) -> None:
-        """Take up new workers, and give up those that have gone, where the last look is a while ago."""
+        """Start new workers, and give up those that have gone, if LOOK_SECONDS have passed since the last check."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         try:
@@ -185,13 +187,13 @@ class DaskCrew:
         self._looked = time.monotonic()
 
     def _start(self, address: str) -> threading.Thread:
-        """Let a worker load the data and compile; the run goes on meanwhile."""
+        """Start a thread in which a worker loads the data and compiles, while the run goes on."""
         thread = threading.Thread(target=self._add, args=(address,), daemon=True)
         thread.start()
         return thread
 
     def _starting(self) -> bool:
-        """Return whether a worker is being started."""
+        """Return whether some worker is still being started."""
         return any(start.is_alive() for start in list(self._met.values()))
 
     def _add(self, address: str) -> None:
@@ -202,7 +204,7 @@ class DaskCrew:
             actor = self._make(address)
             failure, _, _ = actor.ready().result(timeout=START_SECONDS)
             offset = 0 if failure else _offset(actor)
-        except Exception as error:  # of any kind: the worker has gone, or fails by itself
+        except Exception as error:  # of any type: the worker has gone, or is broken
             self._note(f"the worker {address} does not start ({type(error).__name__}: {error})")
             return
         with self.changed:
@@ -217,13 +219,13 @@ class DaskCrew:
                 self.failure = ClusterError(f"the worker {address}: {failure}")
 
     def lose(self, station: Station, why: str) -> None:
-        """Give the works of a worker that is lost to others."""
+        """Give the works of a lost worker to other workers."""
         with self.changed:
             if station.lost:
                 return
             station.lost = True
             self._stations.pop(station.address, None)
-            self._met.pop(station.address, None)  # where it is there yet, it is started again
+            self._met.pop(station.address, None)  # if it still exists, it is started again
             works = [work for work, _ in station.sent] + list(station.waiting)
             works = [work for work in works if self._under_way.get(work.client) == work.ticket]
             self.redone += len(works)
@@ -235,7 +237,7 @@ class DaskCrew:
 
 
 def _offset(actor: Any) -> int:
-    """Return what a worker's clock is behind ours, in nanoseconds, by the quickest of a few answers."""
+    """Return by how much a worker's clock is behind ours, in nanoseconds, from the fastest of a few round trips."""
     found: list[tuple[int, int]] = []
     for _ in range(TRIES):
         sent = time.monotonic_ns()

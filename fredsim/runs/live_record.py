@@ -1,4 +1,4 @@
-"""live.csv, the record of who did what in a live run, and the first event at which the simulator does otherwise."""
+"""live.csv, the record of which worker computed what in a live run, and its comparison with a simulated replay."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fredsim.system.csv_files import read_cells
 
 __all__ = ["COLUMNS", "fingerprint", "first_unlike"]
 
-#: A row an event: which worker did it, and fingerprints of what it made of its samples, and of the parameters then.
+#: Columns, one row per event: the worker, the fingerprint of what it computed, and that of the parameters afterwards.
 COLUMNS = ("iteration", "worker", "gradient", "update")
 
 
 def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | None:
-    """Say at which event of a live run the simulator comes to something else, and in what; None where at none."""
+    """Say at which event of a live run a simulated replay first differs, and in what; None if it never does."""
     with replay(result, root) as events:
         for iteration, (event, row) in enumerate(zip(events, read_cells(result.folder / "live.csv"), strict=False)):
             for part, value in (("gradient", event.gradient), ("update", event.update)):
@@ -30,7 +30,10 @@ def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | N
 
 
 def fingerprint(values: NDArray[np.float32]) -> int:
-    """Return 64 bits that are others where any value of an array (P,) is: words of two values, times odd weights."""
+    """Return a 64-bit fingerprint of an array (P,): the sum of words of two values, each times an odd weight.
+
+    A change of any one value changes it.
+    """
     pairs = np.ascontiguousarray(values if len(values) % 2 == 0 else np.append(values, np.float32(0)))
     return int(np.dot(pairs.view(np.uint64), _weights(len(pairs) // 2)))
 

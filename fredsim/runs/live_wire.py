@@ -1,6 +1,7 @@
-"""How a compressed push travels: each tensor by the few values it has and a code for each element, else as it is.
+"""The wire format of a compressed push: a tensor with few different values is sent as these and a code per element.
 
-That takes any compressor's result, bit for bit, and of those that round about the bytes that the compressor counts.
+Any other tensor is sent as it is. So any compressor's result is sent bit for bit; for compressors that round, it takes
+about as many bytes as the compressor counts.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ __all__ = ["pack", "unpack"]
 
 Array = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-WIDTHS = (1, 2, 4, 8)  # bits of a code
-WHOLE = 32  # instead of such a width, where there are too many values
+WIDTHS = (1, 2, 4, 8)  # how many bits a code may have
+WHOLE = 32  # stands for the width of a tensor with too many different values, which is sent as it is
 
 
 def pack(values: Array, tensors: Sequence[slice]) -> Bytes:
@@ -31,7 +32,7 @@ def unpack(packed: Bytes) -> Array:
 
 
 def _packed(bits: NDArray[np.uint32]) -> tuple[NDArray[np.uint32] | Bytes, ...]:
-    """Return a tensor (n,) as: its kind, n and how many values follow; then those, and what says where they are."""
+    """Return a tensor (n,) as: the width of a code, n, and the number of values; then the values, then the codes."""
     codes, table = pd.factorize(bits)
     width = next((width for width in WIDTHS if len(table) <= 2**width), None)
     if width is not None:
@@ -59,7 +60,7 @@ def _unpacked(packed: Bytes) -> Iterator[NDArray[np.uint32]]:
 
 
 def _joined(codes: NDArray[np.int64], width: int) -> Bytes:
-    """Return codes (n,) of so many bits each, several a byte."""
+    """Pack codes (n,) of `width` bits each, several into a byte."""
     per = 8 // width
     slots = np.zeros(-(-len(codes) // per) * per, np.uint8)
     slots[: len(codes)] = codes

@@ -1,4 +1,4 @@
-"""Computes clients' works in a process of a Dask worker, for fredsim.runs.live."""
+"""Computes what clients push in a live run, in the process of a Dask worker; fredsim.runs.live creates it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Answer = tuple[NDArray[Any], NDArray[np.float32], bool, int, int, int, int]
 
 
 class LiveWorker:
-    """Holds the data and an engine, once for all clients whose works it does. It knows no server."""
+    """Computes for any client: has the data and an engine once for all of them, and no server."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class LiveWorker:
         threads: int,
         delay: float,
     ) -> None:
-        """Load the data; `compresses`: what is pushed, by the experiment's compressor.
+        """Load the data; `compresses`: whether pushes are compressed here, by the experiment's compressor.
 
-        `delay`: the mean of what each work sleeps besides, in seconds, exponentially distributed.
-        An error stands in `failure`, since one that is raised here would look like a lost worker.
+        `delay`: mean of an exponentially distributed time, in seconds, that is slept before each computation.
+        An error is kept in `failure`, because raising it here would look like a lost worker.
         """
         self.failure: FredsimError | None = None
         self._delay = delay
@@ -57,7 +57,7 @@ class LiveWorker:
             self.failure = error
 
     def _start(self, experiment: Experiment, pushes: PushKind, local_steps: int, threads: int) -> None:
-        prepared = prepare(experiment, None)  # each machine knows where its data is
+        prepared = prepare(experiment, None)  # None: each machine's own default folder of data
         size = experiment.clients.batch_size
         self._digest = prepared.dataset.digest
         self._engine = make_engine(
@@ -76,7 +76,7 @@ class LiveWorker:
         self._engine.gradients([], np.empty((0, 1), np.int64))  # compiles
 
     def ready(self) -> tuple[FredsimError | None, str, int]:
-        """Return why it cannot compute, or None; the digest of its data; and its process."""
+        """Return the error for which it cannot compute, or None; the digest of its data; and its process id."""
         return self.failure, "" if self.failure else self._digest, os.getpid()
 
     def clock(self) -> int:
@@ -86,15 +86,15 @@ class LiveWorker:
     def compute(
         self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float
     ) -> Answer | SimulationError:
-        """Return what a client pushes (P,), its losses (k·µ,), whether it stayed finite, and when, in nanoseconds.
+        """Compute a client's push; return it (P,), its samples' losses (k·µ,), whether it is finite, and four numbers.
 
-        Those are the work's beginning and end by this machine's clock. Before them stand the bytes of a push that is
-        compressed, which is packed then (fredsim.runs.live_wire), else 0, and its fingerprint before. Where the work
-        fails, the error is returned: one that is raised would look like a lost worker.
+        These are the push's bytes if it is compressed, else 0; its fingerprint before compression; and the beginning
+        and the end of the computation by this machine's clock, in nanoseconds. A compressed push is packed
+        (fredsim.runs.live_wire). An error is returned, because raising it would look like a lost worker.
         """
         try:
             return self._compute(client, number, ticket, params, rate)
-        except Exception as error:  # of any kind: the memory, a model of the user's
+        except Exception as error:  # of any type: too little memory, an error in a user's model
             return SimulationError(f"client {client}, its work {number}: {type(error).__name__}: {error}")
 
     def _compute(self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float) -> Answer:

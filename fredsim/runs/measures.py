@@ -1,4 +1,4 @@
-"""The columns of metrics.csv that measure the parameters themselves, and what measures them."""
+"""The optional columns of metrics.csv that measure the parameters: gap and gradient norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["measures_of"]
 
 
 def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str, Measure]:
-    """Return what is measured of the parameters at each row, by the names of the columns."""
+    """Return, by column name, the functions that measure the parameters at each row of metrics.csv."""
     found: dict[str, Measure] = {}
     model, dataset = prepared.model, prepared.dataset
     if isinstance(model, Linear):

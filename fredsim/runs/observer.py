@@ -1,6 +1,7 @@
-"""Callbacks that follow runs; no bit depends on them.
+"""Callbacks that report the progress of runs; no bit depends on them.
 
-Those here do nothing. fredsim.show.progress shows a live table or plain lines; fredsim.runs.worker has a relay.
+The classes here do nothing. fredsim.show.progress has those that show a live table or plain lines; fredsim.runs.worker
+has one that relays callbacks to another process.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ class Observer:
     """Callbacks of one run, to be overridden."""
 
     def compiling(self) -> None:
-        """Hear that a kernel will be compiled now, as happens once on a machine."""
+        """Report that a kernel will be compiled now, which happens once per machine."""
 
     def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
-        """Hear that the run begins; of its three lengths, the last in simulated seconds, one is not None."""
+        """Report that the run begins; one of its three lengths is not None; `seconds` are simulated ones."""
 
     def advance(self, iteration: int, timestamp: int, time: float) -> None:
-        """Hear how many events have happened, the server's timestamp, and the time in what rows count it in."""
+        """Report the number of events so far, the server's timestamp, and the time as in the rows' column `time`."""
 
     def row(self, row: Row) -> None:
-        """Hear of a row of metrics.csv."""
+        """Report a row of metrics.csv."""
 
     def note(self, text: str) -> None:
-        """Hear of something that is worth a line."""
+        """Report something that the user should be told."""
 
     def checkpoint(self, iteration: int) -> None:
-        """Hear that a checkpoint is written."""
+        """Report that a checkpoint was written."""
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Hear that the run has ended, with all its files."""
+        """Report that the run has ended, and that all its files are written."""
 
 
 class Monitor:
@@ -45,17 +46,17 @@ class Monitor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
     def sweep(self, runs: int, ended: int) -> None:
-        """Hear that a sweep begins: how many runs it has, and how many ended before."""
+        """Report that a sweep of `runs` runs begins, of which `ended` had already ended before."""
 
     def observer(self) -> Observer:
         """Return the callbacks of the next run."""
         return Observer()
 
     def failed(self, label: str, error: str) -> None:
-        """Hear that a run has failed."""
+        """Report that a run has failed."""
 
     def note(self, text: str) -> None:
-        """Hear of something that is worth a line."""
+        """Report something that the user should be told."""

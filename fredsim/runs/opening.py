@@ -1,4 +1,4 @@
-"""From a source to checked experiments: parts are made but not started, and refused where they do not go together."""
+"""Opens experiments: makes their parts, without starting them, and refuses parts that do not fit together."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
 
 
 def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
-    """Return the experiment of plain data. Raises ConfigError, with file and line, where it is not valid."""
+    """Return the experiment that plain data describes. Raises ConfigError, with file and line, if it is not valid."""
     experiment = resolve(data, place)
     check(experiment, place)
     return experiment
 
 
 def altered(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
-    """Return an experiment with other values of some keys. Raises ConfigError where they do not go together."""
+    """Return an experiment with some keys changed. Raises ConfigError if they do not fit together."""
     data = {**experiment.plain(), **changes}
     return open_experiment(data, Document(data).place)
 
 
 def check(experiment: Experiment, place: PlaceOf) -> None:
-    """Raise ConfigError, with file and line, where the parts of an experiment do not go together.
+    """Raise ConfigError, with file and line, if the parts of an experiment do not fit together.
 
-    A user's class that fails here fails again in its run, and does not keep other runs of a sweep from being done.
+    Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
     """
     steps, size = experiment.clients.local_steps, experiment.clients.batch_size
     try:
@@ -64,9 +64,9 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
-    """Return the server of an experiment and the protocol of its clients, not started.
+    """Return the server of an experiment and its protocol (gates, compressor, local steps), not started.
 
-    Raises ConfigError where they do not go together, SimulationError where a user's class breaks its contract.
+    Raises ConfigError if they do not fit together, SimulationError if a user's class breaks its contract.
     """
     server = build("server", experiment.server.name, experiment.server.hyper)
     if experiment.average is not None:

@@ -1,4 +1,4 @@
-"""clients.csv: what each client did in a run, and how the parameters at its end do on its samples."""
+"""clients.csv: what each client pushed and fetched, and the loss and error of the final parameters on its samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck
 
 __all__ = ["CLIENTS", "clients_text"]
 
-#: What every clients.csv holds.
+#: The columns of every clients.csv, with the check of their cells.
 CLIENTS: Mapping[str, CellCheck] = {
     "client": COUNT,
     "samples": COUNT,
@@ -31,10 +31,10 @@ CLIENTS: Mapping[str, CellCheck] = {
 def clients_text(
     engine: Engine, params: NDArray[np.float32], rows: int, shards: Shards | None, counts: ByClient
 ) -> str:
-    """Return the content of clients.csv, a row a client.
+    """Return the content of clients.csv, one row per client.
 
-    The loss and the error are of `params` (P,) on the client's shard; each of the training rows is evaluated once. They
-    are NaN where a parameter is not finite.
+    The loss and the error are those of `params` (P,) on the client's shard; each training row is evaluated once. They
+    are NaN if a parameter is not finite.
     """
     count = len(counts.pushes)
     values = np.full((rows, 2), np.nan)
@@ -47,7 +47,7 @@ def clients_text(
         "client": range(count),
         "samples": samples.tolist(),
         "pushes": counts.pushes.tolist(),
-        "staleness_mean": ["" if mean != mean else mean for mean in staleness.tolist()],  # of none: NaN
+        "staleness_mean": ["" if mean != mean else mean for mean in staleness.tolist()],  # NaN if none was applied
         "bytes_pushed": counts.bytes_pushed.tolist(),
         "bytes_fetched": counts.bytes_fetched.tolist(),
         "loss": means[:, 0].tolist(),
@@ -60,7 +60,7 @@ def clients_text(
 def _over_shards(
     values: NDArray[np.float64], shards: Shards | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the sizes (λ,) of the clients' shards, and means (λ, 2) of the rows' values (n, 2), by the tree."""
+    """Return the sizes (λ,) of the clients' shards, and means (λ, 2) of the rows' values (n, 2), by a balanced tree."""
     sizes, result = np.full(count, len(values)), np.empty((count, 2))
     if shards is None:
         result[:] = tree_sum(values) / np.float64(len(values))
@@ -68,7 +68,7 @@ def _over_shards(
     for clients, of, rows in shards.blocks():
         sizes[clients] = of
         begins = np.cumsum(of) - of
-        for size in np.unique(of):  # shards of one size together
+        for size in np.unique(of):  # shards of the same size together
             some = np.flatnonzero(of == size)
             leaves = values[rows[begins[some] + np.arange(size)[:, None]]]  # (size, clients, 2)
             result[clients[some]] = tree_sum(leaves) / np.float64(size)

@@ -1,4 +1,4 @@
-"""What a run needs before it can be simulated: data, model, length."""
+"""Prepares what a run needs before it can be simulated: data, model, length, rows' interval, shards."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's resolved experiment, data, model and length, and when its rows are due.
+    """A run's resolved experiment, data, model, length, and the interval at which rows are recorded.
 
-    `shards` says which training rows each client has; None: all clients share all.
+    `shards` says which training rows each client has; None: all clients share all of them.
     """
 
     experiment: Experiment
@@ -41,7 +41,7 @@ class Prepared:
 
 @memory_errors()
 def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
-    """Load the data and make what depends on it. `root`: see fredsim.data.datasets.data_root.
+    """Load the data, and make what depends on it. See fredsim.data.datasets.data_root for `root`.
 
     Raises ConfigError, DataError.
     """
@@ -71,12 +71,12 @@ def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int)
     return make_shards(partition, dataset.train.y, clients, seed)
 
 
-#: The runs of a sweep share shards, which take longer to deal than anything else that is checked before the first run.
+#: The runs of a sweep share shards: making them takes longer than any other check before the first run.
 _deal_once = functools.lru_cache(maxsize=16)(_deal)
 
 
 def _interval(evaluation: Evaluation, batches: int) -> Interval:
-    """Return when rows are due, of epochs of so many minibatches."""
+    """Return the interval at which rows are recorded; an epoch is `batches` minibatches."""
     if evaluation.unit == "seconds":
         return Interval(nanoseconds(evaluation.every, "evaluation.every"), "nanoseconds")
     every = int(evaluation.every) * (batches if evaluation.unit == "epochs" else 1)
@@ -84,7 +84,7 @@ def _interval(evaluation: Evaluation, batches: int) -> Interval:
 
 
 def nanoseconds(seconds: float, key: str) -> int:
-    """Return seconds as nanoseconds, rounded. Raises ConfigError where that is less than one, or exceeds the clock."""
+    """Return seconds as nanoseconds, rounded. Raises ConfigError if that is below 1, or more than a clock can count."""
     found = round(seconds * 1e9)
     if not 0 < found < LAST:
         raise ConfigError(f"{key} is {seconds:g} seconds; the clock counts from 1e-9 to {LAST / 1e9:.0f}")

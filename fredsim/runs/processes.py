@@ -1,7 +1,7 @@
-"""Runs side by side, each in a process of its own that does one after another (fredsim.runs.worker).
+"""Does runs in parallel, in processes each of which does one run after another (fredsim.runs.worker).
 
-Plain processes with a pipe, not `multiprocessing`: a script need not guard its main module, a process that dies costs
-only the run that it was doing, and when a sweep is killed its processes end, too.
+These are plain processes with pipes, not `multiprocessing`: a script need not guard its main module, a process that
+dies fails only the run that it was doing, and when a sweep is killed its processes end, too.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fredsim.runs.worker import STOP
 
 __all__ = ["Processes"]
 
-POLL_SECONDS = 0.1  # between two looks whether to stop
+POLL_SECONDS = 0.1  # between two checks of whether to stop
 
 
 class Work(Protocol):
-    """What a process can do: it is sent to it whole."""
+    """A task that a process can do: an object that is pickled and sent to it."""
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
-        """Do it on so many threads, telling the observer; return why it failed, or None."""
+        """Do the task on `threads` threads, calling the observer; return why it failed, or None."""
 
 
 class Processes:
-    """So many processes and the tasks left to do; `on_end` is called as each ends, by one thread at a time."""
+    """`jobs` processes and the tasks left to do; `on_end` is called when a task ends, by one thread at a time."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Processes:
         self._monitor = monitor
         self._stop = stop
         self._on_end = on_end
-        self._lock = threading.Lock()  # of all that follows, and of the callbacks
+        self._lock = threading.Lock()  # guards the attributes below, and the callbacks
         self._processes: set[Process] = set()
         self._killed = False
         self._first = True
-        self._compiled = threading.Event()  # set once the first run has its kernels: the others find them in the cache
+        self._compiled = threading.Event()  # set once the first run has compiled its kernels, which others then reuse
 
     def run(self) -> None:
-        """Do the tasks."""
+        """Do all tasks, or stop early if asked to."""
         with ThreadPoolExecutor(self._jobs) as pool:
             serving: Sequence[Future[None]] = [pool.submit(self._serve) for _ in range(self._jobs)]
             try:
@@ -66,11 +66,11 @@ class Processes:
                         future.result()
                     if self._stop():
                         self._ask_to_stop()
-            finally:  # a second interrupt, or an error of ours
+            finally:  # after a second interrupt, or an error in this process, runs are still under way
                 self._kill()
 
     def _serve(self) -> None:
-        """Let one process do task after task until none is left."""
+        """Let one process do one task after another until none is left; replace the process if it dies."""
         process = self._start()
         try:
             while (task := self._next()) is not None:
@@ -103,7 +103,7 @@ class Processes:
         return process.close()
 
     def _next(self) -> Work | None:
-        """Return the next task, or None; all but the first wait until its kernels are compiled."""
+        """Return the next task, or None; all tasks but the first wait until the first one's kernels are compiled."""
         with self._lock:
             first, self._first = self._first, False
         if not first:
@@ -112,7 +112,7 @@ class Processes:
             return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
 
     def _watch(self, process: Process, task: Work) -> Exception | None:
-        """Let the process do a task; return why it failed, or None. Raises EOFError where the process ends."""
+        """Let the process do a task; return why it failed, or None. Raises EOFError if the process ends meanwhile."""
         with self._lock:
             observer = self._monitor.observer()
         process.send(task)
@@ -146,10 +146,10 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from fredsim.runs.worker impo
 
 
 class Process:
-    """One process."""
+    """One process, of `jobs` in all, that does tasks."""
 
     def __init__(self, jobs: int) -> None:
-        """Start it in a session of its own, which the terminal's Ctrl-C does not reach."""
+        """Start the process in a session of its own, so that a Ctrl-C at the terminal does not reach it."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(jobs), *sys.path],
             stdin=subprocess.PIPE,
@@ -160,14 +160,14 @@ class Process:
         self._stopped = False
 
     def send(self, message: object) -> None:
-        """Send a task, or STOP. Raises OSError where the process has ended."""
+        """Send a task, or STOP. Raises OSError if the process has ended."""
         assert self._process.stdin is not None
         with self._sending:
             pickle.dump(message, self._process.stdin)
             self._process.stdin.flush()
 
     def receive(self) -> Any:
-        """Return the next message. Raises EOFError, or pickle.UnpicklingError, where the process has ended."""
+        """Return the next message. Raises EOFError, or pickle.UnpicklingError, if the process has ended."""
         assert self._process.stdout is not None
         return pickle.load(self._process.stdout)
 

@@ -1,4 +1,4 @@
-"""How and where a run was computed, and from what: a part of its summary.json."""
+"""The part of summary.json that records how, where, and from which data a run was computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a run's folder."""
+"""Reads the folder of one run: its summary, tables and parameters, checked against what the run wrote."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": 
 
 
 def cells_of(row: type[Row]) -> dict[str, CellCheck]:
-    """Return the columns that every metrics.csv has, with the check of their cells: all without a default."""
+    """Return the columns that every metrics.csv has, the fields without a default, with the check of their cells."""
     first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
     return {column.name: CELLS[str(column.type)] for column in first}
 
 
 class Result:
-    """One run: each file of its folder is read when first asked for.
+    """The result of one run; each file of its folder is read when it is first needed.
 
-    Every property raises OutputError where its file is missing, damaged, or not as the run wrote it.
+    Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
     """
 
     def __init__(self, folder: Path, *, as_found: bool = False) -> None:
-        """Take a folder; `as_found`: files that were changed since the run are read, too, to say where they differ."""
+        """Take a folder; `as_found`: also read files that were changed since the run, to find where they differ."""
         self.folder, self._as_found = folder, as_found
 
     def __repr__(self) -> str:
@@ -54,11 +54,11 @@ class Result:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved experiment, from config.yaml. Raises OutputError where that was edited after the run."""
+        """The resolved experiment, from config.yaml. Raises OutputError if that was edited after the run."""
         path = self.folder / "config.yaml"
         document = read_document(path)
         config = document.data
-        if not self.has_ended:  # then no digest says whether it is whole
+        if not self.has_ended:  # there is no digest yet to check it against
             check_config(path, document)
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
             raise OutputError(
@@ -69,12 +69,12 @@ class Result:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is a summary.json: it is written last."""
+        """Whether the run has ended: whether there is a summary.json, which is written last."""
         return os.path.exists(self.folder / "summary.json")  # unlike Path.exists, False for a name that is too long
 
     @property
     def has_finished(self) -> bool:
-        """Whether it finished, or diverged, and was not interrupted."""
+        """Whether the run has finished or diverged, and was not interrupted."""
         try:
             return self.has_ended and self.summary["status"] != "interrupted"
         except OutputError:
@@ -107,22 +107,22 @@ class Result:
 
     @property
     def timed(self) -> bool:
-        """Whether the run had a clock: its column `time` is in simulated seconds, real ones where it was live."""
+        """Whether the run had a clock: its column `time` is in simulated seconds, or in real ones if it was live."""
         return "time" in self.summary
 
     @property
     def live(self) -> bool:
-        """Whether its clients were real."""
+        """Whether the run was live, that is, had real clients."""
         return bool(self.summary.get("path") == "live")
 
     @property
     def by_the_clock(self) -> bool:
-        """Whether its rows are due on the clock."""
+        """Whether rows were recorded at intervals of simulated seconds."""
         return bool(self.config["evaluation"].get("unit") == "seconds")
 
     @property
     def changed_files(self) -> list[str]:
-        """How the run's files differ from what it wrote, a sentence each."""
+        """How the run's files differ from what it wrote, one text for each file."""
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
         changed = [name for name, digest in recorded.items() if found.get(name, digest) != digest]
@@ -131,7 +131,7 @@ class Result:
         return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
 
     def check_written(self, name: str) -> None:
-        """Raise OutputError where a file is not as the run wrote it."""
+        """Raise OutputError if a file is not as the run wrote it."""
         if self._as_found or not self.has_ended:
             return
         recorded = self.summary.get("files", {}).get(name)
@@ -139,14 +139,14 @@ class Result:
             raise OutputError(f"{self.folder / name}: {CHANGED}; run the experiment again")
 
     def _lacks(self, path: Path, remedy: str) -> OutputError:
-        """Return the error of a file that is not there: the run did not write it, or it is gone."""
+        """Return the error for a missing file: either the run did not write it, or it was removed."""
         if self.has_ended and path.name in self.summary.get("files", {}):
             return OutputError(f"{path}: is gone; run the experiment again")
         return OutputError(f"{self.folder}: has no {path.name}; {remedy}")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of metrics.csv. Raises OutputError, too, where they end elsewhere than the run."""
+        """The rows of metrics.csv. Raises OutputError also if the last row does not agree with summary.json."""
         path = self.folder / "metrics.csv"
         table = read_table(path, cells_of(Row), increasing=("time", "iteration"))
         if self.has_ended:
@@ -160,7 +160,7 @@ class Result:
         return table
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:
-        """Return the first row of metrics.csv that has at most `value` in a column; no row where none has."""
+        """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""
         metrics = self.metrics
         return metrics[metrics[column] <= value].iloc[:1]
 
@@ -174,9 +174,9 @@ class Result:
 
     @cached_property
     def probe(self) -> pd.DataFrame:
-        """The rows of probe.csv (fredsim.simulation.probe), where the experiment has `probe: {every: 100}`.
+        """The rows of probe.csv (fredsim.simulation.probe), if the experiment has `probe: {every: …}`.
 
-        There are none where the run diverged before the first one.
+        There are none if the run diverged before the first one.
         """
         path = self.folder / "probe.csv"
         if not path.is_file():
@@ -192,7 +192,7 @@ class Result:
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """The rows of clients.csv, one a client, of an experiment with `evaluation: {per_client: true}`."""
+        """The rows of clients.csv, one per client, if the experiment has `evaluation: {per_client: true}`."""
         path = self.folder / "clients.csv"
         if not path.is_file():
             raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
@@ -202,9 +202,9 @@ class Result:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The rows of events.parquet, where the experiment has `events: true`; it may be larger than memory.
+        """The rows of events.parquet, if the experiment has `events: true`; they may be larger than memory.
 
-        Of a run that was killed, those that were written; a warning says how many where the file's end is damaged.
+        If the run was killed, these are the rows it had written; a warning says how many if the file's end is damaged.
         """
         path = self.folder / "events.parquet"
         if not path.is_file():
@@ -212,7 +212,7 @@ class Result:
         try:
             file, cut = open_parquet(path)
             table: pd.DataFrame = file.read().to_pandas()
-        except (OutputError, OSError, ValueError) as error:  # pyarrow's are of these
+        except (OutputError, OSError, ValueError) as error:  # pyarrow raises subclasses of the last two
             raise OutputError(f"{one_line(error)}; run the experiment again") from None
         if cut:
             warnings.warn(cut, stacklevel=3)

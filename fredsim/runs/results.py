@@ -1,4 +1,4 @@
-"""Reading results: `fredsim.load`, of one run's folder or a sweep's."""
+"""Reads results: `fredsim.load`, for the folder of one run or of a sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Result", "Results", "load"]
 
 
 class Results:
-    """The runs of a sweep that finished or diverged, in its order; those that failed stand in `failures`."""
+    """The results of a sweep's runs that finished or diverged, in order; those that failed are in `failures`."""
 
     def __init__(self, folder: Path, *, as_found: bool = False) -> None:
         """Take a folder; `as_found` as in `Result`."""
@@ -34,7 +34,7 @@ class Results:
         return len(self._names)
 
     def __getitem__(self, index: int) -> Result:
-        """Return a run's result. Raises OutputError where its folder is gone."""
+        """Return a run's result. Raises OutputError if its folder is missing."""
         name = self._names[index]
         folder = self.folder / name
         if not folder.is_dir():
@@ -52,7 +52,7 @@ class Results:
 
     @cached_property
     def best(self) -> pd.DataFrame:
-        """What `select` chose: one row per combination of the other axes. Raises OutputError where there is none."""
+        """What `select` chose: one row per combination of the other axes. Raises OutputError if best.csv is missing."""
         path = self.folder / "best.csv"
         if not path.is_file():
             raise OutputError(
@@ -62,11 +62,11 @@ class Results:
 
     @property
     def chosen(self) -> list[str]:
-        """The names of the runs that have what `select` chose. Raises OutputError as `best` does."""
+        """The names of the runs with the values that `select` chose. Raises OutputError as `best` does."""
         axes = [name for name in self.best.columns if name in self.runs.columns]
         wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
         rows = read_cells(self.folder / "runs.csv")
-        ends = [axis for axis in axes if axis in ("iterations", "updates")]  # there they are what came out
+        ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes
         for cells in rows if ends else ():
             if cells["run"] in self._names:
                 config = Result(self.folder / cells["run"]).config
@@ -75,7 +75,7 @@ class Results:
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """The runs that failed, and why."""
+        """The names of the runs that failed, and why each failed."""
         rows = self.runs.to_dict("records")
         return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
 
@@ -83,7 +83,7 @@ class Results:
 def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | Results:
     """Return the results in the folder of a run or of a sweep; `as_found` as in `Result`.
 
-    Raises OutputError where it holds none.
+    Raises OutputError if the folder holds no results.
     """
     folder = Path(folder)
     if os.path.isfile(folder / "runs.csv"):  # unlike Path.is_file, False for a name that no file can have

@@ -1,4 +1,4 @@
-"""Which runs `--resume` and `reproduce` skip, and why they do others again."""
+"""Decides which runs `--resume` and `reproduce` skip, and says why others are done again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["reason_to_run"]
 
 
 def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
-    """Return why a run has to be done again; "" where none of this experiment is recorded in the folder.
+    """Return why a run has to be done again; "" if the folder has no ended run of this experiment.
 
-    None where one is, finished or diverged, by the same code and with all its files as it wrote them.
+    Return None if it has one, finished or diverged, by the same code and with all files as the run wrote them.
     """
     result = Result(folder)
     if not result.has_ended:

@@ -1,4 +1,4 @@
-"""One run's simulation, and the files that grow while it goes on."""
+"""Runs one simulation: its growing files, its checkpoints, and the repetition of a run that diverged."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from fredsim.simulation.recorder import TEST, Recorder, Row
 
 __all__ = ["Run"]
 
-#: Of the time that a run takes, checkpoints take this share at most: where one is slow, the next is later.
+#: The largest share of a run's time that checkpoints may take: after a slow one, the next comes later.
 MOST_OF_TIME = 0.02
 
 
 class Run:
-    """Simulates one experiment, writing metrics.csv and probe.csv as it goes.
+    """Simulates one experiment, and writes metrics.csv and the other growing files meanwhile.
 
-    The constructor refuses parts that do not go together; it touches no file.
+    The constructor refuses parts that do not fit together; it touches no file.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Run:
         stop_at: int | None = None,
         ways: Ways = USUAL,
     ) -> None:
-        """Make the simulation; `stop_at`: an iteration at which it stops, as by an interrupt."""
+        """Make the simulation; `stop_at` is an iteration at which it stops as if interrupted."""
         self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
@@ -77,10 +77,10 @@ class Run:
         self._others = {name: GrowingText(folder / name) for name in ways.files}
         self._files += self._others.values()
         self._measures = measures_of(prepared, backend, engine.threads)
-        self._due = 0.0  # when the next checkpoint is
-        self._written = 0  # the iteration of the last one
+        self._due = 0.0  # the time at which the next checkpoint is due
+        self._written = 0  # the iteration of the last checkpoint
         self.simulation, self.recorder = self._make()
-        # What a checkpoint must be of, so that this run can go on from it.
+        # A checkpoint must have the same identity for this run to go on from it.
         self._identity: dict[str, Any] = {
             "experiment": prepared.experiment.digest,
             "fredsim": version("fredsim"),
@@ -94,11 +94,14 @@ class Run:
         return tuple(self._measures)
 
     def identify(self, code: Mapping[str, str]) -> None:
-        """Take the SHA-256 of the user's modules, of which checkpoints must be, too."""
+        """Add the SHA-256 of the user's modules to the identity that checkpoints must have."""
         self._identity["code"] = dict(code)
 
     def newest_checkpoint(self) -> Checkpoint | None:
-        """Return the newest checkpoint that the run can go on from; the observer is told why it is not a newer one."""
+        """Restore the newest checkpoint that the run can go on from, and return it; None if there is none.
+
+        The observer is told why newer ones cannot be used.
+        """
         until = None
         while True:
             found, faults = self._checkpoints.newest(self._identity, until)
@@ -108,8 +111,8 @@ class Run:
                 return None
             try:
                 self._take_up(found)
-            except Exception as error:  # whatever nonsense does, whose digests are right
-                if isinstance(error, FredsimError) and self._identity["code"]:  # a user's own class may be mended
+            except Exception as error:  # of any type: the state may be nonsense with correct digests
+                if isinstance(error, FredsimError) and self._identity["code"]:  # the user can correct the class
                     raise
                 what = f"its state does not fit: {type(error).__name__} {error}"
                 self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")
@@ -120,14 +123,14 @@ class Run:
                 return found
 
     def _take_up(self, found: Checkpoint) -> None:
-        """Let the simulation, which has not begun, take up a state. Raises ValueError where it is not of its form."""
+        """Restore a checkpoint's state in the simulation, which has not begun. Raises ValueError if it does not fit."""
         wanted = sorted(file.name for file in self._files)
         if sorted(found.files) != wanted:
             raise ValueError(f"it is of {', '.join(sorted(found.files)) or 'no files'}, not of {', '.join(wanted)}")
-        if self._identity.get("code"):  # what a user's class takes of what it was given is its own matter
+        if self._identity.get("code"):  # a user's class decides itself what it restores of a state: no checks
             self.simulation.put_state(found.state)
         else:
-            with by_reference():  # of these alone: a path may begin its work when it is asked for its state
+            with by_reference():  # the states of these two only: asking a path for its state may start its work
                 parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
             check_before(found.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
             self.simulation.put_state(found.state)
@@ -135,15 +138,15 @@ class Run:
         self.simulation.spent = dict(found.spent)
 
     def _state(self) -> State:
-        """Return the state as it is, not a copy."""
+        """Return the simulation's state by reference, without copying arrays."""
         with by_reference():
             return self.simulation.take_state()
 
     def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
-        """Run to the end, from a checkpoint where there is one; return how it ended and its record.
+        """Run to the end, from a checkpoint if one is given; return how the run ended, and its recorder.
 
-        Updates work in place. So where the run diverges, it is run again from the last checkpoint, else from the
-        beginning, to the event before: that gives its last finite parameters.
+        Updates are made in place. So if the run diverges, it is repeated, from the last checkpoint or else from the
+        beginning, up to the event before the divergence: that gives its last finite parameters.
         """
         try:
             with _sound(begun, self._checkpoints.folder):
@@ -161,7 +164,7 @@ class Run:
             return replace(outcome, status="diverged"), recorder
 
     def events(self, begun: Checkpoint | None = None) -> Generator[Simulation]:
-        """Go on event by event; yield the simulation as it begins, and after each. Raises Diverged."""
+        """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
         if begun is not None:
             with _sound(begun, self._checkpoints.folder):
                 self._take_up(begun)
@@ -175,20 +178,20 @@ class Run:
                     return
                 yield simulation
 
-    @np.errstate(all="ignore")  # a run that overflows diverges, and says so
+    @np.errstate(all="ignore")  # a run that overflows diverges, which is reported
     def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
-        """Run, from a checkpoint that was taken up where there is one."""
+        """Run to the end, from a checkpoint if one was restored."""
         self._due = time.perf_counter() + self._every
         with self._begun(begun):
             try:
                 return self.simulation.run(self._length, self._interrupted), self.recorder
-            except ClusterError:  # what has happened stays, and the run may go on from it
+            except ClusterError:  # the events so far are kept, and the run can go on from them
                 self._interrupted()
                 raise
 
     @contextmanager
     def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
-        """Open the files, cut back to a checkpoint where one was taken up."""
+        """Open the growing files, cut back to what they were at a checkpoint if one was restored."""
         for file in self._files:
             file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
         with ExitStack() as opened:
@@ -199,18 +202,18 @@ class Run:
             yield
 
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
-        """Tell the observer how far the run is, and write a checkpoint where one is due."""
+        """Tell the observer how far the run is, and write a checkpoint if one is due."""
         self._observer.advance(iteration, timestamp, seconds)
         if self._every and time.perf_counter() >= self._due and iteration > self._written:
             self._checkpoint()
 
     def _interrupted(self) -> None:
-        """Write a checkpoint, from which the run may go on."""
+        """Write a checkpoint from which the interrupted run can go on, unless checkpoints are off."""
         if self._every:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Write the state down; where that cannot be, the run goes on without, and the observer is told why."""
+        """Write a checkpoint; if that fails, tell the observer why and let the run go on without it."""
         began, simulation = time.perf_counter(), self.simulation
         files = {file.name: file.grown for file in self._files}
         try:
@@ -225,7 +228,7 @@ class Run:
 
     @np.errstate(all="ignore")
     def _make(self) -> tuple[Simulation, Recorder]:
-        """Return a simulation that has not begun, and its record."""
+        """Return a new simulation, which has not begun, and its recorder."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
         dispatcher = self._ways.dispatcher(experiment)
@@ -255,7 +258,7 @@ class Run:
             sampler=sampler_of(prepared.dataset, experiment.clients.sampling, size, streams, prepared.shards),
             streams=streams,
             clients=experiment.clients.count,
-            length=prepared.length,  # of the whole run, whatever part is done now: it decides the path
+            length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it
             drawn=self._drawn,
             limits=Limits(experiment.window, self._memory(), self._folder),
             path=experiment.path,
@@ -277,7 +280,7 @@ class Run:
         return simulation, recorder
 
     def _memory(self) -> int | None:
-        """Return how many bytes of the limit `memory` the data leaves for what clients hold; None without a limit."""
+        """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""
         limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
         if limit is None:
             return None
@@ -286,7 +289,7 @@ class Run:
 
 @contextmanager
 def _sound(begun: Checkpoint | None, folder: Path) -> Iterator[None]:
-    """Turn an error that no run has into an OutputError where the run goes on from a state that may be nonsense."""
+    """Turn an unexpected error into an OutputError, if the run goes on from a checkpoint, which may be nonsense."""
     try:
         yield
     except Exception as error:

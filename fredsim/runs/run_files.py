@@ -1,4 +1,4 @@
-"""The files of a run's folder, and the digests that tell whether they are as it wrote them."""
+"""The files of a run's folder, and the digests that show whether they are still as the run wrote them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fredsim.hyper import explain
 __all__ = ["FILES", "asked_files", "check_config", "config_digest", "file_digest", "file_digests", "sealed"]
 
 PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
-#: The files that a run writes before summary.json, and the key of the experiment that asks for each.
+#: The files that a run writes before summary.json, each with the key that asks for it ("" for those of every run).
 FILES = {
     "metrics.csv": "",
     "staleness.csv": "",
@@ -33,25 +33,25 @@ FILES = {
 
 
 def asked_files(config: Mapping[str, Any]) -> list[str]:
-    """Return the files that a run of this configuration leaves because a key of it asks for them."""
-    known = {*config, *flatten(config)}  # a key that asks for nothing is not there
+    """Return the files that a run of this configuration writes because one of its keys asks for them."""
+    known = {*config, *flatten(config)}  # keys that are off are absent from a resolved configuration
     return [name for name, key in FILES.items() if key in known]
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of config.yaml without its figures: it tells whether the file was edited."""
+    """Return the SHA-256 of config.yaml without its figures, which shows whether the file was edited."""
     compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of summary.json with the SHA-256 of all else in it: it tells whether the file was changed."""
+    """Return the content of summary.json with a SHA-256 of the rest added, which shows whether the file was changed."""
     content = {key: value for key, value in summary.items() if key != "sha256"}
     return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of FILES that is there, by name."""
+    """Return the SHA-256 of each file of FILES that exists, by name."""
     paths = [folder / name for name in FILES]
     return {path.name: file_digest(path) for path in paths if path.is_file()}
 
@@ -63,7 +63,7 @@ def file_digest(path: Path) -> str:
 
 
 def check_config(path: Path, document: Document) -> None:
-    """Raise ConfigError, OutputError where a document is no resolved experiment; no code of a user's is imported."""
+    """Raise ConfigError or OutputError if a document is no resolved experiment, without importing a user's code."""
     lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
     if lacks:
         raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")

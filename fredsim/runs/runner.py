@@ -1,4 +1,4 @@
-"""`fredsim.run`: a single run, or the runs of a sweep."""
+"""`fredsim.run`: does a single run, or the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fredsim.system.processors import default_threads
 
 __all__ = ["check_jobs", "run", "run_expansion"]
 
-MOST_JOBS = 32  # for each processor: each job is a process
+MOST_JOBS = 32  # the most jobs per processor; each job is a process
 
 
 def run(
@@ -46,13 +46,13 @@ def run(
     Args:
         source: a YAML file, the name of an experiment that comes with fredsim, or a dict of the same shape.
         overrides: `KEY=VALUE` strings with dotted keys, applied last.
-        out: the folder of results; results/NAME where None.
+        out: the folder of results; None: results/NAME.
         data_root: where data files are kept; see fredsim.data.datasets.data_root.
-        resume: skip what has finished; of a folder of results as the source, go on with it, in it where `out` is None.
-        jobs: how many runs of a sweep are done side by side, each in a process of its own.
-        dask: the address of a Dask scheduler whose workers do the runs of a sweep instead. No bit depends on these two.
-        checkpoint: seconds between two checkpoints of a run, 0 for none; one that was stopped goes on from its last.
-        keep_checkpoints: keep all of them, also when a run has ended: `verify` can then do its parts side by side.
+        resume: skip runs that have finished; if the source is a folder of results, go on in it unless `out` is given.
+        jobs: how many runs of a sweep are done in parallel, each in a process of its own.
+        dask: the address of a Dask scheduler whose workers do the runs of a sweep. No bit depends on `jobs` or `dask`.
+        checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run goes on from its last one.
+        keep_checkpoints: keep all checkpoints, even when a run has ended: `verify` can then do its parts in parallel.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
@@ -62,8 +62,8 @@ def run(
         OutputError: the folder holds another experiment.
         SimulationError: the server or dispatcher of a single run broke its contract.
         ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
-        KeyboardInterrupt: an interrupt came when every run had ended, or a second one came; an earlier one leaves an
-            interrupted run.
+        KeyboardInterrupt: an interrupt came when every run had ended, or a second one came; a first interrupt before
+            that stops the run, which is then recorded as interrupted.
 
     """
     return run_expansion(
@@ -78,7 +78,7 @@ def run(
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise ConfigError where so many processes cannot be side by side."""
+    """Raise ConfigError if `jobs` is not a number of processes that this machine can run in parallel."""
     most = MOST_JOBS * default_threads()
     if not 1 <= jobs <= most:
         raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
@@ -95,10 +95,10 @@ def run_expansion(
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
 ) -> Result | Results:
-    """Run what a document expands to, telling `monitor`; see `run`."""
+    """Do the runs of an expanded document, and report to `monitor`; see `run`."""
     check_jobs(jobs)
     if dask is not None and jobs > 1:
-        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers are what is side by side; keep one")
+        raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     if not 0 <= policy.seconds < math.inf:
@@ -146,7 +146,7 @@ def _run_single(
     monitor: Monitor,
     stop: Callable[[], bool],
 ) -> None:
-    """Do the run, unless with `resume` it has finished in the folder."""
+    """Do the run, unless `resume` is true and it has finished in the folder."""
     (run,) = expansion.runs
     if expansion.folder is not None and os.path.exists(folder) and os.path.samefile(expansion.folder, folder):
         _refuse_edited(folder, run.experiment)
@@ -162,16 +162,16 @@ def _run_single(
             run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy,
         )  # fmt: skip
-    except ConfigError as error:  # what only the data shows
+    except ConfigError as error:  # a mistake that only shows once the data is loaded
         raise located(error, run.place) from None
 
 
 def _refuse_edited(folder: Path, experiment: Experiment) -> None:
-    """Raise OutputError where config.yaml, which says what to run, was of another experiment when the run ended."""
+    """Raise OutputError if config.yaml, which says what to run, was edited after the run in this folder ended."""
     result = Result(folder)
     try:
         summary = result.summary if result.has_ended else {}
-    except OutputError:  # it says nothing
+    except OutputError:  # a damaged summary.json cannot tell
         return
     if summary.get("experiment", experiment.digest) != experiment.digest:
         _ = result.config

@@ -1,4 +1,4 @@
-"""Refuses runs whose least memory exceeds this machine's, before anything is allocated."""
+"""Refuses runs that need at least more memory than this machine has, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["check_sizes", "check_steps"]
 
-COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, those that are saved
-ROW = 32  # bytes that the choice of one sample takes for a moment
+COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, and those that are saved
+ROW = 32  # temporary bytes for the choice of one sample
 
 
 def check_sizes(experiment: Experiment, model: Mlp | Linear, length: Length) -> None:
-    """Raise ConfigError, naming the key to lower, where a run takes more memory than there is.
+    """Raise ConfigError, naming the key to lower, if a run needs more memory than the machine has.
 
-    Counted are the parameters, and the minibatches that are computed together.
+    The parameters, and the minibatches that are computed together, are counted.
     """
     clients, size = experiment.clients, model.layout.size
     inputs, *widths = model.sizes if isinstance(model, Mlp) else (size, 1)
@@ -36,9 +36,9 @@ def check_sizes(experiment: Experiment, model: Mlp | Linear, length: Length) -> 
 
 
 def check_steps(given: str, steps: int, batch_size: int) -> None:
-    """Raise ConfigError where the samples of one client's local steps take more memory than there is.
+    """Raise ConfigError if the samples of one client's local steps take more memory than the machine has.
 
-    `given`: the key and its value, with which the message begins.
+    `given` is the beginning of the message: the key and its value.
     """
     what = f"{given}; the samples of a client's local steps take"
     refuse_beyond_memory(ROW * steps * batch_size, what, "take fewer")

@@ -1,6 +1,6 @@
-"""The runs of a sweep, one after another or side by side, and the tables of those that have ended.
+"""Does the runs of a sweep, one after another or in parallel, and writes the tables of those that have ended.
 
-runs.csv has a row for each run that has finished, diverged or failed, in the order of the sweep. It is written anew
+runs.csv has a row for each run that has finished, diverged or failed, in the order of the sweep. It is rewritten
 whenever a run ends.
 """
 
@@ -39,7 +39,7 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
-SECONDS_TO = "seconds_to"  # the error that a selection names
+SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 
 def run_sweep(
@@ -54,10 +54,10 @@ def run_sweep(
     cluster: Cluster | None,
     policy: CheckpointPolicy,
 ) -> None:
-    """Do the runs of a document in the folders below `folder`; with `resume` skip those that have finished there.
+    """Do the runs of a document in subfolders of `folder`; with `resume` skip those that have finished there.
 
-    A run that fails does not stop the others. Raises ConfigError, DataError before the first run where a run's data is
-    missing or does not fit it; OutputError where the folder holds something else.
+    A run that fails does not stop the others. Raises ConfigError or DataError before the first run if the data of any
+    run is missing or does not fit it; OutputError if the folder holds something else.
     """
     names = [run_name(run) for run in expansion.runs]
     if len(set(names)) < len(names):
@@ -91,7 +91,7 @@ def run_sweep(
 
 
 def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> None:
-    """Raise ConfigError, with file and line, or DataError where the data of a run is missing or does not fit it."""
+    """Raise ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it."""
     for run in expansion.runs:
         try:
             prepare(run.experiment, root)
@@ -100,8 +100,8 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
 
 
 def run_name(run: ResolvedRun) -> str:
-    """Return the name of a run's folder: its label, as long as a file's name may be, and its experiment's digest."""
-    label = (run.label or "run").encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    """Return the name of a run's folder: its label, shortened if necessary, and its experiment's digest."""
+    label = (run.label or "run").encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
     return f"{label}-{run.experiment.digest[:8]}"
 
 
@@ -116,7 +116,7 @@ def columns_of(expansion: Expansion) -> tuple[str, ...]:
 
 
 def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
-    """Return how a run ended, by these columns."""
+    """Return how a run ended, by the columns that `columns_of` returns."""
     found = {key: result.summary.get(key) for key in SUMMARY_COLUMNS}
     found |= {key: result.summary[key] for key in MEASURED if key in result.summary}
     if selection is not None and selection.error is not None:
@@ -126,7 +126,7 @@ def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
 
 
 class Tables:
-    """runs.csv, and best.csv once every run has ended."""
+    """The tables of a sweep: runs.csv, and best.csv once every run has ended."""
 
     def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str], monitor: Monitor) -> None:
         self._expansion = expansion
@@ -142,8 +142,8 @@ class Tables:
         self._rows[number] = ending(Result(self._folder / self._names[number]), self._expansion.selection)
 
     def ended(self, task: Task, error: Exception | None) -> None:
-        """Add a run that has ended, failed where there is an error, and write the tables."""
-        if isinstance(error, ConfigError):  # what only the run itself can find
+        """Add a run that has ended, failed if `error` is given, and write the tables."""
+        if isinstance(error, ConfigError):  # a mistake that only shows in the run itself
             error = located(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
@@ -153,7 +153,7 @@ class Tables:
         self.write()
 
     def write(self) -> None:
-        """Write runs.csv; and best.csv, or remove it while runs are left."""
+        """Write runs.csv, and best.csv if all runs have ended; otherwise remove best.csv."""
         ended = sorted(self._rows.items(), key=itemgetter(0))
         rows = [{"run": self._names[n], **self._axes[n], **columns} for n, columns in ended]
         axes = [axis for axis in self._expansion.axes if axis not in self._columns]

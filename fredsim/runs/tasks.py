@@ -1,4 +1,4 @@
-"""A run of a sweep as a task for this process, another one (`--jobs`), or a worker of a Dask cluster."""
+"""A run of a sweep as a task, for this process, another process (`--jobs`), or a worker of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OnEnd", "Task"]
 class Task:
     """A run to do: its number in the sweep, and the arguments of `execute`.
 
-    `code`: the SHA-256 of the user's modules that it names; the process that does the run must have the same.
+    `code` is the SHA-256 of the user's modules that it uses; the process that does the run must have the same modules.
     """
 
     number: int
@@ -32,7 +32,7 @@ class Task:
     policy: CheckpointPolicy = NO_CHECKPOINTS
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
-        """Do the run, on `threads` threads where its experiment gives no number; return why it failed, or None."""
+        """Do the run, on `threads` threads if its experiment gives no number; return why it failed, or None."""
         try:
             execute(
                 self.experiment, self.folder, root=self.root, observer=observer, stop=stop, label=self.label,
@@ -44,4 +44,4 @@ class Task:
 
 
 OnEnd = Callable[[Task, Exception | None], None]
-"""Called as a task ends, with why it failed, or None."""
+"""Called when a task ends, with the error that it failed with, or None."""

@@ -1,8 +1,8 @@
-"""Is a recorded run what its experiment gives? It is run again: whole, or in pieces from checkpoint to checkpoint.
+"""Verifies that a recorded run is what its experiment gives, by running it again: whole, or piece by piece.
 
-A piece begins at one recorded checkpoint and must reach the next: the same state, byte for byte, and the same contents
-of the files that grow. The first one begins at the beginning, and the last one ends as the run did. So where no piece
-differs, the run is proved, as by running it whole.
+A piece begins at one recorded checkpoint and must reach the next one with the same state, byte for byte, and the same
+contents of the growing files. The first piece begins at the beginning, and the last one ends as the run did. So if no
+piece differs, the whole run is verified.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ W = TypeVar("W", bound=Work)
 
 
 class DifferenceError(FredsimError):
-    """A piece of a run, done again, is not what is recorded."""
+    """A run, or a piece of one, was done again and differs from its record."""
 
 
 def verify(
     result: Result, *, root: Path | None = None, backend: str | None = None, observer: Observer | None = None
 ) -> str | None:
-    """Run the recorded experiment again and return the first difference, or None where every bit is the same.
+    """Run the recorded experiment again and return the first difference, or None if every bit is the same.
 
-    Compared are the digests row by row, the summary's numbers, and the bytes of the other files. An interrupted run is
-    repeated as far as it got. `backend`: compute on this one. Raises what running it raises, and OutputError.
+    The digests row by row, the summary's numbers, and the bytes of the other files are compared. An interrupted run is
+    repeated as far as it got. `backend`: the one to compute on. Raises what running it raises, and OutputError.
     """
     experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
@@ -74,9 +74,10 @@ def verify_all(
     root: Path | None = None,
     backend: str | None = None,
 ) -> Iterator[tuple[Result, str | None]]:
-    """Yield each result with its first difference, or None: with one job after another, else pieces side by side.
+    """Yield each result with its first difference, or None.
 
-    `monitors`: makes what shows the progress. Raises what running raises, and KeyboardInterrupt when interrupted.
+    With one job, results are verified one after another; with more, their pieces in parallel. `monitors` makes the
+    monitor that shows the progress. Raises what running raises, and KeyboardInterrupt when interrupted.
     """
     if jobs == 1:
         for result in results:
@@ -92,9 +93,9 @@ def verify_all(
 
 
 def done_again(works: Sequence[W], jobs: int, monitor: Monitor) -> dict[W, str | None]:
-    """Do works again, so many side by side; return how each differs from what is recorded, None where it does not.
+    """Do tasks again, `jobs` in parallel; return for each how it differs from its record, None if it does not.
 
-    Raises what is wrong with the first, in their order, that cannot be done, and KeyboardInterrupt when interrupted.
+    If tasks cannot be done, raises the error of the first of them, in order; KeyboardInterrupt when interrupted.
     """
     ended: dict[W, Exception | None] = {}
     with stop_on_interrupt() as stop:
@@ -109,16 +110,17 @@ def done_again(works: Sequence[W], jobs: int, monitor: Monitor) -> dict[W, str |
 
 
 def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
-    """Return the pieces of a run between its checkpoints; one, where it has none that this code can go on from.
+    """Return the pieces of a run between its checkpoints; a single piece if this code can go on from none of them.
 
-    One, too, on another backend than the recorded one. The monitor is told which checkpoints are not whole.
+    Also a single piece if another backend than the recorded one is to be used. The monitor is told which checkpoints
+    are damaged.
     """
     if backend is not None:
         return [Piece(result.folder, None, None, root, backend)]
     checkpoints, identity = Checkpoints(result.folder), identity_of(result)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
-        if iteration >= result.summary["iterations"]:  # the last piece has that
+        if iteration >= result.summary["iterations"]:  # the last piece ends there
             break
         try:
             whole.append(checkpoints.read(iteration, identity).iteration)
@@ -129,9 +131,9 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a recorded run, from the checkpoint at one iteration to that at another, to be done again.
+    """A part of a recorded run, from the checkpoint at iteration `begin` to that at `end`, to be done again.
 
-    None: from the beginning, to the end.
+    `begin` None is the beginning of the run, `end` None its end.
     """
 
     folder: Path
@@ -142,11 +144,11 @@ class Piece:
 
     @property
     def label(self) -> str:
-        """What it is called where its progress is shown."""
+        """The piece's name where its progress is shown."""
         return f"{self.folder.name} from {self.begin or 0}{'' if self.end is None else f' to {self.end}'}"
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
-        """Do it again, on `threads` threads where its experiment gives no number; return what is wrong, or None."""
+        """Do it again, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
             with tempfile.TemporaryDirectory() as scratch:
                 found = self._difference(Path(scratch), observer, stop, threads)
@@ -162,7 +164,7 @@ class Piece:
             Checkpoints(self.folder).copy(self.begin, scratch)
             (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
         experiment = recorded_experiment(result, self.backend)
-        if not result.live and (self.begin is not None or end is not None):  # checkpoints are of the recorded path
+        if not result.live and (self.begin is not None or end is not None):  # checkpoints need the recorded path
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
         execute(
             experiment, scratch, root=self.root, observer=observer, stop=stop,
@@ -179,7 +181,7 @@ class Piece:
         return self._first_difference(recorded, now, scratch)
 
     def _first_difference(self, recorded: Checkpoint, now: Checkpoint, scratch: Path) -> str | None:
-        """Return where two checkpoints at the end of the piece differ, or None."""
+        """Return where the recorded checkpoint at the end of the piece and the new one differ, or None."""
         between = f"between iterations {self.begin or 0} and {self.end}"
         for name, file in recorded.files.items():
             if now.files[name] != file:
@@ -191,7 +193,7 @@ class Piece:
 
 
 def unequal(one: State, other: State) -> str:
-    """Return the name of the first value that is not the same in two states, byte for byte; "" where all are."""
+    """Return the name of the first value that differs between two states, byte for byte; "" if none does."""
     for name in sorted({*one, *other}):
         ours, theirs = one.get(name), other.get(name)
         if not same(ours, theirs):
@@ -200,7 +202,7 @@ def unequal(one: State, other: State) -> str:
 
 
 def identity_of(result: Result) -> dict[str, Any]:
-    """Return what a run's checkpoints must be of, so that this code can go on from them as the run did."""
+    """Return the identity that a run's checkpoints must have for this code to go on from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
     return {
         "experiment": experiment.digest,
@@ -212,9 +214,9 @@ def identity_of(result: Result) -> dict[str, Any]:
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
-    """Return the experiment of a result; on a backend, where one is given, by its fastest path.
+    """Return the experiment of a result; if a backend is given, changed to that one and its fastest path.
 
-    Raises ConfigError, OutputError.
+    The dispatcher of a live run is replaced by the trace of its events. Raises ConfigError, OutputError.
     """
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
@@ -222,13 +224,13 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     if result.has_ended and result.live:
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
         instead |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
-        if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more
+        if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             instead["iterations"] = result.summary["iterations"]
     return open_experiment(config.data | instead, config.place)
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:
-    """Return the keys that let an experiment run on a backend, None: on its own; path and memory are of its own."""
+    """Return the keys to change for an experiment to run on a backend; {} for None, which keeps the recorded one."""
     return {} if backend is None else {"backend": backend, "path": "auto", "memory": None}
 
 
@@ -238,7 +240,7 @@ def _stopped_at(result: Result) -> int | None:
 
 
 def _at(iteration: int, folder: Path) -> Checkpoint | None:
-    """Return the checkpoint of a folder at an iteration, None where there is none. Raises OutputError."""
+    """Return a folder's checkpoint at an iteration, None if there is none. Raises OutputError."""
     checkpoints = Checkpoints(folder)
     return checkpoints.read(iteration) if iteration in checkpoints.iterations else None
 
@@ -258,9 +260,9 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
 
 
 def results_of(folder: Path, *, as_found: bool = False) -> list[Result]:
-    """Return the result in a run's folder as a list of one, or all in a sweep's; `as_found` as in `Result`.
+    """Return the result in a run's folder, as a list of one, or all results of a sweep; `as_found` as in `Result`.
 
-    Raises OutputError where there is none.
+    Raises OutputError if there are no results.
     """
     loaded = load(folder, as_found=as_found)
     results = [loaded] if isinstance(loaded, Result) else list(loaded)

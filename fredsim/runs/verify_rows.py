@@ -1,4 +1,4 @@
-"""Are the rows of a sweep's runs.csv what its sweep.yaml gives? For a folder of which only these two are kept."""
+"""Verifies the rows of a sweep's runs.csv, for folders of which only runs.csv and sweep.yaml are kept."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["has_rows_alone", "verify_rows"]
 
 
 def has_rows_alone(folder: Path) -> bool:
-    """Whether a folder has the two files of a sweep, and the folder of none of its runs."""
-    if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # of any name
+    """Whether a folder has the two files of a sweep, but no folder of any of its runs."""
+    if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # never fails, as Path's may
         return False
-    return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whatever runs.csv says
+    return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
 
 
 def verify_rows(
     folder: Path, jobs: int, monitors: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
 ) -> Iterator[tuple[Row, str | None]]:
-    """Do each run of the table again, so many side by side; yield each row with what differs from it, or None.
+    """Do each run of the table again, `jobs` in parallel; yield each row with what differs from it, or None.
 
-    `monitors`: makes what shows the progress; `backend`: compute on this one. Raises OutputError where the table names
-    a run that the sweep has not; what running raises; and KeyboardInterrupt when interrupted.
+    `monitors` makes the monitor that shows the progress; `backend` is the one to compute on. Raises OutputError if the
+    table names a run that the sweep does not have; what running raises; and KeyboardInterrupt when interrupted.
     """
     expansion = open_expansion(str(folder))
     runs = {run_name(run): run.experiment for run in expansion.runs}
@@ -57,17 +57,17 @@ def verify_rows(
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row of a table, whose run is to be done again."""
+    """A row of runs.csv, whose run is to be done again."""
 
     name: str
     experiment: Experiment
     wanted: tuple[tuple[str, str], ...]
-    """What it says of how the run ended, by column, as it is written."""
+    """The row's texts that say how the run ended, by column."""
     selection: Selection | None
     root: str | os.PathLike[str] | None
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
-        """Do it again, on `threads` threads where its experiment gives no number; return what is wrong, or None."""
+        """Do it again, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
             with tempfile.TemporaryDirectory() as scratch:
                 execute(

@@ -1,4 +1,4 @@
-"""What makes the parts of a run that are others where its clients are real."""
+"""The parts of a run that a live run, with real clients, makes differently from a simulated one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["USUAL", "Ways"]
 
 @dataclass(frozen=True)
 class Ways:
-    """What makes the two parts of a run that are not the same where its clients are real."""
+    """How to make the dispatcher and the simulation of a run; the defaults are those of a simulated run."""
 
     dispatcher: Callable[[Experiment], GuardedDispatcher] = make_dispatcher
     simulation: Callable[[Parts, Mapping[str, GrowingText]], Simulation] = lambda parts, _: make_simulation(parts)
-    """It is given the files of `files`, by name."""
+    """Makes the simulation from the run's parts and the open files that `files` names."""
     files: tuple[str, ...] = ()
-    """Of text, that it writes to."""
+    """The names of further text files that grow, to which the simulation writes."""
     facts: Callable[[], dict[str, Any]] = dict
-    """What goes into summary.json besides."""
+    """Returns further entries of summary.json."""
     replayable: bool = True
-    """Whether the run can be done again by itself."""
+    """Whether the same process can repeat the run, as it does after a divergence."""
 
 
 USUAL = Ways()

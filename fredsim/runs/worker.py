@@ -1,6 +1,6 @@
-"""The process of `--jobs` that does one run after another: tasks come in by its standard input, callbacks go out.
+"""A process of `--jobs`, which does one run after another: reads tasks from its standard input, and writes callbacks.
 
-Every message is a pickle. When the input ends, because the parent process has ended or was killed, this one exits.
+Every message is a pickle. When the input ends, because the parent process has ended or was killed, this process exits.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fredsim.runs.observer import Observer
 __all__ = ["STOP", "Relay", "main"]
 
 STOP = "stop"  # sent instead of a task
-ADVANCE_SECONDS = 0.1  # between two messages of how far a run is, at least
+ADVANCE_SECONDS = 0.1  # the shortest time between two messages about a run's progress
 
 
 class Relay(Observer):
-    """Passes the callbacks of a run on to the observer in another process."""
+    """Passes the callbacks of a run on to an observer in another process."""
 
     def __init__(self, tell: Callable[..., None], seconds: float) -> None:
-        """Take what sends a callback's name and arguments; `advance` is sent once in so many seconds at most."""
+        """`tell` sends a callback's name and arguments; `advance` is sent at most once in `seconds` seconds."""
         self._tell = tell
         self._seconds = seconds
         self._told = 0.0
@@ -35,7 +35,7 @@ class Relay(Observer):
             setattr(self, name, partial(tell, name))
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
-        """Pass it on, unless that was done just now."""
+        """Pass the progress on, unless the last message about it is too recent."""
         now = time.perf_counter()
         if now - self._told >= self._seconds:
             self._told = now
@@ -44,9 +44,9 @@ class Relay(Observer):
 
 def main(jobs: int) -> None:
     """Do the tasks that come in, as one of `jobs` processes; send `done` after each, with its error or None."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and sends STOP
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and sends STOP
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:  # a user's server may read or print
+    with open(os.devnull, "rb") as nothing:  # a user's server may read from stdin, or print to stdout
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
@@ -59,7 +59,7 @@ def main(jobs: int) -> None:
         while True:
             try:
                 task = pickle.load(incoming)
-            except (EOFError, pickle.UnpicklingError):  # its end, or half a message
+            except (EOFError, pickle.UnpicklingError):  # the end of the input, or half a message
                 os._exit(1)
             if task == STOP:
                 stop.set()
@@ -72,7 +72,7 @@ def main(jobs: int) -> None:
         try:
             pickle.dump(message, outgoing)
             outgoing.flush()
-        except BrokenPipeError:  # nobody listens any more
+        except BrokenPipeError:  # the parent is gone
             os._exit(1)
 
     relay = Relay(tell, ADVANCE_SECONDS)

@@ -1,8 +1,9 @@
-"""Passes that are done ahead on the path `fused`: a client whose fetch is refused goes on from what it holds.
+"""Forward and error passes that the path `fused` does ahead, for clients whose next fetches are likely to be refused.
 
-All its minibatches until a fetch passes are then of the same parameters, and their passes are done together, while
-these lie in the cache. Which fetches will pass is expected, not known: where one passes, what was begun too far is
-thrown away.
+A client whose fetch is refused continues from the parameters that it holds. All its minibatches until a fetch passes
+use these same parameters, so their passes are done together, while the parameters are in the cache. Which fetches will
+pass is a guess: if one passes unexpectedly, the passes that were done beyond it are thrown away. A "work", here and
+elsewhere, is what a client does between two pushes; in the machine it occupies a slot.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Integers = NDArray[np.int64]
 
 
 class Ahead:
-    """The slots of works that are begun, by their place among the events that are known."""
+    """The machine's slots for the works that have begun, indexed by the place of their arrival among known events."""
 
     def __init__(self, machine: FusedMachine, window: int) -> None:
-        """Keep as many slots free as a window has events."""
+        """Use the machine's slots, but always keep as many free as a window has events."""
         self._machine, self._window = machine, window
 
     def know(self, clients: Integers, samples: Integers) -> None:
-        """Take up the next events (n,), whose minibatches are `samples` (n, µ); none of them is begun."""
+        """Take the next n events: who arrives (n,), and their minibatches `samples` (n, µ); no work has begun yet."""
         before = by_client(clients)[1]
         following = np.full(len(clients), -1)
         following[before[before >= 0]] = np.flatnonzero(before >= 0)
@@ -37,9 +38,10 @@ class Ahead:
         self._slots, self._free = [-1] * len(clients), list(range(self._machine.slots))
 
     def begin(self, at: int, count: int, refused: NDArray[np.bool_], held: Callable[[int], Array]) -> list[int]:
-        """Begin the works of `count` events from place `at` on, and those that will follow; return the events' slots.
+        """Begin the works of the `count` events from place `at` on; return these events' slots.
 
-        `refused` (n,) says of all places whose fetch is expected to be refused; `held` returns what a client holds.
+        A client whose fetch is expected to be refused begins its following works, too, while slots are left. `refused`
+        (n,) says for every place whether that is expected; `held` returns the parameters that a client holds.
         """
         slots, free, following = self._slots, self._free, self._following
         places = [place for place in range(at, at + count) if slots[place] < 0]
@@ -61,7 +63,7 @@ class Ahead:
         return slots[at : at + count]
 
     def arrived(self, place: int, *, fetched: bool) -> None:
-        """Free the slot of an event; where its client has fetched, those of works that it had begun beyond, too."""
+        """Free the slot of an event; if its client fetched, also those of the works that it had begun beyond it."""
         while place >= 0 and self._slots[place] >= 0:
             self._free.append(self._slots[place])
             self._slots[place] = -1

@@ -1,4 +1,4 @@
-"""What passes between the server and each client by itself: the counts of clients.csv."""
+"""Counts of what each single client exchanges with the server: the columns of clients.csv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Integers = NDArray[np.int64]
 
 
 class ByClient(Stateful):
-    """Counts, int64 (λ,) each: pushes that were sent, those that were applied and their staleness, bytes."""
+    """Counts by client, int64 (λ,) each: pushes sent, pushes applied, the sum of their staleness, and bytes."""
 
     state_names = ("pushes", "applied", "staleness", "bytes_pushed", "bytes_fetched")
 
@@ -23,17 +23,17 @@ class ByClient(Stateful):
         )
 
     def push(self, client: int, size: int) -> None:
-        """Count a push of `size` bytes, 0 for one that was dropped."""
+        """Count a push of `size` bytes; 0 for a dropped one."""
         self.pushes[client] += size > 0
         self.bytes_pushed[client] += size
 
     def apply(self, client: int, staleness: int) -> None:
-        """Count what the server applied, by its staleness."""
+        """Count a push that the server applied, and its staleness."""
         self.applied[client] += 1
         self.staleness[client] += staleness
 
     def arrivals(self, clients: Integers, staleness: Integers, size: int) -> None:
-        """Count pushes (n,) that are applied, of `size` bytes each."""
+        """Count n pushes by `clients` (n,), `size` bytes each, all of them applied with `staleness` (n,)."""
         np.add.at(self.pushes, clients, 1)
         np.add.at(self.bytes_pushed, clients, size)
         np.add.at(self.applied, clients, 1)

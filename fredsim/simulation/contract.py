@@ -1,7 +1,8 @@
-"""What a server can do, read once: what it declares before `init`, then what `init` may make.
+"""The contract of a server: what it declares and which optional methods it has, read once per run.
 
-docs/own_server.md explains every name. What is declared must not change in `init`: by it an experiment is refused, or
-takes its path.
+Checks, the choice of the path and the event loop ask the contract, never the server. `read_contract` reads the
+declarations before `init`, and they must not change in it; `complete` adds what only `init` may create.
+docs/own_server.md explains every name.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from fredsim.simulation.recorder import Kind
 
 __all__ = ["SETTINGS", "SIGNATURES", "Contract", "complete", "read_contract", "without_average"]
 
-#: Settings of the dispatcher that a server may bring along.
+#: Keys of the experiment's `dispatcher` section that a server's `gates()` may set itself.
 SETTINGS = ("push", "fetch", "dropped_push", "replica")
-#: The methods that a server may have, and their arguments, which are given by place.
+#: The methods that a server may have, and their arguments, which are passed by position.
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "expect": ("clients",),
     "init": ("params", "clients"),
@@ -50,14 +51,14 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What a server declares, which of the optional methods and attributes it has, and what is known of its updates."""
+    """What a server declares, which optional methods and attributes it has, and what is known about its updates."""
 
     name: str
-    """The name of its class."""
+    """The name of the server's class."""
     ours: bool
-    """Whether its very class comes with fredsim."""
+    """Whether the class itself comes with fredsim; a user's class derived from one of fredsim's does not count."""
     based: bool
-    """Whether its class derives from fredsim.servers.Server."""
+    """Whether the class derives from fredsim.servers.Server."""
 
     pushes: PushKind = "gradient"
     holds: bool = False
@@ -80,20 +81,21 @@ class Contract:
     take_state: bool = False
     put_state: bool = False
 
-    timestamp: bool | None = None  # these three may be made in `init`: None where only that can tell
+    timestamp: bool | None = None  # these three may be created in `init`: None as long as that is not known
     averaged_params: bool | None = None
     v: bool | None = None
 
     rule: Rule | None = None
-    """The elementwise rule that is all it does with a push, its coefficients known ahead; known after `init`."""
+    """The elementwise rule, if all that the server does with a push is to apply it, with coefficients that are known
+    ahead; else None. Known after `init`."""
     per_client: int = 0
-    """How many arrays (P,) it keeps for each client; known after `init`."""
+    """How many arrays (P,) the server keeps for each client; known after `init`."""
     whole_gradients: str = ""
-    """Why it must see whole gradients; empty where there is such a rule."""
+    """Why the server must see whole gradients; empty if `rule` is all that it does. Known after `init`."""
 
     @property
     def checked(self) -> bool:
-        """Whether what it does is checked after each push: part of it may be a user's code."""
+        """Whether the server is checked after each push, because some of its code may be a user's."""
         return not self.ours and self.rule is None
 
 
@@ -101,20 +103,20 @@ METHODS = [name for name in SIGNATURES if name in Contract.__dataclass_fields__ 
 
 
 def without_average(server: Any) -> Any:
-    """Return the server itself, where a windowed average is around it."""
+    """Return the server itself, unwrapped if a WindowAverage is around it."""
     return server.server if isinstance(server, WindowAverage) else server
 
 
 class InspectedServer(Guarded):
-    """A server whose attributes are read, which may fail."""
+    """A server of which only attributes are read, with errors turned into SimulationError."""
 
     signatures = SIGNATURES
 
 
 def read_contract(server: Any, clients: int) -> Contract:
-    """Tell a server that is not started how many clients there will be, and return its contract.
+    """Tell a server that is not started yet how many clients there will be, and return its contract.
 
-    Raises SimulationError where it fails or a declaration is invalid, ConfigError where it refuses so many clients.
+    Raises SimulationError if the server fails or a declaration is invalid, ConfigError if it refuses so many clients.
     """
     own = without_average(server)
     read = InspectedServer(own)
@@ -131,16 +133,16 @@ def read_contract(server: Any, clients: int) -> Contract:
 
 
 def complete(contract: Contract, server: Any) -> Contract:
-    """Return the contract of a server that is started. Raises SimulationError where `init` changed what was read."""
+    """Return the completed contract of a started server. Raises SimulationError if `init` changed a declaration."""
     own = without_average(server)
     read, outside = InspectedServer(own), InspectedServer(server, own)
     read.where = outside.where = "init"
     for name, now in _declared(read, own).items():
         before = getattr(contract, name)
-        plain = name in METHODS and not callable(read.get(name, None))  # an attribute that happens to be called so
+        plain = name in METHODS and not callable(read.get(name, None))  # a data attribute that has a method's name
         if now != before and not plain:
-            what = "is there only now" if name in METHODS else f"is {now!r} now, and was {before!r} before"
-            raise read.broken(name, f"{what}; let the class, __init__ or expect(clients) say it")
+            what = "exists only after init" if name in METHODS else f"is {now!r} after init, and was {before!r} before"
+            raise read.broken(name, f"{what}; declare it in the class, in __init__ or in expect(clients)")
     whole = f"{contract.name if contract.based else 'the server'} sees whole gradients"
     if isinstance(server, WindowAverage):
         whole = "the average needs the parameters after every update"
@@ -158,7 +160,7 @@ def complete(contract: Contract, server: Any) -> Contract:
 
 
 def _declared(read: Guarded, own: Any) -> dict[str, Any]:
-    """Return all that must be the same before and after `init`. Raises SimulationError where one is invalid."""
+    """Return the declarations, which `init` must not change. Raises SimulationError if one is invalid."""
     pushes, steps = read.get("pushes", "gradient"), read.get("local_steps", None)
     if pushes not in get_args(PushKind):
         raise read.broken("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(PushKind))}")
@@ -170,7 +172,7 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
 
 
 def _has(read: Guarded, own: Any, name: str) -> bool:
-    """Return whether the server has this method; the defaults of Server itself do not count."""
+    """Return whether the server has this method; one inherited from Server's defaults does not count."""
     defaults = {"fetch", "pushes_until_release"}
     if name in defaults and name not in vars(own) and getattr(type(own), name, None) is getattr(Server, name):
         return False
@@ -178,14 +180,14 @@ def _has(read: Guarded, own: Any, name: str) -> bool:
 
 
 def _v(own: Any) -> dict[str, Any]:
-    """Return whether there is v, None where only `init` can tell, and which array of the rule's state it is."""
+    """Return `v`, whether the server keeps v (None if only `init` can tell), and `deviation`, which array that is."""
     if getattr(type(own), "v", None) is ElementwiseServer.v:
         return {"v": bool(own.deviation), "deviation": own.deviation}
     return {"v": True if inspect.getattr_static(own, "v", None) is not None else None}
 
 
 def _gates(read: Guarded) -> dict[str, Any]:
-    """Return the dispatcher's settings that a server brings along. Raises SimulationError."""
+    """Return the dispatcher settings that the server's `gates()` sets. Raises SimulationError if they are invalid."""
     if not read.has("gates"):
         return {}
     found = read.call("gates")

@@ -1,6 +1,6 @@
-"""The engine of each backend: `numpy`, the slow oracle; `numba`, threaded kernels; `cuda`, a device.
+"""Makes the engine of a backend: `numpy`, the slow reference; `numba`, threaded kernels; `cuda`, a GPU.
 
-A backend's modules are imported only where it is used: what they import need not be installed.
+A backend's modules are imported only when it is used, so that its dependencies need not be installed otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["found_backend", "make_engine", "make_operations"]
 
 
 def found_backend(backend: Backend) -> Backend:
-    """Return the backend: for `auto`, `cuda` where this machine has a device, else `numba`."""
+    """Return the backend; `auto` becomes `cuda` if this machine has a CUDA device, else `numba`."""
     if backend != "auto":
         return backend
     try:
@@ -40,7 +40,7 @@ def found_backend(backend: Backend) -> Backend:
 
 
 class HostDraws:
-    """Numba's draws for a backend that computes elsewhere; numba is imported when it draws first."""
+    """Random draws by numba on the host, for a backend that computes on a device; imports numba at the first draw."""
 
     @cached_property
     def _draw(self) -> Draw:
@@ -50,17 +50,17 @@ class HostDraws:
         return NumbaDraws(Team(1)).draw
 
     def __call__(self, *counter: Any, **named: Any) -> NDArray[np.float64]:
-        """As fredsim.numerics.distributions.draw."""
+        """Draw as fredsim.numerics.distributions.draw does."""
         return self._draw(*counter, **named)
 
 
 def make_engine(
     backend: Backend, model: Mlp | Linear | TorchModel, dataset: Dataset, mu: int, threads: int | None
 ) -> Engine:
-    """Return a backend's engine for minibatches of µ; `threads` None means one a processor.
+    """Return a backend's engine for minibatches of µ samples; `threads` None means one thread per processor.
 
     A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
-    where the backend needs what is not there.
+    if something that the backend needs is missing.
     """
     if isinstance(model, Linear):
         return _make_linear_engine(backend, dataset, mu, threads)
@@ -80,7 +80,7 @@ def make_engine(
 
 
 def _make_linear_engine(backend: Backend, dataset: Dataset, mu: int, threads: int | None) -> Engine:
-    """Return the engine of a linear model: that of rows with targets, or of a quadratic."""
+    """Return the engine of a linear model: for least squares on rows with targets, or for a quadratic."""
     if backend == "numpy":
         return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else NumpyLeastSquares(dataset)
     if backend == "cuda":
@@ -97,7 +97,7 @@ def _make_linear_engine(backend: Backend, dataset: Dataset, mu: int, threads: in
 
 
 def make_operations(backend: Backend, threads: int | None) -> BackendOperations:
-    """Return the operations of servers on a backend; see `make_engine`."""
+    """Return a backend's operations for servers, without an engine; `threads` is as in `make_engine`."""
     if backend == "numpy":
         return NumpyBackendOperations()
     if backend == "cuda":

@@ -1,4 +1,4 @@
-"""What a run leaves of each event, in blocks of columns: the rows of events.parquet.
+"""Collects a row for each event of a run, the content of events.parquet, and hands the rows on in groups.
 
 Nothing here feeds back into the run.
 """
@@ -25,53 +25,54 @@ EVENTS = {
     "timestamp": "int64", "staleness": "int64", "pushed": "bool", "fetched": "int32", "bytes_pushed": "int64",
     "bytes_fetched": "int64", "sent": "int64",
 }  # fmt: skip
-#: Those that there are with a clock.
+#: Further columns of runs on a clock.
 CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64")
-#: On a clock on which tasks may be given up.
+#: A further column of runs on a clock on which tasks may be given up.
 GIVEN_UP = {"given_up": "bool"}
-#: Lists, where a push is decided on, or compressed, when its gradient is done: whose were done since the event before.
+#: Further columns of runs in which a push is gated or compressed as soon as its gradient is done, before it arrives:
+#: lists of the clients whose gradients were done since the event before, and of the numbers of their works.
 DONE = {"done_client": "list of int32", "done_number": "list of int64"}
 
-#: Rows that are kept until they are written, at most.
+#: The most rows that are kept in memory before they are written.
 MOST = 2**18
 
 
 class EventSink(Protocol):
-    """Takes whole groups of rows."""
+    """Writes groups of rows, for instance to a file."""
 
     @property
     def wanted(self) -> int:
-        """The rows of the next group, MOST at most."""
+        """How many rows the next group is to have, MOST at most."""
 
     def write(self, columns: Mapping[str, Any], offsets: Integers) -> None:
-        """Write a group: arrays (n,) by column, and the values of lists, those of row i from offsets[i] on."""
+        """Write a group: arrays (n,) by column; of list columns all values, those of row i from offsets[i] on."""
 
 
 class EventLog(Stateful):
-    """Collects events, and hands them on in groups."""
+    """Collects rows of events, and hands them to a sink in groups."""
 
     state_names = ("_last", "_done", "_done_until")
 
     def __init__(self, sink: EventSink, clients: int, *, timed: bool, limited: bool = False) -> None:
-        """Begin with no event; `timed`: there is a clock; `limited`: tasks may be given up."""
+        """Start empty. `timed`: the run has a clock; `limited`: on that clock tasks may be given up."""
         self._sink, self._timed, self._limited = sink, timed, limited
-        #: Whether pushes are decided on, or compressed, when their gradients are done.
+        #: Whether pushes are gated or compressed as soon as their gradients are done, before they arrive.
         self.early = False
         self._kept = [name for name in self.columns if name != "time"]
-        self._rows = np.empty((len(self._kept), MOST), np.int64)  # what is not touched takes no memory
+        self._rows = np.empty((len(self._kept), MOST), np.int64)  # pages never written to take no memory
         self._count = 0
         self._last = np.zeros(clients if timed else 0, np.int64)  # when each client arrived last, in nanoseconds
-        self._done: list[int] = []  # clients and numbers in turn
-        self._done_until: list[int] = [0]  # how much of `_done` there was before each row, and is now
+        self._done: list[int] = []  # client, number, client, number, …
+        self._done_until: list[int] = [0]  # the length of `_done` before each row, and after the last
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns, and their types."""
+        """The columns of this run's events, and their types."""
         clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._limited else {}
         return EVENTS | clock | given_up | (DONE if self.early else {})
 
     def done(self, client: int, number: int) -> None:
-        """Take note that a client's gradient is done, and what becomes of its push is decided."""
+        """Note that a client's gradient is done, and that its push has been gated and compressed."""
         self._done += (client, number)
 
     def add(
@@ -83,10 +84,11 @@ class EventLog(Stateful):
         *,
         copies: Sequence[Any],
     ) -> None:
-        """Take up events of a schedule, of which `iteration` is the first.
+        """Add the n events of a schedule, of which `iteration` is the first.
 
-        `timestamp` (n,): the server's before each. `copies`: whether each push passed, how many clients fetched then,
-        and the bytes of both; (n,), or one for all.
+        `timestamp` (n,) is the server's before each event, `staleness` (n,) that of each push. `copies` are four
+        values, each (n,) or one for all events: whether the push passed, how many clients fetched after it, the bytes
+        pushed and the bytes fetched.
         """
         n = len(schedule)
         iterations = np.arange(iteration, iteration + n)
@@ -101,30 +103,30 @@ class EventLog(Stateful):
             for row, value in zip(target, values, strict=True):
                 row[...] = value[begin:end] if isinstance(value, np.ndarray) else value
             self._count += end - begin
-            if self.early:  # these come one by one
+            if self.early:  # then events are added one by one
                 self._done_until.append(len(self._done))
             begin = end
             if self._count == self._sink.wanted:
                 self.flush()
 
     def add_each(self, schedule: Schedule, iteration: int, found: Sequence[tuple[int, ...]]) -> None:
-        """Take up events of which the rest is known one by one: timestamps, stalenesses, and copies as in `add`."""
+        """Add events, given for each a tuple of its timestamp, its staleness and its `copies`, as in `add`."""
         timestamp, staleness, *copies = np.array(found, np.int64).T
         self.add(schedule, iteration, timestamp, staleness, copies=copies)
 
     def _times(self, schedule: Schedule) -> tuple[Integers, ...]:
-        """Return when each work was begun and done, its push at the server, and the server done with it."""
+        """Return, for each event, when its work began and was done, and when the server received and finished it."""
         time, clients = schedule.time, schedule.client
         assert time is not None
         if schedule.stages is not None:
             return *schedule.stages.T, time
         before = by_client(clients)[1]
         began = np.where(before >= 0, time[before], self._last[clients])
-        self._last[clients] = time  # of several of a client's the last stays
+        self._last[clients] = time  # if a client arrives several times, its last time is kept
         return began, time, time, time
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Write the rows kept so far."""
         if not self._count:
             return
         found: dict[str, Any] = dict(zip(self._kept, self._rows[:, : self._count], strict=True))
@@ -139,11 +141,11 @@ class EventLog(Stateful):
         self._count = 0
 
     def take_state(self) -> State:
-        """Return the rows that are not written yet, too."""
+        """Return the state, including the rows that are not written yet."""
         return super().take_state() | {"rows": self._rows[:, : self._count].copy()}
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the state, including the rows that were not written yet."""
         super().put_state(state)
         self._count = state["rows"].shape[1]
         self._rows[:, : self._count] = state["rows"]

@@ -1,4 +1,4 @@
-"""The path `fused`: an elementwise rule is applied to a gradient as it is formed, and a fetch may be refused."""
+"""The path `fused`: an elementwise rule is applied to each gradient while it is formed, and a fetch may be refused."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ __all__ = ["Fused"]
 
 Array = NDArray[np.float32]
 
-#: Samples that are drawn ahead at once.
+#: The most samples whose indices are drawn ahead at once.
 SAMPLES = 2**18
-#: The most events of one window, and the most bytes of what their clients may fetch.
+#: The most events of one window, and the most bytes of the parameters that their clients may fetch.
 MOST_EVENTS, MOST_BYTES = 64, 2**26
 
 
 class Fused(Snapshots):
-    """Clients hold the parameters they fetched; an elementwise rule is applied to a gradient as it is formed.
+    """Clients hold the parameters they fetched; an elementwise rule is applied to each gradient while it is formed.
 
-    All is known ahead but which fetches pass. Where v̄ alone decides that, a window of events is one call of a kernel,
-    which sums v in float32; a v̄ too near to the gate's bounds for that is UNDECIDED, and formed anew in float64. A
-    fetch that the present v̄ would refuse is expected to be refused, and its client may arrive again in the window; if
-    the gate decides otherwise, the window ends before it does.
+    Everything is known ahead except which fetches pass. If that depends on v̄ alone, a window of events is one kernel
+    call, which sums v in float32; if v̄ is too near to the gate's bounds for float32 to decide, the verdict is
+    UNDECIDED, and v̄ is computed again in float64. A fetch that the present v̄ would refuse is expected to be refused,
+    and its client may arrive again in the same window; if the gate lets it pass, the window ends before that arrival.
     """
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._meet = False  # each event is an update, after which one client fetches
-        self._known_from = self._known_to = 0  # of the events whose minibatches and bounds are known
-        self._spare: list[Array] = []  # arrays of the pool that no client fetched into
+        self._meet = False  # each event is an update, after which one client fetches: no two share a version
+        self._known_from = self._known_to = 0  # the range of events whose minibatches and bounds are known
+        self._spare: list[Array] = []  # arrays taken from the pool for fetches that did not pass
         usual = max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
         self._window = min(parts.limits.window or usual, self._most_known())
-        self._mean = np.nan  # about v̄
+        self._mean = np.nan  # v̄ approximately, after the last window
         protocol = parts.protocol
-        #: Whether a client whose fetch is refused goes on as if it had not asked.
+        #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
         state = dict(zip(server.rule.state, server.state_of(0), strict=True))
@@ -61,22 +61,22 @@ class Fused(Snapshots):
             super()._warm()
 
     def take_state(self) -> State:
-        """Return the state, and how far the run looks ahead: where a window ends depends on that."""
+        """Return the state, with how far the run has looked ahead: where windows end depends on that."""
         return super().take_state() | {"known_to": self._known_to}
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the state, and look as far ahead as the run had."""
         super().put_state(state)
         self._known_from = self._known_to = int(state["known_to"])
-        if self._known_to > self.iteration:  # their clients are drawn
+        if self._known_to > self.iteration:  # the clients of these events have been drawn already
             self._look_ahead(self._known_to - self.iteration)
 
     def _most_known(self) -> int:
-        """Return how many events are known ahead at most."""
+        """Return the most events that are known ahead."""
         return min(AHEAD, 1 + SAMPLES // self._sampler.batch_size)
 
     def _look_ahead(self, count: int) -> None:
-        """Draw the next clients, their minibatches, and what decides on their fetches."""
+        """Draw the next `count` clients, their minibatches, and the gate's bounds for their fetches."""
         coming = self._arrivals.coming(count)
         clients, count = coming.client.tolist(), len(coming)
         self._known_from, self._known_to = self.iteration, self.iteration + count
@@ -87,9 +87,10 @@ class Fused(Snapshots):
         self._ahead.know(coming.client, self._samples)
 
     def _next_window(self, length: Length) -> tuple[Schedule, slice, NDArray[np.bool_]]:
-        """Return the next events, none after a row is due, and their places among the events that are known.
+        """Return the next events, none after the next row is due, their places among the known events, and `refused`.
 
-        And at which of the known events a fetch is expected to be refused: such clients may be among them again.
+        `refused` (n,) says for each known event whether its fetch is expected to be refused: such a client may arrive
+        more than once among the events returned.
         """
         if self.iteration >= self._known_to:
             left, most = length.left(self.iteration, self._server.timestamp), self._most_known()
@@ -110,7 +111,7 @@ class Fused(Snapshots):
         return schedule, slice(at, at + len(schedule)), refused
 
     def _advance(self, length: Length) -> None:
-        """Do the passes of the next few arrivals together, then apply their gradients, as many a call as can be."""
+        """Do the passes of the next few arrivals together, then apply their gradients, in as few calls as possible."""
         holdings, server = self._holdings, self._server
         schedule, window, refused = self._next_window(length)
         if not len(schedule):
@@ -124,15 +125,15 @@ class Fused(Snapshots):
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
-        n, theta = len(coefficients), server.params  # of those that can be formed: the next window says why no more
+        n, theta = len(coefficients), server.params  # n may be fewer events: the next window then raises the error
         bounds = self._bounds[window][:n].copy()
-        bounds[refused[window][:n], 1] = np.inf  # the kernel lets none of these pass
-        copies = [  # arrays for what clients may fetch
+        bounds[refused[window][:n], 1] = np.inf  # so that the kernel itself lets none of these pass
+        copies = [  # arrays for the parameters that clients may fetch
             (self._spare.pop() if self._spare else self._pool.take()) if may_pass else None
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
         losses = self._machine.take(slots[:n], coefficients, bounds, copies)
-        i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # bytes that clients fetched
+        i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # received: bytes fetched
         while i < n:
             for verdict in self._machine.apply(i, n):
                 if verdict == DIVERGED:
@@ -140,7 +141,7 @@ class Fused(Snapshots):
                 client = clients[i]
                 received[i] = self._reply(client, verdict, copies[i])
                 if verdict == UNDECIDED and received[i] and client in clients[i + 1 : n]:
-                    n = clients.index(client, i + 1)  # its next work is another than expected
+                    n = clients.index(client, i + 1)  # it fetched, so its next work is not the expected one
                 self._ahead.arrived(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
         self._mean = self._machine.mean(n - 1)
@@ -155,7 +156,10 @@ class Fused(Snapshots):
             self._record()
 
     def _reply(self, client: int, verdict: int, copy: Array | None) -> int:
-        """Let a client whose gradient was applied go on, with `copy` if PASSED; return how many bytes it fetched."""
+        """Let the client whose gradient was applied begin its next work; return how many bytes it fetched.
+
+        `copy` is the array into which the kernel has copied the parameters, if the verdict is PASSED.
+        """
         server, holdings = self._server, self._holdings
         server.elementwise.timestamp = server.timestamp = self.iteration + 1
         if not self._protocol.wait:

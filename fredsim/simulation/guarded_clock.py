@@ -1,7 +1,7 @@
-"""Clocks as the loop sees them: fredsim's, and a user's class that says how long each task takes.
+"""Wrappers through which the event loop calls clocks: fredsim's own, and a user's class that says how long tasks take.
 
 A user's own clock needs `__init__(**hyper)` and `seconds(client, task)`; it may have `expect(clients)`,
-`init(clients, streams)`, and attributes `link`, `server` and `outages`, mappings as the clock's keys of these names.
+`init(clients, streams)`, and attributes `link`, `server` and `outages`: mappings, like the clock's keys of these names.
 """
 
 from __future__ import annotations
@@ -31,67 +31,68 @@ Integers = NDArray[np.int64]
 
 
 class GuardedClock(GuardedDispatcher):
-    """A clock, or a trace, as the loop sees it; what a user's class says is checked by OwnTasks."""
+    """A clock or a trace, as the event loop calls it; what a user's class returns is checked by OwnTasks."""
 
     state_names = ("reacts",)
 
     def __init__(self, clock: Timeline, clients: int) -> None:
-        """Tell a clock of how many clients there will be. Raises ConfigError where it refuses so many."""
+        """Tell the clock how many clients there will be. Raises ConfigError if it refuses so many."""
         super().__init__(clock, clients)
         self._clock = clock
         self._users = clock.users if isinstance(clock, OwnClock) else clock
         self._name = type(self._users).__name__
         self.timed, self.limited = clock.timed, clock.limited
-        #: Whether the run tells the clock who goes on when.
+        #: Whether the run tells the clock when each client goes on; if not, a client goes on as soon as it arrives.
         self.reacts = False
 
     @property
     def instant(self) -> bool:
-        """Whether copies take no time."""
+        """Whether copies (pushes and fetches) take no time."""
         return self._clock.instant
 
     def settle(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
-        """Say whether the run tells who goes on when, what a task and a copy are, and the run's end.
+        """Say what the clock has to expect of the run, before the first arrival.
 
-        A task is `steps` gradients, a copy `size` bytes unless the run says otherwise; the end is in nanoseconds, None
-        where the clock does not end it. Raises ConfigError where so many gradients exceed the clock.
+        `reacts`: the run will tell which clients go on when. A task is `steps` gradients; a copy has `size` bytes
+        unless the run says otherwise. `until` is the run's end in nanoseconds, None if the clock does not end it.
+        Raises ConfigError if so many gradients take longer than the clock can count.
         """
         self.reacts = reacts
         self._clock.settle(reacts=reacts, size=size, steps=steps, until=until)
 
     def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most, None where nobody knows."""
+        """Return about how many arrivals there will be in that time at most; None if that cannot be known."""
         return self._clock.about(nanoseconds)
 
     def tell_sizes(self, sends: Sends) -> None:
-        """Let the clock ask what each push weighs."""
+        """Let the clock call `sends` to ask how many bytes each push takes."""
         self._clock.sends = sends
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, about so many: none where no gradient will ever arrive."""
+        """Return about `count` next arrivals; none if no gradient will ever arrive."""
         return self._clock.draw(count)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client go on once it has fetched so many bytes."""
+        """Let a held client begin its next task once it has fetched `size` bytes."""
         self._held.discard(client)
         self._clock.release(client, size)
 
     def restart(self, client: int, size: int) -> None:
-        """Let a client give up its task, and begin its next once it has fetched so many bytes."""
+        """Let a client give up its task, and begin its next one once it has fetched `size` bytes."""
         self._clock.restart(client, size)
 
     def ended(self, step: int, events: int | None) -> SimulationError:
-        """Return the error of a run of so many events, None where nobody knows, of which none comes at `step`."""
+        """Return the error of a run of `events` events (None: unknown) in which no gradient arrives at `step`."""
         return self._clock.ended(step, events)
 
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
-        """Yield the first `count` arrivals, or those until a time in nanoseconds, in pieces.
+        """Yield, in pieces, the first `count` arrivals, or those until a time in nanoseconds.
 
-        Fewer where no more will ever arrive, and no more than LONGEST_SCHEDULE.
+        There are fewer if no more will ever arrive, and never more than LONGEST_SCHEDULE.
         """
         left = LONGEST_SCHEDULE if count is None else count
         most = max(OWN_CHOICES, self._clients) if isinstance(self._clock, OwnClock) else 2**20
-        many = most if until is None else 2**8  # more and more: what is drawn beyond the end is lost
+        many = most if until is None else 2**8  # pieces grow from here: few arrivals are drawn beyond the end
         ended = False
         while left > 0 and not ended:
             order = self.draw(min(left, many))
@@ -103,7 +104,7 @@ class GuardedClock(GuardedDispatcher):
 
 
 class OwnTasks(Guarded):
-    """How long tasks take, as a user's class says."""
+    """The durations of tasks that a user's class returns, checked."""
 
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "seconds": ("client", "task"),
@@ -128,7 +129,7 @@ class OwnClock(Clock):
     """A clock whose tasks take as long as a user's object says."""
 
     def __init__(self, users: Any) -> None:
-        """Take a user's object. Raises ConfigError for a link, server or outages that are none."""
+        """Wrap a user's object. Raises ConfigError if its `link`, `server` or `outages` is invalid."""
         given = {
             key: value for key in ("link", "server", "outages") if (value := getattr(users, key, None)) is not None
         }
@@ -141,13 +142,13 @@ class OwnClock(Clock):
         self._own = OwnTasks(users)
 
     def expect(self, clients: int) -> None:
-        """Tell the user's object, too."""
+        """Tell the clock, and the user's object, how many clients there will be."""
         super().expect(clients)
         if self._own.has("expect"):
             self._own.call("expect", clients)
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start the user's object, too."""
+        """Start the user's object, then the clock."""
         if self._own.has("init"):
             self._own.call("init", clients, streams)
         super().init(clients, streams)
@@ -156,11 +157,11 @@ class OwnClock(Clock):
         return self._own
 
     def take_state(self) -> State:
-        """Return the state, and that of the user's object."""
+        """Return the clock's state and that of the user's object."""
         own = {f"users.{name}": value for name, value in take_state(self.users).items()}
         return super().take_state() | own
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the clock's state and that of the user's object."""
         super().put_state(state)
         put_state(self.users, part_of(state, "users"))

@@ -1,4 +1,7 @@
-"""Dispatchers, gates and compressors as the loop sees them; a user's mistakes are caught as in guarded_server."""
+"""Wrappers through which the event loop calls dispatchers, gates and compressors, and which check what they return.
+
+As in guarded_server, a mistake in a user's class becomes one clear SimulationError.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
 Array = NDArray[np.float32]
 BOOLEAN = (bool, np.bool_)
-#: Choices of a user's class that are asked for at once: it may be slow.
+#: How many choices a user's dispatcher is asked for at a time: it may be slow.
 OWN_CHOICES = 256
 
 
 class GuardedDispatcher(Guarded):
-    """A dispatcher whose calls are checked."""
+    """A dispatcher, called with checks."""
 
-    #: Whether it is a clock (fredsim.simulation.guarded_clock).
+    #: Whether arrivals have times, as those of a clock have (fredsim.simulation.guarded_clock).
     timed = False
     #: Whether it is a clock on which tasks may be given up.
     limited = False
@@ -39,12 +42,12 @@ class GuardedDispatcher(Guarded):
     }  # fmt: skip
 
     def __init__(self, dispatcher: Any, clients: int) -> None:
-        """Tell a dispatcher of how many clients there will be. Raises ConfigError where it refuses so many."""
+        """Tell the dispatcher how many clients there will be. Raises ConfigError if it refuses so many."""
         super().__init__(dispatcher)
         self._clients = clients
-        self._held: set[int] = set()  # clients
-        self._step = 0  # of the last choice
-        #: Whether its very class comes with fredsim: one derived from ours may choose otherwise.
+        self._held: set[int] = set()  # the clients that are held
+        self._step = 0  # the iteration of the last choice
+        #: Whether the class itself comes with fredsim: a user's class derived from one may choose differently.
         self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
         if self.has("expect"):
             self.call("expect", clients)
@@ -63,11 +66,11 @@ class GuardedDispatcher(Guarded):
 
     @property
     def held(self) -> Set[int]:
-        """The clients that have arrived and are not released, of a server that may hold them."""
+        """The clients that have arrived and are not released yet; empty unless the server may hold clients."""
         return self._held
 
     def hold(self, client: int) -> None:
-        """Take a client out of the choice."""
+        """Exclude a client from the choice until it is released."""
         self._held.add(client)
         if self._ours:
             self._inner.hold(client)
@@ -76,7 +79,7 @@ class GuardedDispatcher(Guarded):
         self.call("hold", client)
 
     def release(self, client: int) -> None:
-        """Put a client back."""
+        """Let a held client be chosen again."""
         self._held.discard(client)
         if self._ours:
             self._inner.release(client)
@@ -85,14 +88,14 @@ class GuardedDispatcher(Guarded):
         self.call("release", client)
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the state, and hold the clients that were held."""
         Stateful.put_state(self, state)
         for client in sorted(self._held):
             self.hold(client)
         super().put_state(state)
 
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
-        """Yield the first `count` arrivals, where no client is ever held, in pieces; none has a time."""
+        """Yield, in pieces, the first `count` arrivals of a run in which no client is ever held, without times."""
         assert count is not None  # only a clock can end a run
         if self._ours:
             yield Order(self._inner.order(count))
@@ -103,14 +106,14 @@ class GuardedDispatcher(Guarded):
 
 
 class GuardedGate(Guarded):
-    """A gate whose calls are checked."""
+    """A gate, called with checks."""
 
     signatures = {  # noqa: RUF012
         "init": ("clients", "tensors", "streams", "stream"), "passes": ("step", "client", "statistics"),
     }  # fmt: skip
 
     def __init__(self, gate: Any, stream: Stream) -> None:
-        """Take a gate, whose draws come from this stream."""
+        """Wrap a gate; its random draws come from `stream`."""
         super().__init__(gate)
         self._stream = stream
         self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
@@ -123,31 +126,35 @@ class GuardedGate(Guarded):
         supplies.start(self, stream=self._stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
-        """Tell a gate of ours who arrives at iterations `begin` on, so that it can draw many numbers at once."""
+        """Tell one of fredsim's gates who arrives from iteration `begin` on, so that it draws many numbers at once."""
         if isinstance(self._inner, Gate):
             self._inner.look_ahead(begin, clients)
 
     def bounds(self, begin: int, clients: Sequence[int]) -> NDArray[np.float64]:
-        """Return the gate's bounds (n, 2) of v̄ for iterations `begin` on: below refused, above passed."""
-        ours = type(self._inner) in GATES.values()  # one derived from ours may decide otherwise
+        """Return the gate's bounds (n, 2) on v̄ for n iterations from `begin` on.
+
+        A copy is refused if v̄ is below the first bound, and passes if it is above the second; (−∞, ∞) if the gate
+        has to be asked each time.
+        """
+        ours = type(self._inner) in GATES.values()  # a user's class derived from one may decide differently
         found = self._inner.bounds(begin, clients) if ours else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
-        """Return whether a copy passes, or whether each tensor does."""
+        """Return whether a copy passes; a list of one bool per tensor if the gate decides tensor by tensor."""
         self.at(client, step)
         passes = self.call("passes", step, client, statistics)
         if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
-            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one a tensor"
+            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one per tensor"
             raise self.broken("passes", what)
         return [bool(part) for part in mask]
 
 
 class GuardedCompressor(Guarded):
-    """A compressor whose calls are checked."""
+    """A compressor, called with checks."""
 
     signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
 
@@ -157,7 +164,7 @@ class GuardedCompressor(Guarded):
 
     @property
     def remembers(self) -> bool:
-        """Whether what it makes of a push may depend on earlier ones; a user's may."""
+        """Whether the result for a push may depend on earlier pushes; assumed so for a user's compressor."""
         return not self._ours or self._inner.keeps_residual
 
     def start(self, supplies: Supplies) -> None:
@@ -166,13 +173,13 @@ class GuardedCompressor(Guarded):
         supplies.start(self)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
-        """Return what the server decodes of a push, both float32 (P,), and the bytes it took."""
+        """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""
         self.at(client, step)
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)
             if not self._ours:
                 push = push.view()
-                push.flags.writeable = False  # it is the client's gradient, which the loop may need yet
+                push.flags.writeable = False  # it is the client's gradient, which the loop may still need
         try:
             result = self.lend(push, "compress", push, client, step)
         except SimulationError as error:
@@ -187,5 +194,5 @@ class GuardedCompressor(Guarded):
         if not isinstance(size, INTEGER) or size <= 0:
             raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
         if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
-            decoded = decoded.copy()  # the push itself: a server may write into it
+            decoded = decoded.copy()  # it is the push itself, and a server may write into what it gets
         return decoded, int(size)

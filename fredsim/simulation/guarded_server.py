@@ -1,6 +1,6 @@
-"""The server of a run as the loop sees it: a user's mistakes are caught here.
+"""The wrapper through which the event loop calls a run's server: mistakes in a user's class are caught here.
 
-A user's server needs `init`, `apply_update` and `params` only; what it lacks of the optional rest is supplied here.
+A user's server needs `init`, `apply_update` and `params` only; this wrapper supplies what is optional and missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 
 
 class PushResult(NamedTuple):
-    """Who goes on after a push, who begins anew, and whether the parameters are still finite."""
+    """Which clients go on after a push, which ones start over, and whether the parameters are still finite."""
 
     released: tuple[int, ...]
     restarted: tuple[int, ...]
@@ -35,29 +35,29 @@ class PushResult(NamedTuple):
 
 
 class GuardedServer(Guarded):
-    """A server, its contract, and its calls, which are checked."""
+    """A server, called with checks, and its contract."""
 
     state_names = ("timestamp", "_held", "_certain")
 
     def __init__(self, server: Any, clients: int) -> None:
-        """Read the contract of a server for so many clients.
+        """Read the contract of a server for this number of clients.
 
-        Raises SimulationError where it breaks that contract, ConfigError where it refuses so many.
+        Raises SimulationError if the server breaks its contract, ConfigError if it refuses so many clients.
         """
         super().__init__(server, without_average(server))
         self.contract = read_contract(server, clients)
         self.signatures = SIGNATURES | ({"init": ("params", "clients", "layout")} if self.contract.based else {})
         self._clients = clients
         self.timestamp = 0
-        self._statistics: dict[str, tuple[int, list[float]]] = {}  # at which timestamp, and the values
-        self._proxies: list[str] | None = None  # their names
-        self._held: set[int] = set()  # clients
-        self._certain = 0  # how many pushes are certain to come yet before any client is released
+        self._statistics: dict[str, tuple[int, list[float]]] = {}  # the timestamp and the values, by kind
+        self._proxies: list[str] | None = None  # the names of the proxies, once known
+        self._held: set[int] = set()  # the clients that are held
+        self._certain = 0  # how many more pushes are certain to come before any client is released
 
     def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
         """Start the server from these parameters; the numbers that it records go to `recorder`.
 
-        Raises SimulationError where its `init` fails or its params are not float32 (P,).
+        Raises SimulationError if its `init` fails or its `params` are not float32 (P,).
         """
         let_record(self, self._users, self.contract.metrics, recorder)
         mine = params if self.contract.based or self._users is not self._inner else params.copy()
@@ -65,7 +65,7 @@ class GuardedServer(Guarded):
         self.where = "init"
         self._size, self._layout = supplies.layout.size, supplies.layout
         self._mean, finite = supplies.operations.mean, supplies.operations.finite
-        self.check: Callable[..., bool] = lambda params, **_: finite(params)  # Holdings.check copies, too
+        self.check: Callable[..., bool] = lambda params, **_: finite(params)  # a path may set one that copies, too
         self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
         self._checked = self.contract.checked
@@ -78,7 +78,7 @@ class GuardedServer(Guarded):
 
     @property
     def result(self) -> Array:
-        """The parameters to evaluate: averaged ones where the server averages. Raises SimulationError."""
+        """The parameters to evaluate: the average, if the server keeps one. Raises SimulationError if it is invalid."""
         if not self.contract.averaged_params:
             return self.params
         averaged: Array = self.get("averaged_params", None)
@@ -86,7 +86,7 @@ class GuardedServer(Guarded):
         return averaged
 
     def pushes_until_release(self) -> int:
-        """Return how many pushes are certain to come before any client is released, for a server that holds."""
+        """Return how many pushes are certain to come before any client is released, for a server that holds clients."""
         count = 1
         if self.contract.pushes_until_release:
             count = self.call("pushes_until_release")
@@ -97,21 +97,21 @@ class GuardedServer(Guarded):
 
     @property
     def elementwise(self) -> ElementwiseServer:
-        """The server itself, where its update is an elementwise rule."""
+        """The server itself; only for servers whose update is an elementwise rule."""
         server: ElementwiseServer = self._inner
         return server
 
     @property
     def rule(self) -> Rule:
-        """The rule of such a server."""
+        """The server's elementwise rule; only for servers that have one."""
         assert self.contract.rule is not None
         return self.contract.rule
 
     def coefficients(self, t: NDArray[np.int64], staleness: NDArray[np.int64]) -> Array:
         """Return the coefficients (n, C) of n pushes to an elementwise server, in the order of its rule.
 
-        Fewer rows where those of a later push cannot be formed: the run may end before it. Raises SimulationError
-        where those of the first cannot.
+        If the coefficients of a later push fail, only the rows before it are returned: the run may end before that
+        push. Raises SimulationError if those of the first push fail.
         """
         server = self.elementwise
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
@@ -121,7 +121,7 @@ class GuardedServer(Guarded):
                     for column, values in enumerate(server.coefficients(t, staleness)):
                         result[:, column] = values
                     return result
-                except Exception:  # of a user's schedule: one by one shows at which push
+                except Exception:  # a user's schedule failed: push by push below shows for which push
                     pass
             for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
                 self.at(None, one)
@@ -134,7 +134,7 @@ class GuardedServer(Guarded):
         return result
 
     def rate(self) -> float:
-        """Return the learning rate of the clients' local steps. Raises SimulationError where the server has none."""
+        """Return the learning rate of the clients' local steps. Raises SimulationError if the server has none."""
         if not self.contract.rate:
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.broken("rate", what)
@@ -143,7 +143,7 @@ class GuardedServer(Guarded):
         return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
-        """Return the bytes of one copy: `usual`, unless the server counts them itself."""
+        """Return the bytes of one push or fetch: `usual`, unless the server counts them itself."""
         contract = self.contract
         if not (contract.bytes_pushed if direction == "pushed" else contract.bytes_fetched):
             return usual
@@ -163,7 +163,7 @@ class GuardedServer(Guarded):
         )
 
     def _statistic_of_v(self, kind: str, measure: Callable[[Array], list[float]], count: int) -> list[float]:
-        """Return a statistic of v, measured once a timestamp."""
+        """Return a statistic of v, computed only once per timestamp."""
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
             v = self._inner.v if self.timestamp else None
@@ -174,7 +174,7 @@ class GuardedServer(Guarded):
         return known[1]
 
     def proxies(self, client: int, timestamp: int, iteration: int, taken: Set[str]) -> dict[str, float]:
-        """Return what the server itself takes for the staleness of a client's gradient, by names that are not taken."""
+        """Return the server's own estimates of a gradient's B-staleness, by name; no name may be in `taken`."""
         if not self.contract.proxies:
             return {}
         self.at(client, iteration)
@@ -183,22 +183,22 @@ class GuardedServer(Guarded):
         return found
 
     def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, needed: bool = False) -> PushResult:
-        """Give the server a push (P,). Raises SimulationError where it fails or breaks its contract.
+        """Give the server a push (P,). Raises SimulationError if the server fails or breaks its contract.
 
-        `needed`: by the client, afterwards: a user's server, which may write into it, gets a copy.
+        `needed`: the client needs the array afterwards; a user's server, which may write into it, then gets a copy.
         """
         self.at(client, iteration)
         if not self._checked:
             return self._result(self.call("apply_update", grad, client, timestamp), client)
         self._before_reply()
-        grad = grad if self.contract.based else np.asarray(grad)  # of one's own: NumPy's, wherever a gradient lies
+        grad = grad if self.contract.based else np.asarray(grad)  # a class without our base gets a NumPy array always
         grad = grad.copy() if needed else grad
         return self._result(self.lend(grad, "apply_update", grad, client, timestamp), client)
 
     def given_up(self, client: int, timestamp: int, iteration: int) -> PushResult:
-        """Tell the server that a client's task was given up; one that takes no note of it lets the client go on.
+        """Tell the server that a client's task was given up; without a method `given_up` the client just goes on.
 
-        Raises SimulationError where it fails or breaks its contract.
+        Raises SimulationError if the server fails or breaks its contract.
         """
         if not self.contract.given_up:
             return PushResult((client,), (), finite=True)
@@ -208,13 +208,13 @@ class GuardedServer(Guarded):
         return self._result(self.call("given_up", client, timestamp), client, pushed=False)
 
     def _before_reply(self) -> None:
-        """Ask how many pushes are certain to come, of which this is one, before any client is released."""
+        """Ask how many pushes, this one included, are certain to come before any client is released."""
         if self.contract.holds:
             self.pushes_until_release()
             self._certain -= 1
 
     def _result(self, reply: Any, client: int, *, pushed: bool = True) -> PushResult:
-        """Return what a reply says, and take up what the server did. Raises SimulationError where it may not."""
+        """Return the result of a reply, and read the server's new state. Raises SimulationError for a breach."""
         if self._checked:
             finite = self._after_update(pushed=pushed)
             released, restarted = self._check_reply(reply, client)
@@ -226,7 +226,7 @@ class GuardedServer(Guarded):
         return PushResult(tuple(reply.released), tuple(reply.restarted), bool(server.finite))
 
     def _check_reply(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return who goes on and who begins anew. Raises SimulationError where the reply cannot be followed."""
+        """Return which clients go on and which start over. Raises SimulationError if the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
             raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
         if reply is None and not self.contract.holds:
@@ -257,9 +257,9 @@ class GuardedServer(Guarded):
         return released, restarted
 
     def _after_update(self, *, pushed: bool) -> bool:
-        """Read the timestamp, check the parameters; return whether they are finite."""
+        """Read the timestamp and check the parameters; return whether they are finite."""
         before, params = self.timestamp, self.params
-        self._statistics.clear()  # v may change while the timestamp stays
+        self._statistics.clear()  # v may change even if the timestamp does not
         if not self.contract.timestamp:
             self.timestamp += pushed
         else:
@@ -271,7 +271,7 @@ class GuardedServer(Guarded):
         return bool(getattr(self._inner, "finite", True)) and self.check(params, new=self.timestamp > before)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
-        """Tell a server that asks for it what a client computes its next gradient from."""
+        """Tell a server that has `begins` which parameters a client computes its next gradient from."""
         self.at(client, iteration)
         if not self._checked:
             self.call("begins", client, params, timestamp)
@@ -280,11 +280,11 @@ class GuardedServer(Guarded):
         self.lend(params, "begins", client, params, timestamp)
 
     def tell_time(self, seconds: float) -> None:
-        """Tell a server that asks for it when the next push arrives."""
+        """Tell a server that has `tell_time` at which time, in seconds, the next push arrives."""
         self.call("tell_time", seconds)
 
     def fetch(self, client: int, iteration: int) -> Array:
-        """Return what the client gets: `params` itself unless the server says otherwise."""
+        """Return the parameters that the client gets: `params` itself, unless the server has a method `fetch`."""
         if not self.contract.fetch:
             return self.params
         self.at(client, iteration)
@@ -294,7 +294,7 @@ class GuardedServer(Guarded):
         return given
 
     def changed_params(self, client: int, iteration: int) -> SimulationError:
-        """Return the error of parameters that changed between two fetches at one timestamp."""
+        """Return the error for parameters that changed between two fetches at the same timestamp."""
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
         self.at(client, iteration)
         return self.broken("params", what)

@@ -1,6 +1,7 @@
-"""The parameters that clients hold between a fetch and a push, and what they compute from them.
+"""The parameters that each client holds between a fetch and a push, and the gradients computed from them.
 
-Clients that hold the same version share one array, which is freed when the last of them moves on.
+A version is the parameters of one timestamp. Clients that hold the same version share one array, which is freed when
+the last of them fetches another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Array = NDArray[np.float32]
 
 
 class Version:
-    """Parameters of one timestamp, and how many references to them the clients hold."""
+    """The parameters of one timestamp, and how many times clients hold them."""
 
     __slots__ = ("holders", "params", "shared", "timestamp")
 
@@ -34,10 +35,10 @@ class Version:
 
 
 class Holdings(Stateful):
-    """Which version each client holds, for the work under way and, with `wait` false, for the next.
+    """Which version each client holds: for the work under way and, if `wait` is false, also for the next work.
 
-    Such a client starts its next work, as soon as it has pushed, from what it held then; what it fetches takes effect
-    for the work after that.
+    A client that does not wait begins its next work as soon as it has pushed, from the version that it holds then;
+    what it fetches after the push takes effect in the work after that.
     """
 
     def __init__(
@@ -52,25 +53,25 @@ class Holdings(Stateful):
         tensors: Sequence[slice],
         pool: Pool,
     ) -> None:
-        """Hand `params` (P,) to every client.
+        """Let every client hold the initial `params` (P,).
 
-        `pushes` is what a client pushes after so many local steps, `tensors` are the tensors' places in the flat
-        vector, and `pool` allocates versions.
+        `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
+        vector, and `pool` allocates the versions' arrays.
         """
         self._engine = engine
         self._work = LocalWork(engine, len(params), pushes, local_steps)
         self._wait = wait
         self._tensors = tensors
-        self._stamps: dict[int, list[int]] = {}  # of clients that hold tensors of different timestamps
+        self._stamps: dict[int, list[int]] = {}  # by tensor, of clients that hold tensors of different timestamps
         self._pool = pool
-        self._shared: dict[int, Version] = {}
-        self._spare: Array | None = None  # of the pool's
-        self._copied = False  # whether the server's parameters, as they are now, lie in it
+        self._shared: dict[int, Version] = {}  # by timestamp
+        self._spare: Array | None = None  # an array of the pool, for the next version
+        self._copied = False  # whether `_spare` has a copy of the server's current parameters
         start = self._store(params, 0, shared=True)
         start.holders = clients if wait else 2 * clients
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
-        self._held = self._under_way if wait else self._fetched  # what a fetch replaces
+        self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
 
     def timestamp(self, client: int) -> int:
         """Return the timestamp of the version that the work under way started from."""
@@ -79,7 +80,7 @@ class Holdings(Stateful):
     def compute_pushes(
         self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
     ) -> tuple[Sequence[Array], Array, list[bool]]:
-        """Return what B different clients push, their samples' losses, and if they stayed finite: see LocalWork."""
+        """Return what B different clients push, their samples' losses, and if all was finite, as LocalWork does."""
         return self._work([self._under_way[client].params for client in clients], rows, rate)
 
     def params(self, client: int) -> Array:
@@ -87,15 +88,15 @@ class Holdings(Stateful):
         return self._under_way[client].params
 
     def begin(self, client: int) -> None:
-        """Start the next work of a client that does not wait from what it holds now."""
+        """Let a client that does not wait begin its next work, from the version that it holds now."""
         self._drop(self._under_way[client])
         self._under_way[client] = self._fetched[client]
         self._under_way[client].holders += 1
 
     def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
-        """Let the client hold the version of this timestamp, copied when it is the first to fetch it.
+        """Let the client hold `params` as the version of this timestamp.
 
-        `shared` where every fetch at this timestamp gets the same.
+        `shared`: every fetch at this timestamp gets the same parameters, so that only the first one copies them.
         """
         version = self._shared.get(timestamp) if shared else None
         if version is None:
@@ -104,7 +105,10 @@ class Holdings(Stateful):
         self._stamps.pop(client, None)
 
     def check(self, params: Array, *, new: bool) -> bool:
-        """Return whether a server's parameters (P,) are finite; `new` ones are copied for clients in the same pass."""
+        """Return whether a server's parameters (P,) are finite.
+
+        `new`: they have changed, and are copied in the same pass, for the next clients that fetch.
+        """
         self._copied = new
         if not new:
             return self._engine.finite(params)
@@ -113,24 +117,24 @@ class Holdings(Stateful):
         return self._engine.duplicate_finite(params, self._spare)
 
     def agrees(self, params: Array, timestamp: int) -> bool:
-        """Return whether clients that fetched at this timestamp, if there are any, hold these parameters (P,)."""
+        """Return whether all clients that fetched at this timestamp, if any, hold exactly these parameters (P,)."""
         version = self._shared.get(timestamp)
         return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
 
     def keep(self, client: int) -> None:
-        """Let the client go on with the version that it holds; the pool may put it into its file."""
+        """Let the client keep the version that it holds; the pool may page it out."""
         self._pool.page_out(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
-        """Let the client, and nobody else, hold an array of the pool's.
+        """Let the client, and no other, hold `params`, an array of the pool that the caller has filled.
 
-        It comes from a gate that lets everything pass or nothing: no client holds tensors of different timestamps.
+        Only for runs whose gate lets all of a copy pass or nothing, so that all tensors have the same timestamp.
         """
         self._pool.page_out(params)
         self._replace(client, Version(params, timestamp, shared=False))
 
     def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
-        """Mix the tensors that passed with the client's own; the oldest of them gives the timestamp."""
+        """Replace the client's tensors that passed; the oldest timestamp of all its tensors is the version's."""
         own = self._held[client]
         stamps = self._stamps.setdefault(client, [own.timestamp] * len(self._tensors))
         version = self._store(own.params, timestamp, shared=False)
@@ -142,7 +146,7 @@ class Holdings(Stateful):
         self._replace(client, version)
 
     def step(self, client: int, grad: Array, rate: float) -> bool:
-        """Let the client step by itself from what it holds; return whether that stayed finite."""
+        """Let the client take a step with its own gradient from what it holds; return whether that is finite."""
         own = self._held[client]
         version = self._store(own.params, own.timestamp, shared=False)
         with np.errstate(all="ignore"):
@@ -151,12 +155,12 @@ class Holdings(Stateful):
         return self._engine.finite(version.params)
 
     def restamp(self, client: int, timestamp: int) -> None:
-        """Give all tensors that the client holds another timestamp."""
+        """Give everything that the client holds this timestamp, without changing the parameters."""
         self._stamps.pop(client, None)
         self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
 
     def take_state(self) -> State:
-        """Return the versions that clients hold, and who holds which: places among them, int64 (λ,)."""
+        """Return the versions that clients hold and, for each client, which of these it holds, int64 (λ,)."""
         state: State = {}
         places: dict[int, int] = {}  # by the version's identity
         versions: list[Version] = []
@@ -171,7 +175,7 @@ class Holdings(Stateful):
         return state | {f"stamps.{client}": np.array(stamps) for client, stamps in self._stamps.items()}
 
     def put_state(self, state: State) -> None:
-        """Take up what clients hold."""
+        """Restore what clients hold."""
         for held in self._lists().values():
             for version in held:
                 self._drop(version)
@@ -185,7 +189,7 @@ class Holdings(Stateful):
         self._stamps = {int(client): stamps.tolist() for client, stamps in part_of(state, "stamps").items()}
 
     def _lists(self) -> dict[str, list[Version]]:
-        """Return what each client holds: for the work under way, and, of those that do not wait, for the next."""
+        """Return the versions by client: for the work under way and, if clients do not wait, for the next one."""
         return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
 
     def _replace(self, client: int, version: Version) -> None:

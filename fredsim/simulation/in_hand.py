@@ -1,6 +1,8 @@
-"""The path `hand`: clients hold what they have computed for the work in hand, activations and back-propagated errors.
+"""The path `hand`: clients hold, instead of parameters, the activations and errors of their work in hand.
 
-Which minibatch a client pushes a gradient of is known when it fetches, so its forward and error passes are done then.
+A work is what a client does between two pushes. On this path it is known at the fetch which minibatch the client will
+push a gradient of, so the forward and backward passes are done at once; what they leave, activations and
+back-propagated errors, is the "work in hand", from which the gradient is formed when the client arrives.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ __all__ = ["OneByOne", "WorkInHand"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Works that are begun together from the initial parameters.
+#: How many works are begun together from the initial parameters.
 TOGETHER = 1024
 
 
 class InHand(Scheduled):
-    """Clients hold what they have computed for the work in hand: activations and back-propagated errors."""
+    """Base of the two kinds of path `hand`: clients hold activations and back-propagated errors."""
 
-    _work: Mapping[str, NDArray[Any]]  # the machine's
+    _work: Mapping[str, NDArray[Any]]  # the machine's works in hand, by name of the array
 
     def _check_works(self, each: int) -> None:
-        """Raise ConfigError where what clients may hold, and is kept for them, is more than this machine's memory."""
+        """Raise ConfigError if works in hand, of `each` bytes, and the server's per-client arrays exceed the memory."""
         parts = self._parts
         if parts.limits.memory is None:
             works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
@@ -47,7 +49,7 @@ class InHand(Scheduled):
             refuse_what_clients_hold(parts.clients, what, works * each, arrays, parts.params.nbytes)
 
     def _prepare(self) -> None:
-        """Find the slots of the works, and begin those that clients start from the initial parameters."""
+        """Assign slots to the works, and begin those that start from the initial parameters."""
         schedule = self._known
         self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
         self._next = next_works(schedule)
@@ -58,11 +60,11 @@ class InHand(Scheduled):
             self._begin(self._slots[targets], self._rows(targets))
 
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
-        """Make the machine with so many slots; return its works."""
+        """Make the machine with this many slots; return its works in hand, by name of the array."""
         raise NotImplementedError
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
-        """Begin works of these samples (n, µ) from the initial parameters, in slots (n,)."""
+        """Begin works on these samples (n, µ) from the initial parameters, in slots (n,)."""
         raise NotImplementedError
 
     def _take_held(self) -> State:
@@ -74,12 +76,12 @@ class InHand(Scheduled):
 
 
 class WorkInHand(InHand, ByRule):
-    """A rule is applied to each gradient as it is formed from the work in hand."""
+    """The path `hand` for elementwise rules: a rule is applied to each gradient while it is formed."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
-        # Compile before any clock runs.
+        # Compile now, so that compilation is not counted in the run's time.
         machine = self._make_machine(0)
         machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
         self._check_works(machine.each)
@@ -100,7 +102,7 @@ class WorkInHand(InHand, ByRule):
         cast("HandMachine", self._machine).advance(nobody, slots, nobody, rows, no_rule)
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Let the work of some events arrive, and the next one of each client begin."""
+        """Let the works of these events arrive, and the next work of each client begin."""
         machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
         targets = np.where(following >= 0, slots, -1)
         begun = self._known.begun[begin:end] - begin
@@ -114,30 +116,30 @@ class WorkInHand(InHand, ByRule):
         return None if self._machine is None else self._machine.shares()
 
     def _give(self) -> None:
-        """Bring the server's own arrays up to date."""
+        """Copy parameters and state from the machine to the server's own arrays."""
         if self._machine is not None:
             server = self._server.elementwise
             self._machine.copy_to(server.params, server.state_of(0))
 
     def _record(self) -> None:
-        """Record a row of the server's own arrays."""
+        """Record a row, once the server's own arrays are up to date."""
         self._give()
         super()._record()
 
 
 class OneByOne(InHand):
-    """The server gets whole gradients, one after the other, each formed from the work in hand when it arrives."""
+    """The path `hand` for other servers: they get whole gradients, each formed when its client arrives."""
 
-    _stamps: Integers  # the timestamps that the works in hand were begun at, by slot
+    _stamps: Integers  # the timestamps at which the works in hand were begun, by slot
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._machine = self._make_machine(1, Limits())
         self._check_works(self._machine.each)
         self._machine.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
-        self._machine.gradient(0)  # all is compiled before any clock runs
+        self._machine.gradient(0)  # compiles all, so that compilation is not counted in the run's time
         contract = self._server.contract
-        #: The parameters (P,) at this timestamp, where a push may leave it as it is: then they must not change.
+        #: A copy of the parameters (P,), if a push may leave the timestamp unchanged: they must not change then.
         self._seen: Array | None = None
         if contract.checked and contract.timestamp:
             self._seen = np.empty_like(parts.params)
@@ -148,7 +150,7 @@ class OneByOne(InHand):
 
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
         limits, server = self._parts.limits, self._server
-        if limits.memory is not None:  # what the server keeps for clients is bounded by it, too
+        if limits.memory is not None:  # the limit covers the server's per-client arrays, too
             kept = server.contract.per_client * self._parts.most(self._parts.clients) * server.params.nbytes
             limits = replace(limits, memory=max(0, limits.memory - kept))
         self._machine = self._make_machine(slots, limits)
@@ -161,7 +163,7 @@ class OneByOne(InHand):
         self._machine.begin(slots, self._server.params, rows)
 
     def _check(self, params: Array, *, new: bool) -> bool:
-        """Return whether the server's parameters (P,) are finite; keep a copy of `new` ones."""
+        """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
         return self._engine.duplicate_finite(params, cast(Array, self._seen)) if new else self._engine.finite(params)
 
     def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:

@@ -1,4 +1,4 @@
-"""How long a run is, and when its rows are due."""
+"""The length of a run, the goal that may end it earlier, and the interval at which rows are recorded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Goal", "Interval", "Length"]
 
 @dataclass(frozen=True)
 class Length:
-    """When a run ends: after so many iterations, when the timestamp has reached so many updates, or by the clock.
+    """When a run ends: after `iterations` events, at timestamp `updates`, or at the time `until` of its clock.
 
-    One of them is given. By the clock the events are part of the run whose time is `until` at most, in nanoseconds.
+    At least one of the three is given. `until` is in nanoseconds; events at that very time still belong to the run.
     """
 
     iterations: int | None = None
@@ -25,13 +25,13 @@ class Length:
 
     @property
     def events(self) -> int | None:
-        """How many events there will be, where each is an update; None where the clock ends the run."""
+        """How many events there will be if each is an update; None if only the clock ends the run."""
         return min((limit for limit in (self.iterations, self.updates) if limit is not None), default=None)
 
     def left(self, iteration: int, timestamp: int) -> int | None:
-        """Return how many events are sure to be left, as far as the clock allows: an event makes at most one update.
+        """Return how many events are certain to be left, unless the clock ends the run before.
 
-        None where the clock alone ends the run.
+        An event makes at most one update, so updates count as events here. None if only the clock ends the run.
         """
         ends = ((self.iterations, iteration), (self.updates, timestamp))
         left = min((end - now for end, now in ends if end is not None), default=None)
@@ -40,7 +40,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Goal:
-    """What ends a run before its length does: a row whose `column` is `value` at most."""
+    """A goal that ends a run before its full length: a row whose `column` is at most `value`."""
 
     column: str
     value: float
@@ -53,9 +53,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class Interval:
-    """When a row is recorded: every so many iterations, updates or nanoseconds; besides at the beginning and the end.
+    """When rows of metrics.csv are recorded: each `every` iterations, updates or nanoseconds.
 
-    On the clock a row is of all events until its time.
+    There is also a row at the beginning and one at the end. With nanoseconds, a row covers all events up to its time.
     """
 
     every: int
@@ -68,16 +68,16 @@ class Interval:
         return self.unit == "iterations" and iteration % self.every == 0
 
     def left(self, iteration: int, timestamp: int) -> int | None:
-        """Return how many events are sure to happen until the next row is due, 1 at least; None: the clock says."""
+        """Return how many events are certain to happen until the next row, at least 1; None if the clock decides."""
         if self.unit == "nanoseconds":
             return None
         return self.every - (timestamp if self.unit == "updates" else iteration) % self.every
 
     def next_time(self, rows: int) -> float:
-        """Return the time, in nanoseconds, of the row on the clock that follows so many; ∞ where there is none."""
+        """Return the time of the next row on the clock, in nanoseconds, after `rows` of them; ∞ for other units."""
         return (rows + 1) * self.every if self.unit == "nanoseconds" else math.inf
 
     def rows(self, iterations: int, updates: float, nanoseconds: float = 0.0) -> int:
-        """Return how many rows a run of so many iterations and updates leaves that takes so long."""
+        """Return how many rows a run has that takes so many iterations, updates and simulated nanoseconds."""
         count = {"iterations": iterations, "updates": updates, "nanoseconds": nanoseconds}[self.unit]
         return 1 + math.ceil(count / self.every)

@@ -1,7 +1,7 @@
-"""A run in which clients are real: whoever's gradient is there first arrives first.
+"""A live run: real worker processes compute the clients' gradients, and the order in which they finish is the order.
 
-All that the server's side does is that of a simulated run on the path `snapshots`: the same server, gates, compressor,
-record and rows. Only who arrives when, and what it pushes, come from elsewhere: from a crew of workers.
+The server's side is that of a simulated run on the path `snapshots`: the same server, gates, compressor, recorder and
+rows. Only who arrives when, and what it pushes, come from the workers, which are called the crew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Work:
-    """What a client is to do: the `number`-th of its works, the `ticket`-th of all, from these parameters (P,)."""
+    """What a client is to compute: the `number`-th of its own works, the `ticket`-th of all, from `params` (P,).
+
+    `rate` is the learning rate of its local steps.
+    """
 
     client: int
     number: int
@@ -41,11 +44,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """A work that is done: its push (P,), its samples' losses (k·µ,), and whether it stayed finite.
+    """A work that is done: its push (P,), its samples' losses (k·µ,), and whether everything stayed finite.
 
-    Where its client compressed the push, it is as the server decodes it, and took `size` bytes, else 0; `fingerprint`
-    is that of what was compressed. Times are `time.monotonic_ns()` of the server's machine: when the client began, was
-    done, and its push was there.
+    If the client compressed the push, `push` is what the server decodes, and `size` the bytes that it took, else 0;
+    `fingerprint` is that of the push before compression. `began`, `done` and `received` are `time.monotonic_ns()` on
+    the server's machine: when the client began, when it was done, and when its push had arrived.
     """
 
     work: Work
@@ -61,24 +64,24 @@ class Done:
 
 
 class Stopped(Exception):  # noqa: N818  it reports a wish, not an error
-    """The run was asked to stop while it waited for a work."""
+    """The run was asked to stop while it waited for a client's work to be done."""
 
 
 class Crew(Protocol):
-    """Who does the clients' works."""
+    """The workers that do the clients' works."""
 
     def begin(self, work: Work) -> None:
-        """Let a client begin; what it did before and has not pushed is given up."""
+        """Let a client begin this work; a work of its that has not been pushed yet is given up."""
 
     def next(self, seconds: float | None) -> Done | None:
-        """Return the next work that is done, or None where none is within this time; None: wait as long as it takes.
+        """Return the next work that is done, or None if none is done within `seconds`; None waits without a limit.
 
-        Raises Stopped where the run is asked to stop meanwhile; ClusterError where nobody is left to do any.
+        Raises Stopped if the run is asked to stop meanwhile, ClusterError if no worker is left.
         """
 
 
 class Reality(Timeline):
-    """The dispatcher of a live run: it says who has arrived."""
+    """The dispatcher of a live run: it says which client has really arrived."""
 
     timed = True
     state_names = ("_elapsed",)
@@ -87,21 +90,21 @@ class Reality(Timeline):
         self.crew = crew
         #: The work that arrived last.
         self.last: Done | None = None
-        self._elapsed = 0  # nanoseconds of this run, until the process began that goes on with it
+        self._elapsed = 0  # nanoseconds of this run when its last work arrived, also in an earlier process
         self._began = 0
 
     @property
     def instant(self) -> bool:
-        """A push is decided on when it arrives."""
+        """Whether copies take no time: yes, as far as the loop is concerned, which gates a push when it arrives."""
         return True
 
     def init(self, clients: int, streams: Streams) -> None:
-        """Start the clock."""
+        """Start the run's clock."""
         del clients, streams
         self.start()
 
     def start(self) -> None:
-        """Let the clock go on from now."""
+        """Let the run's clock go on from now."""
         self._began = time.monotonic_ns() - self._elapsed
 
     def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
@@ -110,7 +113,7 @@ class Reality(Timeline):
         self._until = until
 
     def about(self, nanoseconds: int) -> int | None:
-        """Return None: nobody knows how many arrive."""
+        """Return None: how many will arrive cannot be known."""
         del nanoseconds
         return None
 
@@ -119,7 +122,7 @@ class Reality(Timeline):
         return time.monotonic_ns() - self._began
 
     def draw(self, count: int) -> Order:
-        """Wait for the next arrival and return it alone; none where the run's time is over before."""
+        """Wait for the next arrival and return it alone; an empty order if the run's time is over before."""
         del count
         left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
         done = self.last = self.crew.next(left)
@@ -134,32 +137,32 @@ class Reality(Timeline):
         return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
 
     def hold(self, client: int) -> None:
-        """Do nothing: the client has nothing to do until it is told."""
+        """Do nothing: a client computes nothing until `Live` submits its next work."""
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Do nothing: the run itself tells the client."""
+        """Do nothing: `Live` submits the client's next work itself."""
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Do nothing: the run itself tells the client."""
+        """Do nothing: `Live` submits the client's next work itself."""
 
 
 class Live(Snapshots):
-    """Clients hold what they fetched, and workers compute."""
+    """A live run: the path `snapshots`, except that workers compute what clients push."""
 
     def __init__(self, parts: Parts, choice: Choice, reality: Reality, note: Any) -> None:
-        """Take the dispatcher, and who is told of each event: iteration, work, parameters (P,) after it."""
+        """Take the dispatcher, and `note`, called after each event with its iteration, its work and the params (P,)."""
         super().__init__(parts, Choice("live", "clients are real"))
         self._window = 1
-        self._keeps_pushes = True  # for its fingerprint
+        self._keeps_pushes = True  # `note` takes the fingerprint of the push
         #: Whether what clients push depends on the learning rate.
         self._rated = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
         self._reality, self._note = reality, note
-        self._numbers = np.zeros(parts.clients, np.int64)  # of works that each client has begun
+        self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
         self._tickets = 0
         self._begun = False
 
     def _advance(self, length: Any) -> None:
-        if not self._begun:  # at first all begin; after a stop all that are not held begin anew
+        if not self._begun:  # at the start all clients begin; after a stop all that are not held start over
             self._begun = True
             self._reality.start()
             held = self._dispatcher.held
@@ -168,7 +171,7 @@ class Live(Snapshots):
                     self._submit(client)
         try:
             super()._advance(length)
-        except Stopped:  # nothing has happened; the loop asks why
+        except Stopped:  # no event has happened; the loop checks why
             return
 
     def _submit(self, client: int) -> None:
@@ -187,7 +190,7 @@ class Live(Snapshots):
         del clients, rows
         done = self._reality.last
         assert done is not None
-        if self._rated and self._server.rate() != done.work.rate:  # the simulator takes that of the arrival
+        if self._rated and self._server.rate() != done.work.rate:  # a simulated run uses the rate at the arrival
             raise SimulationError(
                 f"iteration {self.iteration}: client {done.work.client} took its local steps with the learning rate "
                 f"{done.work.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
@@ -207,10 +210,10 @@ class Live(Snapshots):
         return found
 
     def take_state(self) -> State:
-        """Return the state; the works under way are given up, and begun anew."""
+        """Return the state; the works under way are not part of it: they are begun again."""
         return super().take_state() | {"live.numbers": self._numbers.copy(), "live.tickets": self._tickets}
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the state, with how many works have begun."""
         super().put_state(state)
         self._numbers[...], self._tickets = state["live.numbers"], int(state["live.tickets"])

@@ -1,4 +1,4 @@
-"""What clients compute between a fetch and a push: one gradient, or what some local steps make of theirs."""
+"""What clients compute between a fetch and a push: one gradient, or the outcome of several local steps."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PushKind = Literal["gradient", "delta", "params"]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is the sum of the gradients."""
+    """Take a local step, where the client pushes the sum of its gradients."""
     return theta - rate * g, total + g
 
 
 def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is the sum of the steps."""
+    """Take a local step, where the client pushes the sum of its steps."""
     moved = rate * g
     return theta - moved, total - moved
 
 
 def step_params(theta: Any, g: Any, rate: Any) -> Any:
-    """Take a local step; the push is θ itself."""
+    """Take a local step, where the client pushes its parameters θ."""
     return theta - rate * g
 
 
@@ -44,7 +44,10 @@ STEPS: dict[PushKind, Rule] = {
 
 
 def minibatches(sampler: Sampler, steps: int, sent: Integers, clients: Integers, numbers: Integers) -> Integers:
-    """Return the samples (B, k, µ) of the k local steps of works, before which so many gradients were done."""
+    """Return the indices (B, k, µ) of the samples of B works of k local steps each.
+
+    `sent` (B,) is how many gradients were done before each work, `numbers` (B,) how many works of the same client.
+    """
     within = np.arange(steps)
     sent, numbers = (values[:, None] * steps + within for values in (sent, numbers))
     rows = sampler.rows(sent.reshape(-1), np.repeat(clients, steps), numbers.reshape(-1))
@@ -55,17 +58,17 @@ class LocalWork:
     """Computes what clients push."""
 
     def __init__(self, engine: Engine, size: int, pushes: PushKind, local_steps: int) -> None:
-        """Take what a client with so many parameters pushes after so many local steps."""
+        """Prepare for `size` parameters; `pushes` says what a client pushes after `local_steps` steps."""
         self._engine, self._size, self._rule = engine, size, STEPS[pushes]
         self._step = engine.compile_rule(self._rule) if local_steps > 1 or pushes != "gradient" else None
-        self._buffers: list[list[Array]] = []  # of clients that take steps: parameters, then what the rule sums up
+        self._buffers: list[list[Array]] = []  # for each client that takes steps: parameters, then the rule's sum
 
     def __call__(self, held: Sequence[Array], rows: Integers, rate: float) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
 
-        `held`: the parameters that each starts from, (P,), with MARGIN readable floats behind them; `rows` (B, k, µ)
-        are the minibatches of k local steps; `rate` is the learning rate of these steps. The next call overwrites the
-        arrays.
+        `held` are the parameters that each client starts from, (P,), with MARGIN readable floats behind them; `rows`
+        (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The next call
+        overwrites the returned arrays.
         """
         if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])

@@ -1,7 +1,8 @@
-"""The event loop: a client arrives, the server is updated, and whom it releases goes on.
+"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases go on.
 
-The loop knows no algorithm by name. An event is the arrival of one client's gradient; `iteration` counts events. Each
-way of computing a run is a Simulation of its own: fredsim.simulation.snapshots, .fused, .in_hand, .scheduled.
+An event is one client's arrival; `iteration` counts events, from 0. The loop knows no algorithm by name. Each path,
+that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .in_hand
+and .scheduled. All paths give the same bits.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ Status = Literal["finished", "diverged", "interrupted"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. After a divergence, `iterations` events stand and the next one was not finite.
+    """How a run ended. After a divergence, `iterations` events count, and the one after them was not finite.
 
-    `params` (P,) are those to evaluate; `raw_params` the server's own, where it averages. `seconds` leaves out
-    evaluation and the probe; `seconds_kernels` of them were spent in compiled code, NaN where there is none, and
-    `shares` says on what, where that is known.
+    `params` (P,) are those to evaluate; `raw_params` are the server's current ones, if `params` is an average, else
+    None. `seconds` leaves out evaluation and the probe. `seconds_kernels` of these were spent in compiled code (NaN
+    for a backend without any); `shares` divides them by what the kernels did, if the path measures that.
     """
 
     status: Status
@@ -64,7 +65,7 @@ class Outcome:
 
 
 class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
-    """At this iteration a parameter of the server, or of a client, was not finite any more."""
+    """At this iteration a parameter of the server, or of a client, was no longer finite."""
 
     def __init__(self, iteration: int) -> None:
         super().__init__(iteration)
@@ -73,7 +74,7 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of; server, dispatcher, gates and compressor are not started."""
+    """What a run is made of; the server, the dispatcher, the gates and the compressor are not started yet."""
 
     model: Model
     params: Array
@@ -85,7 +86,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    drawn: Length  # of a schedule that is known whole: what is run of it, `length` at most
+    drawn: Length  # how much is drawn of a schedule that is known whole: what this process runs, `length` at most
     limits: Limits
     path: PathName
     backend: Backend
@@ -93,33 +94,33 @@ class Parts:
     recorder: Recorder
     progress: Callable[[int, int, float], None]
     stop: Callable[[], bool]
-    stop_at: int | None = None  # an iteration, where a run stops that paused there before
+    stop_at: int | None = None  # an iteration at which to stop, because the run paused there before
     probe: Probe | None = None
     log: EventLog | None = None
     goal: Goal | None = None
-    test: bool = False  # whether rows have the loss and the error of the test rows, too
-    measures: Mapping[str, Measure] = field(default_factory=dict)  # of the parameters, by the names of their columns
+    test: bool = False  # whether rows also have the loss and the error over the test data
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
 
     @property
     def events(self) -> int | None:
-        """How many events there will be at most, where that is known, on a clock about so many."""
+        """The most events that there will be: about so many if the clock ends the run, None if that is not known."""
         if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
             return self.length.events
         return self.dispatcher.about(self.length.until)
 
     @cached_property
     def pool(self) -> Pool:
-        """Where what clients hold, and what the server keeps for each of them, have their room."""
+        """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
         return self.engine.pool(len(self.params), self.limits)
 
     def most(self, works: int) -> int:
-        """Return how many works are begun, of so many that there may be at once."""
+        """Return how many works are begun at most, if there may be `works` at once: no more than there are events."""
         events = self.events
         return works if events is None else min(works, events)
 
 
 class Simulation:
-    """One pass over a run's events, from the initial parameters."""
+    """Base of the paths: one pass over a run's events, from the initial parameters or from a state."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         self._parts = parts
@@ -134,16 +135,16 @@ class Simulation:
         self._log = parts.log
         self._interval = parts.interval
         self.iteration = 0
-        self.time = 0  # of the last event, in nanoseconds, where there is a clock
-        self._rows_on_clock = 0  # that are recorded
-        self._measured: tuple[int, Measurements] | None = None  # at which iteration, and what
+        self.time = 0  # of the last event, in nanoseconds, if there is a clock
+        self._rows_on_clock = 0  # how many rows on the clock are recorded
+        self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
         self._over = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
-        #: What the run had taken when it was last stopped, by the names of summary.json.
+        #: The seconds that the run had taken when it was last stopped, by their names in summary.json.
         self.spent: dict[str, float] = {}
 
     def run(self, length: Length, on_interrupt: Callable[[], None] = lambda: None) -> Outcome:
-        """Run to the end and return how it ended; call `on_interrupt` where it is stopped, before its last row.
+        """Run to the end and return how it ended; if it is stopped, call `on_interrupt` before the last row.
 
         Raises Diverged, ConfigError, SimulationError.
         """
@@ -175,7 +176,7 @@ class Simulation:
         )
 
     def spent_so_far(self) -> dict[str, float]:
-        """Return what the run has taken, by the names of summary.json: in this process, and before in others."""
+        """Return the seconds that the run has taken, by their names in summary.json, earlier processes included."""
         probe = self._parts.probe
         found = {"seconds_evaluation": self._seconds_evaluation} | ({"seconds_probe": probe.seconds} if probe else {})
         found["seconds"] = time.perf_counter() - self._began - sum(found.values())
@@ -183,7 +184,7 @@ class Simulation:
         return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
 
     def go_on(self, length: Length) -> Status:
-        """Let events happen until the run has this length, or is stopped; no row is recorded but those that are due."""
+        """Process events until the run has this length, or is stopped; record only the rows that are due."""
         if not self._recorder.rows:
             self._record()
         while not (self._over or self._reached) and length.left(self.iteration, self._server.timestamp) != 0:
@@ -206,7 +207,7 @@ class Simulation:
 
     @property
     def choice(self) -> Choice:
-        """The path, and why it is no faster one."""
+        """The path, and why it is not a faster one."""
         return self._choice
 
     @property
@@ -216,24 +217,24 @@ class Simulation:
 
     @property
     def says_its_state(self) -> bool:
-        """Whether its state is sure to be complete: that of a user's class may not be, where it has no `take_state`."""
+        """Whether the state is certain to be complete: not if a user's class does not say what its state is."""
         return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
-        """Return all that the run goes on from, as copies. Raises SimulationError where a user's part keeps other."""
+        """Return, as copies, all that is needed to go on. Raises SimulationError if a user's state cannot be saved."""
         states = {owner: part.take_state() for owner, part in self._owners().items()}
         parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
         return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | parts
 
     def put_state(self, state: State) -> None:
-        """Go on from a state of a simulation of the same experiment, on the same path."""
+        """Restore a state that was taken of the same experiment on the same path."""
         self.iteration, self.time = int(state["iteration"]), int(state["time"])
         self._rows_on_clock, self._measured = int(state["rows_on_clock"]), None
         for name, part in self._owners().items():
             part.put_state(part_of(state, name))
 
     def _owners(self) -> dict[str, Stateful]:
-        """Return who keeps something from event to event, by name, in the order in which they take it up."""
+        """Return the parts that have a state, by name, in the order in which their states are restored."""
         protocol, parts = self._protocol, self._parts
         owners: dict[str, Stateful | None] = {
             "server": self._server,
@@ -248,33 +249,33 @@ class Simulation:
         return {name: owner for name, owner in owners.items() if owner is not None}
 
     def _shares(self) -> dict[str, float] | None:
-        """Return the shares of the kernels' time by what they did, where that is known."""
+        """Return the kernels' time divided by what they did, as shares of 1; None if the path does not measure it."""
         return None
 
     def _advance(self, length: Length) -> None:
-        """Let some events happen, none beyond the run's length."""
+        """Process some events, none beyond the run's length."""
         raise NotImplementedError
 
     @property
     def _now(self) -> float:
-        """What rows have as their time: simulated seconds, or the iteration where there is no clock."""
+        """The time that a row gets: simulated seconds, or the iteration if there is no clock."""
         return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
 
     def _rows_before(self, time: int) -> None:
-        """Record the rows on the clock that are due before an event at this time, in nanoseconds."""
+        """Record the rows on the clock that are due before an event at `time`, in nanoseconds."""
         while not self._reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
             self.time = int(due)
             self._record()
             self._rows_on_clock += 1
 
     def _record(self) -> None:
-        """Record a row; what it says of the parameters is found once, where rows on the clock follow each other."""
+        """Record a row; consecutive rows without an event between them share their measurements."""
         if self._measured is None or self._measured[0] != self.iteration:
             self._measured = self.iteration, self._measurements()
         self._recorder.row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
 
     def _measurements(self) -> Measurements:
-        """Return loss and error of the validation rows, the digest, and the columns that not every run has."""
+        """Return loss and error over the validation data, the parameters' digest, and the optional columns."""
         begin = time.perf_counter()
         kernels = self._engine.seconds
         result = self._server.result
@@ -291,9 +292,9 @@ class Simulation:
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
-    """Return the mean loss and the error rate over a part of the data set; NaN where a parameter is not finite.
+    """Return the mean loss and the error rate over a part of the data set; NaN if a parameter is not finite.
 
-    Those of a server are finite, but their average may overflow. What a network makes of such parameters is nowhere
-    defined.
+    A server's parameters are finite, but their average may overflow. Backends need not agree on what a network computes
+    from such parameters.
     """
     return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)

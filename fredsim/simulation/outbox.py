@@ -1,13 +1,15 @@
-"""What becomes of a push that the gate drops, and of one that it lets through in part.
+"""The clients' outbox: what happens to a push that the gate drops, or of which it lets only some tensors pass.
+
+The key `dropped_push` chooses one of these:
 
 - `reapply`: the server applies the client's last pushed gradient again, with its old timestamp; that costs no bytes.
   A client that has not pushed yet always pushes (Odena 2016).
 - `skip`: nothing reaches the server.
-- `accumulate`, `average`: the client keeps the sum, or the mean, of its unsent gradients until one push passes; that
-  carries the oldest timestamp in it.
+- `accumulate`, `average`: the client keeps the sum, or the mean, of its unsent gradients until a push passes, which
+  carries the oldest timestamp among them.
 
-A gate may decide tensor by tensor; what of a push is missing then is zero, or under `reapply` the client's last
-pushed part.
+If a gate decides tensor by tensor, the tensors that do not pass are zero in what reaches the server or, with `reapply`,
+those that the client pushed last.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ Compress = Callable[[Array], tuple[Array, int]]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What reaches the server: a push (P,), its timestamp, and the bytes it took, 0 for one applied again.
+    """What reaches the server: a push (P,), its timestamp, and the bytes it took; 0 for a push applied again.
 
-    `needed`: whether the client may need this very array afterwards, so that the server must not write into it.
+    `needed`: whether the client may need this same array afterwards, so that the server must not write into it.
     """
 
     push: Array
@@ -44,10 +46,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A push that has left its client and not arrived.
+    """A push that has left its client and has not arrived yet.
 
-    `message`, None for one that was dropped; the push itself (P,), and its samples' losses (k·µ,). Where the task was
-    given up, there is neither.
+    `message` is what will reach the server, None if the gate dropped the push; `push` (P,) is what the client computed,
+    `losses` (k·µ,) are those of its samples. If `given_up`, the task had no gradient: push and losses mean nothing.
     """
 
     message: Message | None
@@ -57,22 +59,22 @@ class UnderWay:
 
 
 class Outbox(Stateful):
-    """The clients' unsent and last sent pushes, and those under way."""
+    """The clients' unsent pushes, the pushes they sent last, and the pushes under way."""
 
     state_names = ("_unsent", "_sent")
 
     def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
-        """Start empty; `tensors` are the tensors' places in the flat vector, `operations` allocates pushes."""
+        """Start empty; `tensors` are the tensors' slices of the flat vector, `operations` allocates pushes."""
         self._operations = operations
         self._policy = policy
         self._tensors = tensors
-        #: What a client has not sent, part by part: sums, how many gradients are in each, and the oldest timestamp.
+        #: By client, what it has not sent: the sum (P,) and, by tensor, how many gradients, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
-        self._sent: dict[int, tuple[Array, list[int]]] = {}  # last pushed, and the timestamp of each part
+        self._sent: dict[int, tuple[Array, list[int]]] = {}  # by client: its last push, and each tensor's timestamp
         self.under_way: dict[int, UnderWay] = {}  # by client
 
     def take_state(self) -> State:
-        """Return what is unsent, was sent last, and is under way."""
+        """Return the unsent pushes, those sent last, and those under way."""
         state = super().take_state()
         for client, one in self.under_way.items():
             state |= {
@@ -85,7 +87,7 @@ class Outbox(Stateful):
         return state
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         super().put_state(state)
         self._unsent = {
             client: (self._array(total), counts, oldest) for client, (total, counts, oldest) in self._unsent.items()
@@ -106,7 +108,11 @@ class Outbox(Stateful):
     def offer(
         self, client: int, push: Array, timestamp: int, passes: bool | Sequence[bool], compress: Compress
     ) -> Message | None:
-        """Return what reaches the server of a client's new push, or None where nothing does."""
+        """Return what reaches the server when a client has computed a new push; None if nothing does.
+
+        `passes` is the gate's decision, for all of the push or by tensor; `compress` returns what the server decodes of
+        a push, and the bytes.
+        """
         mask = [passes] * len(self._tensors) if isinstance(passes, bool) else list(passes)
         if self._policy == "reapply":
             return self._reapply(client, push, timestamp, mask, compress)
@@ -134,7 +140,7 @@ class Outbox(Stateful):
 
     def _reapply(self, client: int, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:
         if client not in self._sent:
-            mask = [True] * len(mask)  # there is nothing yet that could be applied again
+            mask = [True] * len(mask)  # the client has not pushed yet: there is nothing to apply again
         if all(mask):
             message = self._message(push, timestamp, mask, compress)
             self._sent[client] = message.push.copy(), [timestamp] * len(mask)
@@ -147,9 +153,9 @@ class Outbox(Stateful):
         return Message(sent, min(timestamps), self._bytes(mask), needed=True)
 
     def _accumulate(self, client: int, push: Array, timestamp: int, mask: Sequence[bool]) -> tuple[Array, list[int]]:
-        """Add the push to what is unsent; return what there is to send now, and the oldest timestamp in each part."""
+        """Add the push to what is unsent; return what would be sent now, and each tensor's oldest timestamp."""
         if client not in self._unsent:
-            if all(mask):  # nothing waits and nothing stays behind
+            if all(mask):  # nothing was unsent, and nothing stays unsent
                 return push, [timestamp] * len(mask)
             total, counts, oldest = self._unsent[client] = push.copy(), [1] * len(mask), [timestamp] * len(mask)
         else:

@@ -1,4 +1,4 @@
-"""The numbers that a user's server gives besides its parameters: columns of metrics.csv and of probe.csv."""
+"""Checks of the numbers that a server reports besides its parameters: further columns of metrics.csv and probe.csv."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fredsim.simulation.recorder import METRICS, TEST, Kind, Recorder
 
 __all__ = ["check_metrics", "check_proxies", "let_record"]
 
-LARGEST = 1e300  # of integers: much larger ones overflow a float
+LARGEST = 1e300  # the largest integer that may be recorded: much larger ones overflow a float
 
 
 def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
-    """Return the numbers that a server records, and whether a sum or a mean is asked for. Raises SimulationError."""
+    """Return a server's `metrics`: names, each with "sum" or "mean". Raises SimulationError if they are invalid."""
     metrics: dict[str, Kind] = guarded.get("metrics", {})
     if not isinstance(metrics, dict) or not all(
         isinstance(name, str) and name.isidentifier() and kind in get_args(Kind) for name, kind in metrics.items()
@@ -27,14 +27,14 @@ def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
 
 
 def let_record(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recorder: Recorder | None) -> None:
-    """Give a server that has `metrics` the method `record`; without a recorder what it records goes nowhere.
+    """Give a server that has `metrics` the method `record`; without a recorder, what it records is discarded.
 
-    Raises SimulationError where it takes none.
+    Raises SimulationError if a name is another column's, or if the server does not let the method be set.
     """
     if not metrics:
         return
     into = recorder or Recorder(lambda _: None)
-    for name in sorted(metrics.keys() & set(into.columns)):  # of those that not every run has
+    for name in sorted(metrics.keys() & set(into.columns)):  # the optional columns of this run
         raise guarded.broken("metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
     into.declare(metrics)
 
@@ -51,7 +51,10 @@ def let_record(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recor
 
 
 def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:
-    """Return the names of what `proxies` returned. Raises SimulationError: one is taken, or not as `before`."""
+    """Return the names of what `proxies` returned.
+
+    Raises SimulationError if it is no dict of numbers, if a name is in `taken`, or if the names differ from `before`.
+    """
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
     ):

@@ -1,11 +1,12 @@
-"""The path on which a run is computed: all give the same bits, and the more is known ahead, the faster is the path.
+"""Chooses the path on which a run is computed: all paths give the same bits; the more is known ahead, the faster.
 
-`hand`: clients hold the work they have in hand; needs fetches that all pass, and an order of arrivals that nothing
-changes. A server's elementwise rule, whose coefficients follow from timestamp and staleness alone, is applied to a
-gradient row by row as it is formed; any other server gets one gradient after the other. `fused`: clients hold the
-parameters they fetched, and such a rule is applied as on `hand`; a fetch may be refused. `snapshots`: as fused, with
-whole gradients; any server. `queued`: a device applies such a rule to stretches of iterations, where all is known
-ahead.
+- `hand`: clients hold their work in hand, that is, activations and back-propagated errors (see in_hand). It needs
+  fetches that all pass and an order of arrivals that nothing computed changes. A server's elementwise rule, whose
+  coefficients follow from timestamp and staleness alone, is applied to a gradient row by row while it is formed; any
+  other server gets whole gradients, one after the other.
+- `fused`: clients hold the parameters they fetched; such a rule is applied as on `hand`, but a fetch may be refused.
+- `snapshots`: clients hold the parameters they fetched, and gradients are formed whole, for any server.
+- `queued`: a CUDA device applies such a rule to stretches of iterations, if everything is known ahead.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ __all__ = ["Choice", "PathTaken", "choose_path"]
 
 PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
-#: Iterations of a schedule that is drawn ahead and kept, at most: about 50 bytes each.
+#: The most iterations of a schedule that is drawn ahead and kept: about 50 bytes each.
 LONGEST_SCHEDULE = 10_000_000
 NOTES = "the server notes what clients compute from"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The path of a run, and why it is no faster one; `whole`: whether the path `hand` forms whole gradients."""
+    """The path of a run, and why it is not a faster one; `whole`: whether the path `hand` forms whole gradients."""
 
     path: PathTaken
     why: str
@@ -49,11 +50,11 @@ def choose_path(
     limited: bool = False,
     in_updates: bool = False,
 ) -> Choice:
-    """Return the path of a run of about so many events, or of nobody knows how many.
+    """Return the path of a run of about so many `events`, None if their number is unknown.
 
-    `probed`: the true B-staleness is measured; `whole`: why the engine forms whole gradients, or nothing; `reacts`:
-    what is computed has a say in who arrives when; `limited`: tasks may be given up; `in_updates`: the run's length is
-    given in them. Raises ConfigError where a path is wanted that the run cannot take.
+    `probed`: the true B-staleness is measured; `whole`: why the engine can only form whole gradients, empty if it need
+    not; `reacts`: what is computed affects who arrives when; `limited`: tasks may be given up; `in_updates`: the run's
+    length is given in updates. Raises ConfigError if the path `wanted` cannot compute the run.
     """
     unusual = whole or _why_unusual(contract, protocol)
     if limited and not unusual:
@@ -87,7 +88,7 @@ def choose_path(
 
 
 def _why_unusual(contract: Contract, protocol: Protocol) -> str:
-    """Return why neither a rule nor work in hand can do a push, or nothing."""
+    """Return why only the path `snapshots` can handle the run's pushes, or an empty text."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
     if protocol.compressor is not None:
@@ -102,27 +103,27 @@ def _why_unusual(contract: Contract, protocol: Protocol) -> str:
 
 
 def _why_unfused(contract: Contract) -> str:
-    """Return why a rule cannot be applied to a gradient as it is formed, or nothing."""
+    """Return why the server's rule cannot be applied to a gradient while it is formed, or an empty text."""
     if contract.metrics:
         return "the server records numbers of its own, push by push"
     return contract.whole_gradients or (NOTES if contract.begins else "")
 
 
 def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
-    """Return why clients of a server that sees whole gradients cannot hold the work they have in hand, or nothing."""
+    """Return why the path `hand` is not open to a server that sees whole gradients, or an empty text."""
     if contract.holds or contract.cancels:
-        return "the server says who goes on, and who begins anew"
+        return "the server decides which clients go on, and which begin anew"
     if contract.pushes != "gradient":
         return f"clients push {contract.pushes}, no gradients"
     if contract.fetch:
         return "the server says what a client fetches"
     if contract.begins and (contract.checked or not protocol.wait):
-        return NOTES  # and what they begin from is there no more, or may be written into
-    return "how many pushes make so many updates, the server says" if in_updates and contract.timestamp else ""
+        return NOTES  # but the parameters that they begin from are gone, or a user's server might write into them
+    return "only the server knows how many pushes make an update" if in_updates and contract.timestamp else ""
 
 
 def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:
-    """Return why the whole schedule is not known ahead, or cannot be used, or nothing."""
+    """Return why the whole schedule is not known ahead, or cannot be used; else an empty text."""
     if events is not None and events > LONGEST_SCHEDULE:
         return f"the order of more than {LONGEST_SCHEDULE:,} iterations is not kept in memory"
     if probed:

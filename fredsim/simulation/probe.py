@@ -1,11 +1,11 @@
 """A probe of the true B-staleness: how far a gradient is from the one that the server's own parameters would give.
 
-    ‖g(θ_client) − g(θ_server)‖₂, both of the minibatch that the arriving gradient is of
+    ‖g(θ_client) − g(θ_server)‖₂, both gradients of the arriving gradient's minibatch
 
-(Odena 2016, arXiv:1601.04033, eq 3), beside what strategies take for it: the staleness τ, the distance of the
-parameters, v̄ of servers that keep v, and what a server's own `proxies(client_id, timestamp)` returns. Norms are of
-float64 values, summed by a balanced tree, so probe.csv has the same bits on every backend. Nothing here feeds back
-into the run.
+(Odena 2016, arXiv:1601.04033, eq 3), beside the quantities that algorithms use in its place: the staleness τ, the
+distance between the parameters, v̄ of servers that keep v, and whatever a server's own `proxies(client_id, timestamp)`
+returns. Norms are of float64 values, summed by a balanced tree, so probe.csv has the same bits on every backend.
+Nothing here feeds back into the run.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["COLUMNS", "Probe"]
 
 Array = NDArray[np.float32]
 
-#: Those of every probe.csv; what else there is depends on the server.
+#: The columns of every probe.csv; further ones depend on the server.
 COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")
 
 
 class Probe(Stateful):
     """Writes a row of probe.csv at every `every`-th arrival.
 
-    Columns: `iteration`, the arrivals so far with this one; `timestamp` of the server before it; `client`; `staleness`
-    τ; `b_staleness` ‖g(θ_client) − g(θ_server)‖; `gradient_norm` ‖g(θ_client)‖; `distance` ‖θ_client − θ_server‖;
-    `v_mean` v̄, where the server keeps v; the server's own.
+    Columns: `iteration`, the number of arrivals so far, this one included; `timestamp`, the server's before it;
+    `client`; `staleness` τ; `b_staleness` ‖g(θ_client) − g(θ_server)‖; `gradient_norm` ‖g(θ_client)‖; `distance`
+    ‖θ_client − θ_server‖; `v_mean` v̄, if the server keeps v; and the server's own proxies.
     """
 
     state_names = ("_begun",)
@@ -57,7 +57,7 @@ class Probe(Stateful):
         return (iteration + 1) % self.every == 0
 
     def left(self, iteration: int) -> int:
-        """Return how many arrivals, this one among them, come before the next one after it that is measured."""
+        """Return how many arrivals, counting this one, come before the next later one that is measured."""
         return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
 
     def measure(
@@ -69,7 +69,7 @@ class Probe(Stateful):
         server: GuardedServer,
         engine: Engine,
     ) -> None:
-        """Measure the next arrival, before it happens; `rows` (µ,) is its first minibatch."""
+        """Measure the arrival of this iteration, before it happens; `rows` (µ,) is its first minibatch."""
         if self._copy is None:
             self._copy = engine.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)

@@ -1,4 +1,4 @@
-"""How clients and server exchange copies: gates, dropped pushes, compression, local steps."""
+"""The protocol by which clients and server exchange pushes and fetches: gates, dropped pushes, compression, steps."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ __all__ = ["Protocol", "check", "make_compressor", "make_protocol"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """How clients and server exchange copies."""
+    """How clients and server exchange pushes and fetches."""
 
     wait: bool = True
     push_gate: GuardedGate | None = None  # None lets everything pass
     fetch_gate: GuardedGate | None = None
     dropped_push: DroppedPush = "reapply"
     compressor: GuardedCompressor | None = None
-    replica: bool = False  # whether a client that did not fetch steps by itself
+    replica: bool = False  # whether a client whose fetch was dropped takes a step with its own gradient
     fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
     local_steps: int = 1
 
     def start(self, supplies: Supplies) -> None:
-        """Start gates and compressor."""
+        """Start the gates and the compressor."""
         for part in (self.push_gate, self.fetch_gate, self.compressor):
             if part is not None:
                 part.start(supplies)
 
 
 def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
-    """Return the protocol of an experiment, not started; a server may bring settings of its own along.
+    """Return the protocol of an experiment, not started; the server's `gates()` may set some of its keys.
 
-    Raises ConfigError where the experiment gives a setting that the server brings, or they do not go together.
+    Raises ConfigError if the experiment gives a key that the server sets, or if protocol and server do not fit.
     """
     asked, clients, server = experiment.dispatcher, experiment.clients, experiment.server.name
     settings = {key: getattr(asked, key) for key in SETTINGS}
@@ -78,7 +78,7 @@ def make_compressor(experiment: Experiment) -> GuardedCompressor | None:
 
 
 def check(protocol: Protocol, contract: Contract) -> None:
-    """Raise ConfigError where a protocol and a server do not go together."""
+    """Raise ConfigError if a protocol and a server do not fit together."""
     if contract.holds and not protocol.wait:
         raise ConfigError("dispatcher.wait is false; the server holds its clients, so they must wait")
     for name, gate in (("push", protocol.push_gate), ("fetch", protocol.fetch_gate)):

@@ -1,4 +1,4 @@
-"""What a run leaves behind while it goes: the rows of metrics.csv and the histogram of staleness.
+"""Counts what clients and server exchange, and records the rows of metrics.csv and the histogram of staleness.
 
 Nothing here feeds back into the run: how often a row is recorded changes no parameter.
 """
@@ -26,9 +26,9 @@ __all__ = ["MEASURED", "METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_
 class Row:
     """A row of metrics.csv.
 
-    Copies and bytes are cumulative; staleness and train_loss are over the pushes since the row before. `more` has the
-    further columns: those of the test rows, what is measured of the parameters, then the server's own numbers, which
-    are over the same pushes.
+    Pushes, fetches and bytes are cumulative; staleness and train_loss are over the pushes since the row before. `more`
+    has the optional columns: those of the test data, the measures of the parameters, then the server's own numbers,
+    which are also over the pushes since the row before.
     """
 
     iteration: int
@@ -57,9 +57,9 @@ class Row:
 
 #: Columns of every metrics.csv.
 METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
-#: Those that `evaluation: {test: true}` adds.
+#: The columns that `evaluation: {test: true}` adds.
 TEST = ("test_loss", "test_error")
-#: What may be measured of the parameters (fredsim.compute.objectives).
+#: The columns of what may be measured of the parameters (fredsim.compute.objectives).
 MEASURED = ("gap", "gradient_norm")
 Kind = Literal["sum", "mean"]
 Integers = NDArray[np.int64]
@@ -74,9 +74,9 @@ class Recorder(Stateful):
     )  # fmt: skip
 
     def __init__(self, on_row: Callable[[Row], None], *, more: Sequence[str] = (), clients: int = 0) -> None:
-        """Call `on_row` with each row; `more` are columns that it has beside METRICS, before a server's own.
+        """Call `on_row` with each row; `more` are its optional columns, between METRICS and the server's own.
 
-        So many `clients` are counted each by itself, too; 0: they are not.
+        `clients` is their number if each is counted by itself, too; 0 if not.
         """
         self._on_row = on_row
         self.rows: list[Row] = []
@@ -97,25 +97,25 @@ class Recorder(Stateful):
 
     @property
     def pushed(self) -> tuple[int, int]:
-        """How many pushes there were, and their bytes."""
+        """How many pushes there were, and how many bytes they took."""
         return self.pushes, self.bytes_pushed
 
     @property
     def fetched(self) -> tuple[int, int]:
-        """How many fetches there were, and their bytes."""
+        """How many fetches there were, and how many bytes they took."""
         return self.fetches, self.bytes_fetched
 
     def declare(self, kinds: Mapping[str, Kind]) -> None:
-        """Add columns for the numbers that a server records: the sum or mean of those since the row before."""
+        """Add columns for the numbers that a server records: the sum or the mean since the row before, by name."""
         self._kinds = kinds
         self._numbers = {name: [] for name in kinds}
 
     def number(self, name: str, value: float) -> None:
-        """Take up a number of the server's own."""
+        """Add a number that the server records."""
         self._numbers[name].append(value)
 
     def push(self, size: int, losses: NDArray[np.float32] | None, client: int) -> None:
-        """Count a client's push of `size` bytes, 0 for one that was dropped, and its samples' losses (µ,), if any."""
+        """Count a client's push of `size` bytes (0 if it was dropped) and take its samples' losses (µ,), if any."""
         self.potential_pushes += 1
         self.pushes += size > 0
         self.bytes_pushed += size
@@ -125,7 +125,7 @@ class Recorder(Stateful):
             self.by_client.push(client, size)
 
     def arrivals(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
-        """Count n pushes at once that are applied, staleness (n,) and losses (n, µ), of `size` bytes a client (n,)."""
+        """Count n applied pushes of `size` bytes each: staleness (n,), samples' losses (n, µ), clients (n,)."""
         n = len(staleness)
         self.potential_pushes += n
         self.pushes += n
@@ -136,7 +136,7 @@ class Recorder(Stateful):
             self.by_client.arrivals(clients, staleness, size)
 
     def events(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
-        """Count n pushes at once, each followed by a fetch of as many bytes."""
+        """Count n applied pushes as `arrivals` does, each followed by a fetch of as many bytes."""
         self.arrivals(staleness, losses, size, clients)
         if self.by_client is not None:
             self.by_client.fetches(clients, size)
@@ -145,13 +145,13 @@ class Recorder(Stateful):
         self.bytes_fetched += len(staleness) * size
 
     def apply(self, staleness: int, client: int) -> None:
-        """Count what the server applied of a client, by its staleness."""
+        """Count a push of this client that the server applied, and its staleness."""
         self._staleness.append(staleness)
         if self.by_client is not None:
             self.by_client.apply(client, staleness)
 
     def fetch(self, size: int, client: int) -> None:
-        """Count a client's fetch of `size` bytes, 0 for one that was dropped."""
+        """Count a client's fetch of `size` bytes; 0 if it was dropped."""
         self.potential_fetches += 1
         self.fetches += size > 0
         self.bytes_fetched += size
@@ -167,9 +167,9 @@ class Recorder(Stateful):
         digest: str,
         more: Mapping[str, float],
     ) -> None:
-        """Record a row; `time` is in seconds of the clock, or the iteration.
+        """Record a row; `time` is in simulated seconds, or the iteration if there is no clock.
 
-        `validation` are the loss and the error rate; `more` has the further columns.
+        `validation` are the loss and the error rate over the validation data; `more` has the optional columns.
         """
         ordered = np.sort(np.array(self._staleness, np.int64))
         self.histogram.update(self._staleness)
@@ -198,17 +198,17 @@ class Recorder(Stateful):
         self._on_row(row)
 
     def take_state(self) -> State:
-        """Return the counts, what has come since the last row, and that row."""
+        """Return the counts, what was recorded since the last row, and the last row itself."""
         self._losses = [np.concatenate(self._losses)] if self._losses else []
         return super().take_state() | {"row": json.dumps(asdict(self.rows[-1])) if self.rows else ""}
 
     def put_state(self, state: State) -> None:
-        """Go on from a state; of the rows the last alone is known again."""
+        """Restore a state; of all rows only the last one is restored."""
         super().put_state(state)
         self.rows = [Row(**json.loads(state["row"]))] if state["row"] else []
 
     def _own_numbers(self) -> dict[str, float | None]:
-        """Return the sums and means of the server's numbers since the row before, by a balanced tree in float64."""
+        """Return the sums and means of the server's numbers since the row before, by balanced trees in float64."""
         found: dict[str, float | None] = {}
         for name, kind in self._kinds.items():
             values = self._numbers[name]
@@ -221,7 +221,7 @@ class Recorder(Stateful):
         return found
 
     def _train_loss(self) -> float | None:
-        """Return the mean of the minibatches' mean losses, both by a balanced tree in float64."""
+        """Return the mean of the minibatches' mean losses, both means by balanced trees in float64."""
         if not self._losses:
             return None
         samples = np.concatenate(self._losses).T.astype(np.float64)
@@ -229,7 +229,7 @@ class Recorder(Stateful):
 
 
 def _nearest_rank(ordered: NDArray[np.int64], percent: int) -> int | None:
-    """Return the smallest value that at least this share of the values does not exceed."""
+    """Return the percentile by nearest rank: the smallest value that at least `percent` of the values do not exceed."""
     if len(ordered) == 0:
         return None
     return int(ordered[math.ceil(percent * len(ordered) / 100) - 1])

@@ -1,8 +1,8 @@
-"""The schedule of a run: who arrives with which work, and from which parameters that work was begun.
+"""The schedule of a run: which client arrives with which work, and from which parameters that work was begun.
 
-Where nothing that is computed changes who arrives next, and every fetch passes, the whole schedule is known before the
-first event (`whole_schedule`): what each event depends on follows from it. Otherwise it is made as the run goes, as far
-ahead as nothing can change it (`Arrivals`).
+A work is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
+passes, the whole schedule is known before the first event (`whole_schedule`), and says what each event depends on.
+Otherwise it is made while the run goes, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ __all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole
 
 Integers = NDArray[np.int64]
 
-#: Choices that are drawn together where nobody is ever held.
+#: How many choices are drawn together, if no client is ever held.
 AHEAD = 1024
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Arrivals in their order, int64 (T,) each."""
+    """Arrivals in order, one array per column: int64 (T,) each."""
 
-    #: Who arrives.
+    #: The client that arrives.
     client: Integers
-    #: The event after which the client fetched what it computed on, −1 for the initial parameters.
+    #: The event after which the client fetched the parameters that it used, −1 for the initial parameters.
     begun: Integers
-    #: Which of the client's works it is, from 0: it fixes the minibatch.
+    #: Which of the client's works this is, from 0; it determines the minibatch.
     number: Integers
 
-    #: When the server is done with it, in nanoseconds; None without a clock.
+    #: When the server is done with the arrival, in nanoseconds; None without a clock.
     time: Integers | None = None
-    #: How many gradients were done before this one, which is its iteration where copies take no time: None.
+    #: How many gradients were done before this one; None if copies take no time: then that is the iteration.
     sent: Integers | None = None
-    #: (T, 3) nanoseconds: when the work was begun, its gradient done, and the push at the server; None where it was
-    #: begun at the time of event `begun`, and the rest is `time`.
+    #: (T, 3) nanoseconds: when the work was begun, when its gradient was done, and when the push reached the server;
+    #: None if the work was begun at the client's arrival before, and the other two are `time`.
     stages: Integers | None = None
-    #: 0 or 1: 1 for a task that was given up, and has no gradient; None where none can be.
+    #: 1 for a task that was given up and has no gradient, else 0; None if no task can be.
     given_up: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.client)
 
     def first(self, count: int) -> Schedule:
-        """Return the first events."""
+        """Return the first `count` events."""
         return self.part(0, count)
 
     def part(self, begin: int, end: int) -> Schedule:
@@ -63,9 +63,9 @@ class Schedule:
 
 
 def whole_schedule(order: Order, *, wait: bool) -> Schedule:
-    """Return what follows from the order of arrivals where every fetch passes.
+    """Return the schedule that follows from an order of arrivals if every fetch passes.
 
-    With `wait` a client begins its next work from what it fetches on arrival; without, from what it held then.
+    With `wait` a client begins its next work from what it fetches on arrival; without, from what it held before that.
     """
     number, before = by_client(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
@@ -76,7 +76,7 @@ def whole_schedule(order: Order, *, wait: bool) -> Schedule:
 
 
 def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, first: int) -> None:
-    """Raise SimulationError where clients have not fetched as recorded; `first` is the iteration of the first event."""
+    """Raise SimulationError if clients did not fetch as a trace recorded; `first` is the first event's iteration."""
     if recorded is not None and (recorded != begun).any():
         at = int(np.flatnonzero(recorded != begun)[0])
         found = f"client {clients[at]} computed on what it fetched after event {recorded[at]}, in this run {begun[at]}"
@@ -85,7 +85,7 @@ def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, 
 
 
 def next_works(schedule: Schedule) -> Integers:
-    """Return for each event the one at which the work begun after it arrives, −1 for none; int64 (T,)."""
+    """Return for each event the later event at which the work begun after it arrives, −1 if none; int64 (T,)."""
     events = np.full(len(schedule), -1, np.int64)
     begun = schedule.begun >= 0
     events[schedule.begun[begun]] = np.flatnonzero(begun)
@@ -93,20 +93,21 @@ def next_works(schedule: Schedule) -> Integers:
 
 
 def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
-    """Return each event's slot for the work that arrives, int64 (T,), and how many slots there are.
+    """Return for each event the slot of the work that arrives, int64 (T,), and the number of slots.
 
-    What is begun after an event takes the slot of what arrived at it. Clients that never arrive have none.
+    A work that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
+    no slot.
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
-    works = 1 if wait else 2  # that a client has at once: under way, and to be begun from what it holds
+    works = 1 if wait else 2  # works of a client at once: one under way, and one to be begun from what it holds
     return inverse * works + by_client(schedule.client)[0] % works, len(known) * works
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
-    """Return by event the place of the parameters it is computed from and that of what is then fetched; and how many.
+    """Return for each event where its gradient's parameters lie, and where those fetched after it go, int64 (T,) each.
 
-    int64 (T,) each; −1 for a fetch that is never used. Place 0 keeps the initial parameters; any other is free again
-    once its client has arrived.
+    Both are places on a device; the third value is their number. A fetch that is never used has place −1. Place 0
+    keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     free: list[int] = []
@@ -126,7 +127,7 @@ def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
 
 
 def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
-    """Yield windows begin … end of at most `room` events, all of which were under way before the window began."""
+    """Yield windows [begin, end) of at most `room` events whose works were all begun before the window."""
     begin = 0
     for event, started in enumerate(begun.tolist()):
         if started >= begin or event - begin == room:
@@ -137,7 +138,7 @@ def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
 
 
 class Arrivals(Stateful):
-    """Makes the schedule as the run goes: the loop says who fetched and who began anew."""
+    """Makes the schedule while the run goes: the loop tells it which clients fetched and which began a new work."""
 
     state_names = ("_ahead", "_columns", "_drawn", "_ended", "_works", "_under_way", "_fetched")
 
@@ -150,17 +151,17 @@ class Arrivals(Stateful):
         wait: bool,
         length: Length,
     ) -> None:
-        """Start with every client at work on the initial parameters; `length` is the run's.
+        """Start with every client computing on the initial parameters; `length` is the run's.
 
-        `gates` are told who arrives, so that they can draw ahead.
+        The `gates` are told who will arrive, so that they can draw random numbers ahead.
         """
         self._dispatcher, self._gates, self._length = dispatcher, gates, length
         self._clock = dispatcher if isinstance(dispatcher, GuardedClock) else None
-        self._drawn = self._at = 0  # choices so far, and the place of the next to arrive among those kept
+        self._drawn = self._at = 0  # how many choices are drawn; the next arrival's place among those kept ahead
         self._ended = False  # whether the clock has passed the run's end, or no gradient will ever arrive
         self._works = np.zeros(clients, np.int64)  # how many works of each client are drawn or given up
         self._keep_ahead([], {})
-        self._under_way = [-1] * clients  # the events after which they were fetched for
+        self._under_way = [-1] * clients  # by client, the event after which it fetched for its work under way
         self._fetched = self._under_way if wait else self._under_way.copy()
 
     def next(
@@ -171,17 +172,18 @@ class Arrivals(Stateful):
         held_for: Callable[[], int] | None = None,
         refused: Sequence[bool] = (),
     ) -> Schedule:
-        """Return the next arrivals: of different clients, and none that may depend on a reply to another.
+        """Return the next arrivals, `limit` at most, of different clients; no arrival depends on a reply to another.
 
-        `held_for`, where a reply says who goes on, says for how many pushes each client that pushes does not; else
-        `refused` says of the next arrivals whose fetch will be refused: such a client may arrive again. There are none
-        where the run's time is over. Raises SimulationError where no gradient will ever arrive.
+        `held_for`, given if replies decide which clients go on, returns for how many pushes no client can be released.
+        Otherwise `refused` says for the next arrivals whether the fetch will be refused: such a client may occur again
+        among them. The schedule is empty if the run's time is over. Raises SimulationError if no gradient will ever
+        arrive.
         """
         if held_for is None:
             self._draw(limit)
             begin = end = self._at
             stop = min(begin + limit, len(self._ahead))
-            if "begun" in self._columns:  # it is compared with what was fetched, which nobody knows yet
+            if "begun" in self._columns:  # it is compared with the actual fetches, so these must have happened
                 refused = ()
             while end < stop and ((at := self._before[end] - begin) < 0 or (at < len(refused) and refused[at])):
                 end += 1
@@ -191,7 +193,7 @@ class Arrivals(Stateful):
         else:
             clients, columns = self._choose(min(limit, held_for()), iteration)
         if not clients and self._length.until is None:
-            assert self._clock is not None  # another dispatcher says so itself
+            assert self._clock is not None  # any other dispatcher raises an error itself
             raise self._clock.ended(iteration, self._length.iterations)
         under_way = np.array([self._under_way[client] for client in clients], np.int64)
         ids = np.array(clients, np.int64)
@@ -199,7 +201,7 @@ class Arrivals(Stateful):
         return Schedule(ids, under_way, **columns)
 
     def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
-        """Return the next clients, which are held then, and what else is known of their arrivals."""
+        """Return the next clients, which are held from then on, and the further columns of their arrivals."""
         clients: list[int] = []
         orders = []
         while len(clients) < count and not self._ended:
@@ -217,17 +219,17 @@ class Arrivals(Stateful):
         return clients, {"number": numbers}
 
     def coming(self, count: int) -> Order:
-        """Return the next `count` arrivals at most, of a server that never holds any."""
+        """Return at most `count` next arrivals without consuming them; only if the server never holds clients."""
         self._draw(count)
         some = slice(self._at, self._at + count)
         return Order(np.array(self._ahead[some], np.int64), **{n: values[some] for n, values in self._columns.items()})
 
     def put_back(self, count: int) -> None:
-        """Take back the last `count` arrivals that `next` returned, of a server that never holds any."""
+        """Take back the last `count` arrivals that `next` returned; only if the server never holds clients."""
         self._at -= count
 
     def _draw(self, count: int) -> None:
-        """See to it that `count` choices at least are drawn ahead, as far as there are any."""
+        """Make sure that at least `count` choices are drawn ahead, if there are so many."""
         while (there := len(self._ahead) - self._at) < count and not self._ended:
             iterations = self._length.iterations
             left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
@@ -237,7 +239,7 @@ class Arrivals(Stateful):
             else:
                 ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
                 order = Order(ids, self._works[ids] + by_client(ids)[0])
-                self._works[ids] = order.columns["number"] + 1  # of several of a client's the last stays
+                self._works[ids] = order.columns["number"] + 1  # if a client arrives several times, the last counts
             clients = order.client.tolist()
             self._tell_gates(self._drawn, clients)
             self._drawn += len(clients)
@@ -248,42 +250,42 @@ class Arrivals(Stateful):
             self._keep_ahead(self._ahead[self._at :] + clients, columns)
 
     def _of_run(self, order: Order) -> Order:
-        """Return the arrivals that are part of the run; take note where no more will be."""
+        """Return the arrivals that are part of the run; note whether these are the last."""
         part = order.until(self._length.until)
         self._ended = len(part) < max(1, len(order))
         return part
 
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
-        """Keep the choices that are drawn and have not arrived."""
+        """Keep the choices that are drawn and have not arrived yet."""
         self._ahead, self._columns, self._at = clients, columns, 0
         self._before: list[int] = by_client(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
-        """Let the gates draw for the clients that arrive at iterations `begin` on."""
+        """Let the gates draw random numbers for the clients that arrive from iteration `begin` on."""
         for gate in self._gates:
             gate.look_ahead(begin, clients)
 
     def fetched(self, client: int, event: int) -> None:
-        """Take note that a client fetched after this event."""
+        """Note that a client fetched after this event."""
         self._fetched[client] = event
 
     def began(self, client: int) -> None:
-        """Take note that a client began its next work from what it holds."""
+        """Note that a client began its next work from what it holds."""
         self._under_way[client] = self._fetched[client]
 
     def give_up(self, client: int) -> None:
-        """Take note that the work that a client began before the last will never arrive."""
+        """Note that a client was restarted, so that the work that it had under way will never arrive."""
         self._works[client] += 1
         for place in range(self._at, len(self._ahead)):
             self._columns["number"][place] += self._ahead[place] == client
 
     def take_state(self) -> State:
-        """Return what has been drawn, and the works under way."""
+        """Return the state: the choices drawn ahead, and which fetch each work under way started from."""
         self._keep_ahead(self._ahead[self._at :], {name: values[self._at :] for name, values in self._columns.items()})
         return super().take_state()
 
     def put_state(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore a state, and let the gates draw for the choices drawn ahead."""
         super().put_state(state)
         self._keep_ahead(self._ahead, self._columns)
         self._tell_gates(self._drawn - len(self._ahead), self._ahead)

@@ -1,4 +1,7 @@
-"""Runs whose whole schedule is known before the first event, and the path `queued`: a device applies the rule."""
+"""Runs whose whole schedule is known before the first event, and one such path: `queued`, for a CUDA device.
+
+`Scheduled` is also the base of the path `hand` (fredsim.simulation.in_hand).
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ __all__ = ["SLICE", "ByRule", "Queued", "Scheduled"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Seconds between two looks at whether to stop.
+#: Seconds of work between two checks of whether to stop.
 SLICE = 0.2
-#: The gradients of one window on a device.
+#: The most bytes of the gradients of one window on a device.
 QUEUED_BYTES = 256 * 2**20
 
 
 class Scheduled(Simulation):
-    """A run whose whole schedule is known before its first event."""
+    """Base of the paths that need the whole schedule before the first event."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._many = 64  # events at once: what takes a fraction of a second
+        self._many = 64  # how many events to process at once, adapted to take a fraction of a second
         self._schedule: Schedule | None = None  # drawn when it is first needed
-        self._orders: list[Order] = []  # that are drawn of it
+        self._orders: list[Order] = []  # the pieces of the schedule drawn so far
         self._coming = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
 
     @property
@@ -47,9 +50,9 @@ class Scheduled(Simulation):
         return self._schedule
 
     def _draw(self, seconds: float) -> None:
-        """Draw of the schedule what takes so long: a user's dispatcher, or clock, may be slow.
+        """Draw the schedule for about so many seconds, because a user's dispatcher or clock may be slow.
 
-        Raises SimulationError where too few ever arrive, ConfigError for too many.
+        Raises SimulationError if too few gradients ever arrive, ConfigError if there are too many arrivals to keep.
         """
         end = time.perf_counter() + seconds
         for order in self._coming:
@@ -67,7 +70,7 @@ class Scheduled(Simulation):
         self._prepare()
 
     def _check_length(self, order: Order | Schedule) -> None:
-        """Raise SimulationError where too few ever arrive."""
+        """Raise SimulationError if fewer gradients ever arrive than the run has events."""
         drawn, clock = self._parts.drawn, self._dispatcher
         by_events = drawn.events is not None and drawn.until is None
         if isinstance(clock, GuardedClock) and by_events and len(order) < (drawn.events or 0):
@@ -75,23 +78,23 @@ class Scheduled(Simulation):
 
     def _owners(self) -> dict[str, Stateful]:
         owners = super()._owners()
-        del owners["dispatcher"]  # the schedule is drawn from its start
+        del owners["dispatcher"]  # it has no state to save: a resumed run draws the schedule again from the start
         return owners
 
     def take_state(self) -> State:
-        """Return the state with what clients hold; before the first event that follows from the parameters."""
+        """Return the state with what clients hold; before the first event the initial parameters determine that."""
         held = self._take_held() if self.iteration > 0 else {}
         return super().take_state() | held
 
     def put_state(self, state: State) -> None:
-        """Go on from a state, what clients hold included."""
+        """Restore a state, what clients hold included."""
         super().put_state(state)
         if self.iteration > 0:
             self._draw(math.inf)
             self._put_held(state)
 
     def _prepare(self) -> None:
-        """Make room for what clients will hold, and the machine."""
+        """Make the machine, with room for what clients will hold; called once the schedule is known."""
         raise NotImplementedError
 
     def _take_held(self) -> State:
@@ -99,18 +102,18 @@ class Scheduled(Simulation):
         raise NotImplementedError
 
     def _put_held(self, state: State) -> None:
-        """Take up what clients hold."""
+        """Restore what clients hold."""
         raise NotImplementedError
 
     def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
-        """Let so many events happen, or fewer.
+        """Process the `many` events from `begin` on, or fewer; n is how many were processed.
 
-        Returns of each the timestamp before, the staleness, and the losses (µ,). Raises Diverged.
+        Returns the timestamp before each (n,), their staleness (n,), and the samples' losses (n, µ). Raises Diverged.
         """
         raise NotImplementedError
 
     def _rows(self, events: Integers) -> NDArray[np.int32]:
-        """Return the samples (n, µ) of the works that arrive at these events; nothing for −1."""
+        """Return the samples (n, µ) of the works that arrive at these events; zeros for an event −1."""
         schedule, some = self._known, events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]
@@ -119,7 +122,7 @@ class Scheduled(Simulation):
         return result
 
     def _advance(self, length: Length) -> None:
-        """Let events happen up to the next row, or as many as take a fraction of a second; or draw of the schedule."""
+        """Process events up to the next row, or for a fraction of a second; or draw more of the schedule."""
         if self._schedule is None:
             self._draw(SLICE)
             return
@@ -150,11 +153,11 @@ class Scheduled(Simulation):
             self._record()
 
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
-        """Return how many events to let happen now, none beyond the next row; 0 at the run's end."""
+        """Return how many events to process now, none beyond the next row; 0 at the run's end."""
         begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
         left, row = length.left(begin, timestamp), self._interval.left(begin, timestamp)
         limits = [self._many, left, row, len(schedule) - begin]
-        if stop_at is not None:  # which the time that stretches take decided when the run paused there
+        if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause
             limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):
             self._rows_before(int(schedule.time[begin]))
@@ -166,10 +169,10 @@ class Scheduled(Simulation):
 
 
 class ByRule(Scheduled):
-    """Every event is an update, by the server's elementwise rule."""
+    """Base of the scheduled paths on which every event is an update by the server's elementwise rule."""
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Let events begin … end − 1 happen; return the losses (n, µ) and how many left every parameter finite."""
+        """Process events begin … end − 1; return the losses (n, µ) and how many events left every parameter finite."""
         raise NotImplementedError
 
     def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
@@ -185,7 +188,7 @@ class ByRule(Scheduled):
 
 
 class Queued(ByRule):
-    """Clients hold the parameters they fetched, in places on a device."""
+    """The path `queued`: clients hold the parameters they fetched in memory of a device, at numbered places."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
@@ -197,12 +200,12 @@ class Queued(ByRule):
         return engine.queue_machine(self._server.rule, server.params, server.state_of(0), places)
 
     def _prepare(self) -> None:
-        """Find a place for what each client will hold."""
+        """Assign the places on the device for what clients will hold, and make the machine."""
         self._held, self._kept, places = places_of(self._known)
         self._machine = self._make_machine(places)
 
     def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Queue some events."""
+        """Process these events on the device, window by window."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
         windows = list(windows_of(self._known.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))

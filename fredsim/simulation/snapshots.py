@@ -1,7 +1,7 @@
-"""The path `snapshots`, which takes any run: clients hold the parameters they fetched.
+"""The path `snapshots`, which can compute any run: clients hold snapshots of the parameters, as they fetched them.
 
-A gradient depends only on the parameters that its client fetched and on its minibatch, so those of the next few
-arrivals are computed together, as far as they come from different clients; how many changes no bit.
+A gradient depends only on the parameters that its client fetched and on its minibatch, so the gradients of the next few
+arrivals are computed together, if they come from different clients. How many these are (the window) changes no bit.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["Snapshots"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Of the parameters of one window, so that they stay in the cache.
+#: The most bytes of the parameters of one window, so that they stay in the cache.
 WINDOW_BYTES = 4 * 2**20
 
 
 class Snapshots(Simulation):
-    """Clients hold the parameters they fetched: for any server, gate and compressor."""
+    """The path `snapshots`: clients hold the parameters they fetched; for any server, gate and compressor."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
@@ -60,21 +60,21 @@ class Snapshots(Simulation):
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
-        self._clock = clock if clock is not None and clock.reacts else None  # where it is told who goes on when
-        self._sends_early = False  # whether what a push weighs is known, and asked for, when its gradient is done
+        self._clock = clock if clock is not None and clock.reacts else None  # a clock that is told when clients go on
+        self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and self._sends_early:
             self._clock.tell_sizes(self._send_early)
             if self._log is not None:
                 self._log.early = True
-        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps by it
-        #: For how many pushes each client that pushes does not go on, where its going on must be told.
+        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
+        #: Returns for how many pushes no client can be released, if replies, or times, decide which clients go on.
         self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
             self._held_for = lambda: 1
-        # One event a window where the one before may change what it is: a restart discards work under way, a dropped
-        # copy, or a task that is given up, who is held, and clients' own steps take the learning rate of their arrival.
+        # A window is one event if an event may change the next one: a restart discards work under way; a dropped copy
+        # or a task given up changes which clients are held; local steps take the learning rate at their arrival.
         self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
         certain = not (contract.cancels or (contract.holds and (gates or self._dispatcher.limited)) or self._own_steps)
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
@@ -83,7 +83,7 @@ class Snapshots(Simulation):
             self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
 
     def _check_memory(self) -> None:
-        """Raise ConfigError where what may be kept for clients, and they may hold, exceeds this machine's memory."""
+        """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
         parts, contract = self._parts, self._server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most(parts.clients * (1 if parts.protocol.wait else 2))
@@ -92,11 +92,11 @@ class Snapshots(Simulation):
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
     def _warm(self) -> None:
-        """Compile before any clock runs."""
+        """Compile now, so that compilation is not counted in the run's time."""
         self._engine.gradients([], np.empty((0, 1), np.int64))
 
     def _limit(self, length: Length) -> int:
-        """Return how many events may be taken together: they are sure to be part of the run."""
+        """Return how many events may be computed together: all are certain to be part of the run."""
         left, stop_at = length.left(self.iteration, self._server.timestamp), self._parts.stop_at
         pause = None if stop_at is None else stop_at - self.iteration
         limit = min(count for count in (self._window, left, pause) if count is not None)
@@ -133,7 +133,7 @@ class Snapshots(Simulation):
                 if not finite[i] and not given_up[i]:
                     raise Diverged(self.iteration)
                 self._pass_time(times[i])
-                if self._reached:  # by a row on the clock, before this one event
+                if self._reached:  # a row on the clock, due before this event, reached the goal
                     return
                 self._server.at(client, self.iteration)
                 message = None if given_up[i] else self._send(client, pushes[i], sent[i])
@@ -142,20 +142,20 @@ class Snapshots(Simulation):
             self._log.add_each(schedule, self.iteration - len(found), found)
 
     def _pass_time(self, time: int) -> None:
-        """Let the clock go on to an event, if there is a clock."""
+        """Advance the clock, if there is one, to an event at `time`; record the rows that are due before it."""
         if self._dispatcher.timed:
             self._rows_before(time)
             self.time = self.time if self._reached else time
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
-        """Return what clients push, their samples' losses, and whether they stayed finite (Holdings.compute_pushes)."""
+        """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
         self._server.at(clients[0], self.iteration)
         rate = self._server.rate() if self._own_steps else 0.0
         pushes, losses, finite = self._holdings.compute_pushes(clients, rows, rate)
-        return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine uses its arrays again
+        return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
 
     def _send_early(self, client: int, number: int, sent: int) -> int:
-        """Compute what a client pushes and send it, before it arrives; return its bytes, 0 where it is dropped."""
+        """Compute a client's push and send it, before it arrives; return its bytes, 0 if it is dropped."""
         rows = self._minibatches(np.array([sent]), np.array([client]), np.array([number]))
         (push,), (losses,), (finite,) = self._compute([client], rows)
         if not finite:
@@ -163,7 +163,7 @@ class Snapshots(Simulation):
         message = self._send(client, push, sent)
         if self._log is not None:
             self._log.done(client, number)
-        if message is not None:  # the engine uses its arrays again
+        if message is not None:  # the engine reuses its arrays
             message = replace(message, push=self._copy(message.push))
         self._outbox.under_way[client] = UnderWay(message, self._copy(push), losses)
         return 0 if message is None else message.size
@@ -174,15 +174,15 @@ class Snapshots(Simulation):
         return room
 
     def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of the arrivals."""
+        """Return the samples (B, k, µ) of the k local steps of B arrivals."""
         return self._minibatches(self._sent(schedule), schedule.client, schedule.number)
 
     def _sent(self, schedule: Schedule) -> Integers:
-        """Return how many gradients were done before that of each arrival (B,)."""
+        """Return how many gradients were done before each arrival's own (B,)."""
         return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
 
     def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of works, before which so many gradients were done."""
+        """Return the samples (B, k, µ) of the k local steps of B works; see fredsim.simulation.local_work."""
         return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
@@ -193,9 +193,9 @@ class Snapshots(Simulation):
         probe.seconds += time.perf_counter() - begin
 
     def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
-        """Let one client's work arrive: the update, the reply, the fetches.
+        """Let one client's work arrive: update the server, follow its reply, and let clients fetch.
 
-        Returns the timestamp before, the staleness, and of this event the pushes, the fetches, and the bytes of both.
+        Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
         """
         server, recorder, before, message = self._server, self._recorder, self._server.timestamp, work.message
         counts = *recorder.pushed, *recorder.fetched
@@ -203,7 +203,7 @@ class Snapshots(Simulation):
         server.at(client, self.iteration)
         if work.given_up:
             pushed = server.given_up(client, started_from, self.iteration)
-        elif message is None:  # the client goes on, and nobody else
+        elif message is None:  # nothing reached the server: this client alone goes on
             pushed = PushResult((client,), (), finite=True)
         else:
             needed = message.needed or self._keeps_pushes
@@ -231,7 +231,7 @@ class Snapshots(Simulation):
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             size = self._fetch(other)
-            self._begin(other)  # its work under way is given up: without waiting too it begins anew
+            self._begin(other)  # its work under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
                 self._outbox.under_way.pop(other, None)
                 self._clock.restart(other, size)
@@ -244,7 +244,7 @@ class Snapshots(Simulation):
         return before, before - started_from, pushes, fetches, sent, received
 
     def _send(self, client: int, push: Array, step: int) -> Message | None:
-        """Return what reaches the server of a client's push, before which so many gradients were done."""
+        """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""
         protocol, started_from = self._protocol, self._holdings.timestamp(client)
         if protocol.push_gate is None:
             decoded, size = self._compress(client, step, push)
@@ -269,7 +269,7 @@ class Snapshots(Simulation):
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _fetch(self, client: int) -> int:
-        """Let a client fetch, if the gate lets it; return the bytes of what it got."""
+        """Let a client fetch, if the gate allows it; return the bytes that it got, 0 for none."""
         server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
         passes = True if gate is None else gate.passes(self.iteration, client, server)
         parts = None if isinstance(passes, bool) or all(passes) else passes
@@ -293,7 +293,7 @@ class Snapshots(Simulation):
         return size
 
     def _refuse(self, client: int) -> None:
-        """Let a client go on without a fetch."""
+        """Let a client go on with what it holds, because its fetch was dropped."""
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
             self._holdings.restamp(client, self._server.timestamp)

@@ -1,4 +1,4 @@
-"""The start of a run: its parts are started, and its path is chosen."""
+"""Starts the parts of a run, chooses its path, and makes the simulation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["make_simulation", "reacts_to"]
 
 
 def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
-    """Start the parts and return the run's simulation; `snapshots`: what does the path of that name.
+    """Start the parts and return the run's simulation; `snapshots` is the class that computes the path of that name.
 
-    Raises ConfigError where parts do not go together, SimulationError where a user's part breaks its contract.
+    Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
     server, layout = parts.server, parts.model.layout
     supplies = Supplies(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
@@ -33,7 +33,7 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     parts.protocol.start(supplies)
     server.start(parts.params, supplies, parts.recorder)
     contract, protocol = server.contract, parts.protocol
-    if not contract.ours:  # clients begin from what a user's `init` made of them
+    if not contract.ours:  # a user's `init` may have changed the initial parameters: clients begin from the server's
         parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
     reacts = _settle_clock(parts)
@@ -53,7 +53,7 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
 
 
 def _settle_clock(parts: Parts) -> bool:
-    """Say to a clock what it will be told; return whether what is computed has a say in who arrives when."""
+    """Tell a clock what to expect of the run; return whether what is computed affects who arrives when."""
     clock = parts.dispatcher
     if not isinstance(clock, GuardedClock):
         return False
@@ -64,6 +64,6 @@ def _settle_clock(parts: Parts) -> bool:
 
 
 def reacts_to(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
-    """Return whether what is computed has a say in who arrives when."""
+    """Return whether what is computed affects who arrives when: by replies, or by the sizes of copies."""
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     return contract.holds or contract.cancels or (not clock.instant and any(sizes))

@@ -1,4 +1,4 @@
-"""What a run gives to servers, dispatchers, gates and compressors, and the one way to start them."""
+"""Starts servers, dispatchers, gates and compressors: calls their `init` with what a run supplies to it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Supplies"]
 
 @dataclass(frozen=True)
 class Supplies:
-    """How many clients there are, the tensors of the model, where draws come from, what computes, and the room.
+    """What a run supplies to `init`: the number of clients, the model's layout, random streams and operations.
 
-    `pool` returns where a server keeps arrays (P,) for single clients, beside what these hold; None: in memory.
+    `pool` returns the pool in which a server keeps its arrays (P,) for single clients; None: in plain memory.
     """
 
     clients: int
@@ -35,9 +35,10 @@ class Supplies:
         return [4 * size for size in self.layout.sizes]
 
     def start(self, plugin: Guarded, **own: Any) -> None:
-        """Call the `init` of a plug-in with the arguments of its kind, by place: from `own`, else from these.
+        """Call a plug-in's `init` with the arguments of its kind, by position, from `own` or else from these supplies.
 
-        One derived from fredsim's gets streams, operations and pool first. Raises SimulationError where it fails.
+        An object of a class derived from fredsim's is given streams, operations and pool first. Raises SimulationError
+        if `init` fails.
         """
         if isinstance(plugin.inner, Configurable):
             plugin.inner.equip(self.streams, self.operations, self.pool)

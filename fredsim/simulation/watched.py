@@ -1,4 +1,4 @@
-"""The path `snapshots`, one event at a time, with what each event was: for comparing two runs event by event."""
+"""The path `snapshots`, one event at a time, with each event's details kept, to compare two runs event by event."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fredsim.simulation.snapshots import Snapshots
 
 __all__ = ["PARTS", "Event", "Watched"]
 
-#: Of an event, in the order in which they come about.
+#: The parts of an event, in the order in which they happen.
 PARTS = ("order", "minibatch", "gradient", "push", "update")
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """What an event was."""
+    """The details of one event."""
 
     order: tuple[int, int, int]
-    """The client, the timestamp that its work started from, and the time in nanoseconds, 0 without a clock."""
+    """The client, the timestamp of the parameters that it used, and the time in nanoseconds, 0 without a clock."""
     minibatch: NDArray[np.int64]
-    """The samples (k, µ) of k local steps."""
+    """The samples (k, µ) of the k local steps."""
     gradient: NDArray[np.float32]
-    """What the client's work made of them (P,)."""
+    """What the client computed from them (P,)."""
     push: NDArray[np.float32] | None
-    """What reached the server (P,), None where the push was dropped."""
+    """What reached the server (P,), None if the push was dropped."""
     update: NDArray[np.float32]
-    """The server's parameters after it (P,)."""
+    """The server's parameters after the event (P,)."""
 
     @property
     def client(self) -> int:
@@ -41,14 +41,14 @@ class Event:
 
 
 class Watched(Snapshots):
-    """Keeps the last event."""
+    """The path `snapshots` with windows of one event; keeps the details of the last event."""
 
     event: Event
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._window = 1
-        self._works: dict[int, Any] = {}  # the minibatches of each client's work that has not arrived
+        self._works: dict[int, Any] = {}  # by client, the minibatches of its work that has not arrived yet
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> Any:
         found = super()._compute(clients, rows)
