@@ -19,13 +19,14 @@ from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import jit, njit, types
+from numba import types
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 from numba.np import numpy_support
 
 from fredsim.jit.cache import Compiled
 from fredsim.jit.pointers import ELEMENTS, INT64, element_pointer
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import address, barrier_wait
 
 __all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialised"]
@@ -122,7 +123,7 @@ class Kernel(Compiled):
 
             return fields.type(types.int64), generate
 
-        body = njit(function, error_model="numpy", forceinline=True)
+        body = subroutine(function, forceinline=True)
         names = {"__name__": function.__module__, "body": body, "read": read, "barrier_wait": barrier_wait}
         entry = FunctionType(_entry.__code__, names, function.__name__)
         entry.__qualname__ = function.__qualname__  # together with the module's name it is the entry's key in the cache
@@ -153,7 +154,8 @@ def specialised(names: Sequence[str], **constants: object) -> ModuleType:
             if isinstance(value, Kernel) and value.function.__module__ == name:
                 copies[id(value)] = Kernel(_with_globals(value.function, namespace), value.fields)
             elif isinstance(value, Dispatcher) and value.py_func.__module__ == name:
-                copies[id(value)] = jit(_with_globals(value.py_func, namespace), **value.targetoptions)
+                inline = value.targetoptions["forceinline"]
+                copies[id(value)] = subroutine(_with_globals(value.py_func, namespace), forceinline=inline)
             namespace[key] = copies.get(id(value), value)
         namespace.update({key: value for key, value in constants.items() if key in general})
         sys.modules[module.__name__] = module

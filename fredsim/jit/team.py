@@ -14,13 +14,14 @@ from ctypes import Structure, addressof, c_char
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
 from fredsim.jit.pointers import call, element_pointer, int64s, item, lowered, put, shift
 from fredsim.jit.processor import give_way, pause
+from fredsim.jit.subroutine import subroutine
 
 __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
@@ -42,7 +43,7 @@ def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
     return np.array([address(array) for array in arrays], np.int64)
 
 
-@njit(error_model="numpy")
+@subroutine
 def share(rank, size, count):
     """Return the begin and the end of a thread's share of `count` floats, in whole vectors of 16."""
     end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
@@ -68,7 +69,7 @@ def _atomic_store(typingctx, pointer, index, value):
     return lowered(signature, lambda b, p, i, x: b.store_atomic(x, element_pointer(b, p, i), "seq_cst", 8))
 
 
-@njit
+@subroutine
 def barrier_wait(size, barrier):
     """Wait for all `size` threads. `barrier` is the address of int64 (16,): [0] counts waiting threads, [8] rounds."""
     if size > 1:

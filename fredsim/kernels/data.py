@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import Split
 from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import floats, int32s, int64s, item
+from fredsim.jit.subroutine import subroutine
 
 __all__ = ["CODED", "DATA", "coded", "data_of", "input_at"]
 
@@ -29,7 +29,7 @@ LOWER = 2**16 - 1  # a mask of the lower 16 bits
 DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=int, chunks=int, cuts=int32s)
 
 
-@njit(error_model="numpy")
+@subroutine
 def input_at(data, t):
     """Return the column and the value of input t."""
     column = np.int64(item(data.column, t))

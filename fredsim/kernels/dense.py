@@ -12,10 +12,10 @@ the row: behind every array there are MARGIN spare floats.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.pointers import item, put
 from fredsim.jit.shuffles import transpose16
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.data import input_at
 from fredsim.kernels.elementary import exp32, log32
@@ -38,13 +38,13 @@ FLUSH = np.float32(2.0**-62)
 ZERO = np.int64(0)  # a literal 0 has its own type in numba, for which every function would be compiled a second time
 
 
-@njit(error_model="numpy")
+@subroutine
 def padded(width):
     """Return `width` rounded up to whole vectors."""
     return (width + 15) // 16 * 16
 
 
-@njit(error_model="numpy")
+@subroutine
 def sample_floats(net):
     """Return how many floats one sample's activations of all layers take, each layer padded."""
     total = ZERO
@@ -53,7 +53,7 @@ def sample_floats(net):
     return total
 
 
-@njit(error_model="numpy")
+@subroutine
 def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
     """Add the weights' rows times the inputs start … stop − 1, ascending, to out[at :]; with `fresh` start from +0."""
     total = like
@@ -65,7 +65,7 @@ def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
     store(out, at, total)
 
 
-@njit(error_model="numpy")
+@subroutine
 def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
     """Add Σ value·weights[base + column·stride + j] of the inputs start … stop − 1 to out[at + j], j < padded(width).
 
@@ -89,14 +89,14 @@ def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
             add_rows(zeros(16), data, start, stop, weights, w, stride, out, o, fresh)
 
 
-@njit(error_model="numpy")
+@subroutine
 def chunk_of(data, row, c):
     """Return where a sample's inputs in chunk c of the columns begin and end."""
     first, cut = item(data.first, row), row * (data.chunks + 1) + c
     return first + item(data.cuts, cut), first + item(data.cuts, cut + 1)
 
 
-@njit(error_model="numpy")
+@subroutine
 def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
     """Write the first layer's z of the samples rows[m], m0 ≤ m < m1, to z[m·sample_stride :].
 
@@ -112,7 +112,7 @@ def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
             put(z, m * sample_stride + j, item(z, m * sample_stride + j) + item(weights, inputs * stride + j))
 
 
-@njit(error_model="numpy")
+@subroutine
 def largest(logits, at, classes):
     """Return the lowest index of the maximum."""
     best = 0
@@ -122,7 +122,7 @@ def largest(logits, at, classes):
     return best
 
 
-@njit(error_model="numpy")
+@subroutine
 def softmax_cross_entropy(logits, at, classes, label, errors, to):
     """Write p − onehot(label), flushed, to errors[to :], padded with +0, and return the loss."""
     top = item(logits, at + largest(logits, at, classes))
@@ -141,7 +141,7 @@ def softmax_cross_entropy(logits, at, classes, label, errors, to):
     return log32(total) - (item(logits, at + label) - top)
 
 
-@njit(error_model="numpy")
+@subroutine
 def propagate(like, errors, d, width, transposed, base, stride, activations, at, out):
     """Write some columns of the error of the layer below, +0 where its activation is not positive."""
     total = like
@@ -150,7 +150,7 @@ def propagate(like, errors, d, width, transposed, base, stride, activations, at,
     store(errors, out, where(load(like, activations, at) > 0.0, total, 0.0))
 
 
-@njit(error_model="numpy")
+@subroutine
 def backward(net, transposed, activations, at, errors, m):
     """Propagate sample m's error from the last layer down to the first.
 
@@ -177,7 +177,7 @@ def backward(net, transposed, activations, at, errors, m):
             at -= padded(item(net.sizes, layer - 1))
 
 
-@njit(error_model="numpy")
+@subroutine
 def transpose(weights, base, stride, begin, end, inputs, width, out, at):
     """Transpose rows begin … end − 1 of a layer's weights; `begin` is a multiple of 16.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, int64s, item, put
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address
 from fredsim.kernels.elementary import exp64, log64
 from fredsim.kernels.streams import normal_quantile, philox
@@ -37,7 +37,7 @@ def draws(rank, size, barrier, a):
         put(a.out, i, drawn(a.kind, a.constants, a.block, step, client, k0, k1))
 
 
-@njit(error_model="numpy")
+@subroutine
 def drawn(kind, constants, block, step, client, k0, k1):
     """Return one draw; `constants` are its Distribution's."""
     if kind == GAMMA:
@@ -57,7 +57,7 @@ def drawn(kind, constants, block, step, client, k0, k1):
     return exp64(item(constants, 0) * x - item(constants, 1)) if kind == LOGNORMAL else x
 
 
-@njit(error_model="numpy")
+@subroutine
 def gamma(constants, block, step, client, k0, k1):
     """Return a gamma draw."""
     d, c, boosted = item(constants, 0), item(constants, 1), item(constants, 3)
@@ -78,13 +78,13 @@ def gamma(constants, block, step, client, k0, k1):
     return item(constants, 2) * result
 
 
-@njit
+@subroutine
 def unit(word):
     """Return u, a uniform number of 24 bits in [0, 1), from a word."""
     return np.float64(word >> np.uint64(8)) * 2.0**-24
 
 
-@njit
+@subroutine
 def fine(high, low):
     """Return U, a uniform number of 53 bits in [0, 1), from two words."""
     return (np.float64(high >> np.uint64(5)) * 2.0**26 + np.float64(low >> np.uint64(6))) * 2.0**-53

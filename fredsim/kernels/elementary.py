@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from fredsim.jit.subroutine import subroutine
 from fredsim.numerics import elementary
 from fredsim.numerics.elementary import INVERSE_LN2, LN2_HIGH, LN2_LOW, MANTISSA, ONE_BITS, SQRT2
 
@@ -18,7 +18,7 @@ P1, P2, P3, P4, P5 = elementary.EXP_POLYNOMIAL
 L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
 
 
-@njit(error_model="numpy")
+@subroutine
 def exp32(x):
     """Return e^x of a float32 as a float32, without branches, so that a loop over it goes by vectors."""
     y = np.float64(x if LOW <= x <= HIGH else ZERO)
@@ -34,7 +34,7 @@ def exp32(x):
     return inside if LOW <= x <= HIGH else outside
 
 
-@njit
+@subroutine
 def log32(x):
     """Return ln x of a float32 as a float32."""
     if not (x > np.float32(0.0) and x < np.float32(np.inf)):
@@ -55,7 +55,7 @@ def log32(x):
     return np.float32(k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f))
 
 
-@njit(error_model="numpy")
+@subroutine
 def exp64(x):
     """Return e^x of a float64."""
     if x != x:
@@ -75,7 +75,7 @@ def exp64(x):
     return value * np.int64((half + 1023) << 52).view(np.float64) * np.int64((k - half + 1023) << 52).view(np.float64)
 
 
-@njit(error_model="numpy")
+@subroutine
 def log64(x):
     """Return ln x of a float64."""
     if not (x > 0.0 and x < np.inf):

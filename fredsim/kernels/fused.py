@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import address_of, call, doubles, floats, int64s, item, octets, put, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
@@ -81,7 +81,7 @@ def apply(rank, size, barrier, a):
         b = b + 1 if verdict <= PASSED else a.end
 
 
-@njit(error_model="numpy")
+@subroutine
 def judge(size, partials, bounds, error, count):
     """Return the verdict on a fetch from all threads' `partials` (see `apply`); `count` is the number of parameters."""
     total, magnitude = 0.0, 0.0
@@ -103,7 +103,7 @@ def judge(size, partials, bounds, error, count):
     return UNDECIDED
 
 
-@njit(error_model="numpy")
+@subroutine
 def copy_rows(rank, size, net, theta, out):
     """Copy this thread's rows of every layer."""
     for layer in range(net.layers):
@@ -113,7 +113,7 @@ def copy_rows(rank, size, net, theta, out):
         copy(shift(theta, at), (end - begin) * width, shift(out, at))
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def update_rows(rank, size, a, b, step):
     """Form this thread's rows, in every layer, of minibatch b's gradient, and apply the rule to them.
 
@@ -146,7 +146,7 @@ def update_rows(rank, size, a, b, step):
     return finite
 
 
-@njit(error_model="numpy")
+@subroutine
 def apply_zeros(width, k, end, step):
     """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
 
@@ -174,7 +174,7 @@ def apply_zeros(width, k, end, step):
     return finite
 
 
-@njit(error_model="numpy")
+@subroutine
 def drain(sums, totals):
     """Add a rule's 16 sums, and its 16 sums of absolute values, to float64 totals (2,), and set them to 0."""
     for lane in range(16):
@@ -183,14 +183,14 @@ def drain(sums, totals):
     store(sums, 16, zeros(16))
 
 
-@njit(error_model="numpy")
+@subroutine
 def add_pair(totals, one, other):
     """Add two numbers to totals (2,)."""
     put(totals, 0, item(totals, 0) + one)
     put(totals, 1, item(totals, 1) + other)
 
 
-@njit(error_model="numpy")
+@subroutine
 def clear_pair(totals):
     """Set totals (2,) to 0."""
     put(totals, 0, 0.0)

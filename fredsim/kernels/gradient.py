@@ -6,10 +6,9 @@ fredsim.kernels.dense; parameters and gradients are flat, and their rows are not
 
 from __future__ import annotations
 
-from numba import njit
-
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, octets, put, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.data import DATA
@@ -78,7 +77,7 @@ def finish_work(rank, size, barrier, a):
     form_rows(rank, size, a, ZERO)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def lay_out_inputs(rank, size, a):
     """Lay this thread's share of the inputs out in blocks."""
     inputs, (blocks, groups) = item(a.net.sizes, 0), blocks_of(a.mu)
@@ -89,7 +88,7 @@ def lay_out_inputs(rank, size, a):
         lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def lay_out_works(rank, size, a):
     """Lay this thread's share of the inputs out for minibatches whose passes are done."""
     net, mu, (_, groups) = a.net, a.mu, blocks_of(a.mu)
@@ -104,7 +103,7 @@ def lay_out_works(rank, size, a):
             activate_all(a.active, task * rows, rows)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def transpose_upper(rank, size, a):
     """Transpose this thread's share of the weights above the first layer: errors go back along their rows."""
     net = a.net
@@ -117,7 +116,7 @@ def transpose_upper(rank, size, a):
             transpose(weights, item(net.offsets, layer), width, start, stop, below, width, transposed, to)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def run_passes(rank, size, a):
     """Run this thread's blocks of samples through the network, and their errors back."""
     net, mu = a.net, a.mu
@@ -148,7 +147,7 @@ def run_passes(rank, size, a):
         task = following
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def form_rows(rank, size, a, b):
     """Write this thread's rows, in every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
@@ -168,13 +167,13 @@ def form_rows(rank, size, a, b):
                 copy(buffer, count, shift(gradient, at))
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def tree_of(rank, a):
     """Return the Tree for this thread's sums; behind its stack there is space for rows."""
     return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def next_rows(a, b, layer, start, end):
     """Return the end of the rows from `start` on to form together, and whether minibatch b's gradient is +0 there."""
     stop = min(start + a.data.chunk, end)
@@ -184,7 +183,7 @@ def next_rows(a, b, layer, start, end):
     return rows_alike(a.active, b * groups * rows, rows, groups, start, stop)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def form_some(a, tree, b, layer, start, end, out):
     """Write rows start … end − 1 of a layer of minibatch b's gradient."""
     net, slot, (blocks, groups) = a.net, item(a.slots, b), blocks_of(a.mu)
@@ -202,7 +201,7 @@ def form_some(a, tree, b, layer, start, end, out):
     )  # fmt: skip
 
 
-@njit(error_model="numpy")
+@subroutine
 def clear(out, at, count):
     """Set out[at : at + count] to +0."""
     i = ZERO

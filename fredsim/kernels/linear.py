@@ -7,10 +7,10 @@ gradients; in both cases each sum stays within one thread.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.dense import ZERO
@@ -50,7 +50,7 @@ def gradients(rank, size, barrier, a):
             sum_columns(zeros(16), a, b, 64 * wide + 16 * (tile - wide), stack)
 
 
-@njit(error_model="numpy", forceinline=True)
+@subroutine(forceinline=True)
 def write_errors(rank, size, a):
     """Write the losses and errors of this thread's samples."""
     task, end = a.batches * a.mu * rank // size, a.batches * a.mu * (rank + 1) // size
@@ -69,7 +69,7 @@ def write_errors(rank, size, a):
             task += 1
 
 
-@njit(error_model="numpy")
+@subroutine
 def write_block(a, w, b, task):
     """Write the losses and errors of LEAVES samples; eight independent sums hide the latency of each addition."""
     zero = np.float32(0.0)
@@ -92,7 +92,7 @@ def write_block(a, w, b, task):
         write_one(a, b, task + i, total)
 
 
-@njit(error_model="numpy")
+@subroutine
 def write_one(a, b, task, total):
     """Write the loss and the error of a sample whose inputs times weights sum to `total`."""
     error = total - item(a.y, item(a.rows, task))
@@ -100,14 +100,14 @@ def write_one(a, b, task, total):
     put(a.errors, b * a.padded + task - b * a.mu, error)
 
 
-@njit(error_model="numpy")
+@subroutine
 def leaf(like, a, b, m, j):
     """Return input × error of sample m in some columns; zeros for a sample beyond the minibatch, whose error is 0."""
     row = item(a.rows, b * a.mu + (m if m < a.mu else ZERO))
     return load(like, a.x, row * a.stride + j) * item(a.errors, b * a.padded + m)
 
 
-@njit(error_model="numpy")
+@subroutine
 def sum_columns(like, a, b, j, stack):
     """Write as many columns of a mean gradient as `like` has lanes: sums by the tree over samples, block by block."""
     blocks, depth, total = a.padded // LEAVES, ZERO, like

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, floats, int64s, item, put, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.kernels.reductions import fold
 from fredsim.kernels.streams import normal_quantile, philox
 from fredsim.numerics.streams import Stream
@@ -40,7 +40,7 @@ def gradients(rank, size, barrier, a):
         put(a.losses, b, np.float32(value))
 
 
-@njit(error_model="numpy")
+@subroutine
 def slopes(x, begin, end, size, out):
     """Write elements begin … end − 1 of A·x − b."""
     for i in range(begin, end):
@@ -52,7 +52,7 @@ def slopes(x, begin, end, size, out):
         put(out, i, total + QUARTER if i == 0 else total)
 
 
-@njit(error_model="numpy")
+@subroutine
 def add_noise(work, seed, sd, begin, end, out):
     """Add the noise of a work's gradient to elements begin … end − 1; `begin` is a multiple of 4."""
     client, number = work >> 32, work & 0xFFFF_FFFF
@@ -62,7 +62,7 @@ def add_noise(work, seed, sd, begin, end, out):
                 put(out, i + lane, item(out, i + lane) + np.float32(normal_quantile(word) * sd))
 
 
-@njit(error_model="numpy")
+@subroutine
 def value_of(x, size, scratch):
     """Return the value: the tree sum in float64 of the squared differences of (0, x, 0), divided by 8, plus ¼·x[0]."""
     before = 0.0

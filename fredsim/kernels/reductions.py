@@ -6,11 +6,11 @@ A mean is computed block by block: a block of 1,024 elements is a whole subtree.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, floats, int64s, item, put, shift
 from fredsim.jit.shuffles import add_pairs
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait, share
 from fredsim.jit.vector import load, load_part, no_nan, store, store_part, zeros
 
@@ -71,7 +71,7 @@ def duplicate_finite(rank, size, barrier, a):
     put(a.result, rank, np.int64(no_nan(total)))
 
 
-@njit(error_model="numpy")
+@subroutine
 def copy(source, count, out):
     """Copy `count` float32."""
     i = 0
@@ -82,7 +82,7 @@ def copy(source, count, out):
         store_part(out, i, load_part(zeros(16), source, i, count - i), count - i)
 
 
-@njit(error_model="numpy")
+@subroutine
 def sum_blocks(rank, size, array, n, sums, scratch):
     """Write the sums of this thread's blocks to `sums`."""
     blocks = (n + BLOCK - 1) // BLOCK
@@ -101,7 +101,7 @@ def sum_blocks(rank, size, array, n, sums, scratch):
         put(sums, block, fold(scratch, other, (count + 1) // 2))
 
 
-@njit(error_model="numpy")
+@subroutine
 def finish(n, sums):
     """Return the mean from the blocks' sums."""
     blocks = (n + BLOCK - 1) // BLOCK
@@ -117,7 +117,7 @@ def finish(n, sums):
     return (total + 0.0) / np.float64(n)
 
 
-@njit(error_model="numpy")
+@subroutine
 def fold(leaves, other, count):
     """Return the sum by the tree, level by level from one array to the other; an odd element moves up unchanged."""
     while count > 1:

@@ -9,10 +9,10 @@ looks for such rows.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.jit.pointers import item
+from fredsim.jit.subroutine import subroutine
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.settling import settling_coefficients
 
@@ -21,7 +21,7 @@ __all__ = ["CENSUS", "Resting", "rows_awake"]
 CENSUS = 64  # one minibatch in this many has a census, which looks at the rows one by one
 
 
-@njit(error_model="numpy")
+@subroutine
 def rows_awake(resting, start, end, census):
     """Return the end of the rows from `start` on that are not at rest; in a census, of the first such row alone."""
     k = start

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from fredsim.jit.subroutine import subroutine
 from fredsim.kernels.elementary import log64
 from fredsim.numerics import streams
 
@@ -16,7 +16,7 @@ SHIFT = np.uint64(32)
 (C0, C1, C2, C3, C4, C5, C6, C7), (D0, D1, D2, D3, D4, D5, D6, D7) = streams.MIDDLE
 
 
-@njit
+@subroutine
 def philox(block, step, client, attempt, k0, k1):
     """Return the four words of Philox4x32-10 for a counter and a key, as uint64."""
     c0, c1, c2, c3 = np.uint64(block), np.uint64(step), np.uint64(client), np.uint64(attempt)
@@ -27,7 +27,7 @@ def philox(block, step, client, attempt, k0, k1):
     return c0, c1, c2, c3
 
 
-@njit(error_model="numpy")
+@subroutine
 def normal_quantile(word):
     """Return the standard normal quantile of (word + ½)·2⁻³²: AS 241 in float64."""
     p = (np.float64(word) + 0.5) * 2.0**-32

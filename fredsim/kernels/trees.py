@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from fredsim.data.datasets import Split
 from fredsim.jit import kernel
 from fredsim.jit.pointers import item, put, shift
 from fredsim.jit.processor import WIDE
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, no_nan, store, zeros
 from fredsim.kernels.data import coded, input_at
 from fredsim.kernels.dense import ZERO
@@ -63,14 +63,14 @@ def _specialised(name: str, leaves: int, one_block: bool, small: bool) -> Module
     return kernel.specialised(names, LEAVES=leaves, ONE_BLOCK=one_block, CODED=small)
 
 
-@njit
+@subroutine
 def blocks_of(mu):
     """Return how many blocks a minibatch of µ has, and how many groups of GROUP blocks these form."""
     blocks = (mu + LEAVES - 1) // LEAVES
     return blocks, (blocks + GROUP - 1) // GROUP
 
 
-@njit(error_model="numpy")
+@subroutine
 def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
     """Write, in blocks, one group's inputs of the minibatch samples[: µ], whose first group begins at factors[at].
 
@@ -99,7 +99,7 @@ def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
                     put(active, mark + k, item(active, mark + k) | bit)
 
 
-@njit(error_model="numpy")
+@subroutine
 def errors_finite(errors, d, stride, width, samples):
     """Return whether the errors of so many samples, from errors[d] on, are finite in `width` columns, whole vectors."""
     finite = zeros(16)
@@ -109,14 +109,14 @@ def errors_finite(errors, d, stride, width, samples):
     return no_nan(finite)
 
 
-@njit(error_model="numpy")
+@subroutine
 def activate_all(active, mark, rows):
     """Mark all blocks of a group, whose bits begin at `mark`, as active in every row, as they are in the bias's row."""
     for k in range(rows - 1):
         put(active, mark + k, item(active, mark + rows - 1))
 
 
-@njit(error_model="numpy")
+@subroutine
 def rows_alike(active, mark, rows, groups, k, end):
     """Return the end of the rows from k on that are all inactive or all not, and whether they are inactive."""
     inactive = is_inactive(active, mark + k, rows, groups)
@@ -125,7 +125,7 @@ def rows_alike(active, mark, rows, groups, k, end):
     return k, inactive
 
 
-@njit(error_model="numpy")
+@subroutine
 def is_inactive(active, at, rows, groups):
     """Return whether a row has no active block in any group: then its gradient is +0."""
     bits = item(active, at)
@@ -134,7 +134,7 @@ def is_inactive(active, at, rows, groups):
     return bits == 0
 
 
-@njit(error_model="numpy")
+@subroutine
 def sum_block(like, factors, x, errors, d, stride):
     """Return the sum of activation × error over one block's samples, a subtree."""
     total = item(factors, x) * load(like, errors, d)
@@ -151,7 +151,7 @@ def sum_block(like, factors, x, errors, d, stride):
     return total
 
 
-@njit(error_model="numpy")
+@subroutine
 def sum_four(like, factors, x, step, errors, d, stride):
     """Return the sum over four consecutive blocks."""
     one = sum_block(like, factors, x, errors, d, stride)
@@ -160,7 +160,7 @@ def sum_four(like, factors, x, step, errors, d, stride):
     return one + (other + sum_block(like, factors, x + 3 * step, errors, d + 3 * LEAVES * stride, stride))
 
 
-@njit(error_model="numpy")
+@subroutine
 def mean(total, mu):
     """Return a tree's sum divided by µ; +0 is added first, so that the result is not −0."""
     total = total + 0.0
@@ -171,7 +171,7 @@ def mean(total, mu):
     return total * (np.float32(1.0) / np.float32(mu))  # exact
 
 
-@njit(error_model="numpy")
+@subroutine
 def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
     """Return the sum over a group's active blocks by the tree; waiting sums go on the stack."""
     if bits == 15 or bits == 255:  # four blocks, or all eight: no table is needed, and no sum has to wait
@@ -210,7 +210,7 @@ class Rows(NamedTuple):
     out_stride: int
 
 
-@njit(error_model="numpy")
+@subroutine
 def gradient_columns(like, a, d, at):
     """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`.
 
@@ -240,7 +240,7 @@ def gradient_columns(like, a, d, at):
             depth = to + 1
 
 
-@njit(error_model="numpy")
+@subroutine
 def gradient_rows(
     tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, width, out, at, out_stride
 ):

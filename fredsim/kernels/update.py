@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.cache import Compiled, generated
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import call, int64s, put
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address, addresses, share
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
@@ -24,17 +24,16 @@ __all__ = ["FINITE", "SETTLED", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 import numpy as np
-from numba import njit
-
 from fredsim.jit.pointers import floats, int64s, item
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, differing, load, load_part, no_bits, no_nan, store, store_part, zeros
 from fredsim.numerics import rules
 from fredsim.numerics.rules import absolute, sqrt, where
 
-flush, positive_part, sign = njit(rules.flush), njit(rules.positive_part), njit(rules.sign)
+flush, positive_part, sign = subroutine(rules.flush), subroutine(rules.positive_part), subroutine(rules.sign)
 
 
-@njit
+@subroutine
 {rule}
 
 def apply_{name}(table, at, gradient, count, coefficients, sums):
@@ -79,7 +78,7 @@ ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
 END = "store(watched, 0, total)\n    store(watched, 16, magnitude)"
 
 
-@njit
+@subroutine
 def call_rule(rule, table, at, gradient, count, coefficients, sums):
     """Call a compiled rule by its address, with the arguments of the template above; return whether θ stays finite."""
     return call(rule, (table, at, gradient, count, coefficients, sums)) & FINITE != 0

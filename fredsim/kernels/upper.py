@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.pointers import item, put
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.dense import ZERO, padded
 from fredsim.kernels.trees import LEAVES
@@ -14,7 +14,7 @@ from fredsim.numerics.rules import where
 __all__ = ["upper_layers"]
 
 
-@njit(error_model="numpy")
+@subroutine
 def rectify_block(z, at, sample_stride, width, samples, activations, keep):
     """Rectify a block's z in place, and write it, in blocks, to activations[keep :] as the inputs of the next layer."""
     for i in range(samples):
@@ -26,7 +26,7 @@ def rectify_block(z, at, sample_stride, width, samples, activations, keep):
         put(activations, keep + width * LEAVES + i, np.float32(1.0))
 
 
-@njit(error_model="numpy")
+@subroutine
 def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample_stride):
     """Write as many columns of a block's z as `like` has lanes: sums over rows in ascending order, the bias last."""
     s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
@@ -55,7 +55,7 @@ def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample
         store(out, at + 7 * sample_stride, s7)
 
 
-@njit(error_model="numpy")
+@subroutine
 def upper_layers(net, weights, z, sample_stride, samples, activations, b):
     """Run block b through the layers above the first.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from fredsim.jit.pointers import address_of, call, floats, item, put, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.dense import (
     ZERO,
@@ -52,7 +52,7 @@ ROWS_AT_ONCE = 64  # rows of an upper layer that a thread takes at once: whole b
 #: What a thread spends its time on.
 SPENT = ("gradient and update", "forward and error", "inputs", "waiting")
 
-inlined = njit(error_model="numpy", forceinline=True)  # becomes part of the kernel's one function
+inlined = subroutine(forceinline=True)  # becomes part of the kernel's one function
 
 
 class ThreadLocal(NamedTuple):
@@ -223,7 +223,7 @@ def run_block_passes(a, local, s, i, b, version):
         backward(net, transposed, hidden, at, errors, m)
 
 
-@njit(error_model="numpy")
+@subroutine
 def apply_rows(
     rule, table, at, width, coefficients, tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride,
     gradient,
