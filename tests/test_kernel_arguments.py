@@ -56,10 +56,10 @@ def test_what_is_forgotten_or_misspelt_is_refused() -> None:
 
 
 WIDTH = """
-from numba import njit
+from fredsim.jit.subroutine import subroutine
 WIDTH   =   3;  OTHER = 5
 
-@njit
+@subroutine
 def width(): return WIDTH + OTHER
 """
 WRITE = """
