@@ -235,3 +235,22 @@ def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
             team.run(run, run.pack(**given, out=out, fresh=fresh))
             np.testing.assert_array_equal(out[:width], expected)
             assert (out[-(-width // 16) * 16 :] == 7).all(), width
+
+
+def test_as_many_values_and_columns_as_can_be_coded() -> None:
+    rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
+    most = 2**16
+    values = (rng.permutation(most + 2) + 1).astype(np.float32) / most
+
+    def split(*shape: int) -> Split:
+        return Split(values[: np.prod(shape)].reshape(shape), np.zeros(shape[0], np.int64))
+
+    full, weights = split(1, most), rng.standard_normal(most + 256).astype(np.float32)
+    assert coded(full)
+    out = np.zeros(16, np.float32)
+    given = {"data": data_of(full, most), "count": most, "weights": weights, "width": 1}
+    with Team(1) as team:
+        team.run(run, run.pack(**given, out=out, fresh=True))
+    assert out[0] == np.add.accumulate(values[:most] * weights[:most])[-1]
+    assert not coded(split(2, most // 2 + 1))  # two values more
+    assert not coded(Split(np.ones((1, most + 1), np.float32), np.zeros(1, np.int64)))  # a column more
