@@ -240,7 +240,7 @@ def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
 def test_as_many_values_and_columns_as_can_be_coded() -> None:
     rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
     most = 2**16
-    values = (rng.permutation(most + 2) + 1).astype(np.float32) / most
+    values = (rng.permutation(most + 2) + 1).astype(np.float32) / np.float32(most)
 
     def split(*shape: int) -> Split:
         return Split(values[: np.prod(shape)].reshape(shape), np.zeros(shape[0], np.int64))
