@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from fredsim.runs.observer import Monitor
+from fredsim.runs.processes import Processes
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
@@ -139,6 +142,17 @@ def test_a_second_interrupt_ends_processes_at_once(
     words = ("iterations=100000000", "evaluation.every=20", "--jobs", 2, "--out", "swept")
     assert command("run", sweep_yaml, *words)[0] == 130
     assert statuses(Path("swept")) == []
+
+
+@pytest.mark.parametrize("name", ["_ask_to_stop", "_kill"])
+def test_the_interrupted_thread_takes_no_lock(name: str) -> None:
+    """An interrupt at the moment it has taken one would leave it taken, and all others waiting for ever."""
+    processes = Processes([], 1, Monitor(), lambda: False, lambda *_: None)
+    with processes._lock:  # by another thread
+        thread = threading.Thread(target=getattr(processes, name), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_a_sweep_goes_on_where_it_was_interrupted(

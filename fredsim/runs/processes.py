@@ -126,20 +126,21 @@ class Processes:
             if name == "row":
                 self._compiled.set()
 
+    # The thread that Ctrl-C interrupts must not take the lock: if it is interrupted just as it has taken it, which can
+    # happen from Python 3.14 on, nobody ever gives the lock back.
+
     def _ask_to_stop(self) -> None:
         """Ask the runs under way to stop soon."""
         self._compiled.set()
-        with self._lock:
-            for process in self._processes:
-                process.stop()
+        for process in list(self._processes):
+            process.stop()
 
     def _kill(self) -> None:
-        """End every process at once."""
+        """End every process at once; one that another thread starts meanwhile is ended by that (`_start`)."""
+        self._killed = True
         self._compiled.set()
-        with self._lock:
-            self._killed = True
-            for process in self._processes:
-                process.kill()
+        for process in list(self._processes):
+            process.kill()
 
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from fredsim.runs.worker import main; main(int(sys.argv[1]))"
