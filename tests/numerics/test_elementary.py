@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fredsim.kernels import elementary as compiled
 from fredsim.numerics.elementary import exp32, exp64, log32, log64, pow64
+from tests.vectors.drive_numba import exponentials, logarithms
 
 MILLION = 1_000_000
 
@@ -73,18 +74,6 @@ def test_special_values() -> None:
 
 
 @njit
-def apply_exp(x, out):  # type: ignore[no-untyped-def]
-    for i in range(len(x)):
-        out[i] = compiled.exp32(x[i])
-
-
-@njit
-def apply_log(x, out):  # type: ignore[no-untyped-def]
-    for i in range(len(x)):
-        out[i] = compiled.log32(x[i])
-
-
-@njit
 def apply_wide_exp(x, out):  # type: ignore[no-untyped-def]
     for i in range(len(x)):
         out[i] = compiled.exp64(x[i])
@@ -117,8 +106,8 @@ def test_compiled_gives_the_same_bits_in_float64() -> None:
 def test_compiled_gives_the_same_bits() -> None:
     special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 1e-45, 1e-38, 3.4e38], np.float32)
     for function, oracle, x in (
-        (apply_exp, exp32, np.concatenate([floats32(-90, 90), special])),
-        (apply_log, log32, np.concatenate([positive32(), special])),
+        (exponentials, exp32, np.concatenate([floats32(-90, 90), special])),
+        (logarithms, log32, np.concatenate([positive32(), special])),
     ):
         out = np.empty_like(x)
         function(x, out)
