@@ -93,7 +93,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
     if own := [(run.seconds, run.as_rule) for run in found if run.as_rule is not None]:
         now, then = map(sum, zip(*own, strict=True))
         what = f"{duration(now)}, and {duration(then)} with asgd in its place"
-        typer.echo(f"a server of your own: {what}; as a rule (docs/rules.md) it could be near that")
+        remedy = "written as a rule (docs/rules.md), it could take about as little as that"
+        typer.echo(f"a server of your own: {what}; {remedy}")
     runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
     typer.echo(f"{runs}, {duration(sum(run.seconds for run in found))} one after the other")
 
