@@ -15,7 +15,7 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
-from fredsim.plugins.states import State, Stateful, part_of, put_state, says_its_state, take_state
+from fredsim.plugins.states import State, Stateful, declares_state, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
@@ -101,9 +101,9 @@ class Guarded(Stateful):
         return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
 
     @property
-    def says_its_state(self) -> bool:
+    def declares_state(self) -> bool:
         """Whether the user's object itself says what its state is."""
-        return says_its_state(self._users)
+        return declares_state(self._users)
 
     def take_state(self) -> State:
         """Return this wrapper's state and the object's, whose names begin with `own.`. Raises SimulationError."""

@@ -21,7 +21,7 @@ import numpy as np
 from fredsim.errors import SimulationError
 from fredsim.plugins.packing import Packing, Putting, Refused, State
 
-__all__ = ["State", "Stateful", "part_of", "put_state", "says_its_state", "take_state"]
+__all__ = ["State", "Stateful", "declares_state", "part_of", "put_state", "take_state"]
 
 OURS = "fredsim."
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
@@ -67,7 +67,7 @@ def put_state(found: Any, state: State) -> None:
         _put(found, state)
 
 
-def says_its_state(found: Any) -> bool:
+def declares_state(found: Any) -> bool:
     """Return whether an object's class says what the state is: one of fredsim's, or one that names it or takes it."""
     users = _users(type(found))
     return not users or any(name in vars(cls) for cls in users for name in ("state_names", "take_state"))
@@ -145,7 +145,7 @@ def _taken(found: Any) -> State:
     packing, kind = Packing(_state_of), type(found)
     named, unnamed = _named(kind), list[str]()
     try:
-        if not says_its_state(found):
+        if not declares_state(found):
             _check_class(found)
             unnamed = _unnamed(found)
         for cls in _users(kind):
@@ -170,7 +170,7 @@ def _put(found: Any, state: State) -> None:
     named = _named(type(found))
     there = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
     names = dict.fromkeys(named)
-    if not says_its_state(found):
+    if not declares_state(found):
         names |= dict.fromkeys([*_unnamed(found), *(name.partition(".")[0] for name in state)])
 
     def put_into(part: Any, at: str) -> None:

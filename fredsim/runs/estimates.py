@@ -31,7 +31,7 @@ from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
 from fredsim.simulation.paths import LONGEST_SCHEDULE
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["Estimate", "estimate"]
 
@@ -178,8 +178,8 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.ours and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
-        supplies = Supplies(experiment.clients.count, layout, streams, NumpyOperations())
-        guarded.start(np.zeros(1, np.float32), supplies)
+        context = RunContext(experiment.clients.count, layout, streams, NumpyOperations())
+        guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
         live, each = works, _work_bytes(prepared)

@@ -18,8 +18,8 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
 from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.start import reacts_to
-from fredsim.simulation.supplies import Supplies
 
 __all__ = ["Course", "Mark", "clock_of", "course"]
 
@@ -55,8 +55,10 @@ def clock_of(prepared: Prepared) -> RunClock | None:
         return None
     server, protocol = make_server(prepared.experiment)
     layout = Layout((("params", (1,)),))
-    supplies = Supplies(prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations())
-    supplies.start(clock)
+    context = RunContext(
+        prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations()
+    )
+    context.call_init(clock)
     if not clock.timed:
         return None
     return RunClock(clock, reacts_to(clock, server.contract, protocol), protocol.local_steps)

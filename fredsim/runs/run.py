@@ -155,7 +155,7 @@ class Run:
             if not self._ways.replayable:
                 raise
             self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
-            trusted = self.simulation.says_its_state
+            trusted = self.simulation.declares_state
             self.simulation, self.recorder = self._make()
             last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
             if last is not None:

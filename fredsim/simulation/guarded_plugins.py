@@ -18,7 +18,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import State, Stateful
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
@@ -120,10 +120,10 @@ class GuardedGate(Guarded):
         self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
         self._tensors = 0
 
-    def start(self, supplies: Supplies) -> None:
+    def start(self, context: RunContext) -> None:
         """Start the gate."""
-        self._tensors = len(supplies.tensors)
-        supplies.start(self, stream=self._stream)
+        self._tensors = len(context.tensors)
+        context.call_init(self, stream=self._stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell one of fredsim's gates who arrives from iteration `begin` on, so that it draws many numbers at once."""
@@ -167,10 +167,10 @@ class GuardedCompressor(Guarded):
         """Whether the result for a push may depend on earlier pushes; assumed so for a user's compressor."""
         return not self._ours or self._inner.keeps_residual
 
-    def start(self, supplies: Supplies) -> None:
+    def start(self, context: RunContext) -> None:
         """Start the compressor."""
-        self._size = supplies.layout.size
-        supplies.start(self)
+        self._size = context.layout.size
+        context.call_init(self)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""

@@ -19,7 +19,7 @@ from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
 from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["GuardedServer", "PushResult"]
 
@@ -54,17 +54,17 @@ class GuardedServer(Guarded):
         self._held: set[int] = set()  # the clients that are held
         self._certain = 0  # how many more pushes are certain to come before any client is released
 
-    def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
+    def start(self, params: Array, context: RunContext, recorder: Recorder | None = None) -> None:
         """Start the server from these parameters; the numbers that it records go to `recorder`.
 
         Raises SimulationError if its `init` fails or its `params` are not float32 (P,).
         """
         let_record(self, self._users, self.contract.metrics, recorder)
         mine = params if self.contract.based or self._users is not self._inner else params.copy()
-        supplies.start(self, params=mine)
+        context.call_init(self, params=mine)
         self.where = "init"
-        self._size, self._layout = supplies.layout.size, supplies.layout
-        self._mean, finite = supplies.operations.mean, supplies.operations.finite
+        self._size, self._layout = context.layout.size, context.layout
+        self._mean, finite = context.operations.mean, context.operations.finite
         self.check: Callable[..., bool] = lambda params, **_: finite(params)  # a path may set one that copies, too
         self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)

@@ -216,9 +216,9 @@ class Simulation:
         return self._dispatcher.timed
 
     @property
-    def says_its_state(self) -> bool:
+    def declares_state(self) -> bool:
         """Whether the state is certain to be complete: not if a user's class does not say what its state is."""
-        return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
+        return all(part.declares_state for part in self._owners().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
         """Return, as copies, all that is needed to go on. Raises SimulationError if a user's state cannot be saved."""

@@ -15,9 +15,9 @@ from fredsim.simulation.in_hand import OneByOne, WorkInHand
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
+from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.scheduled import Queued
 from fredsim.simulation.snapshots import Snapshots
-from fredsim.simulation.supplies import Supplies
 
 __all__ = ["make_simulation", "reacts_to"]
 
@@ -28,10 +28,10 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
     server, layout = parts.server, parts.model.layout
-    supplies = Supplies(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
-    supplies.start(parts.dispatcher)
-    parts.protocol.start(supplies)
-    server.start(parts.params, supplies, parts.recorder)
+    context = RunContext(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
+    context.call_init(parts.dispatcher)
+    parts.protocol.start(context)
+    server.start(parts.params, context, parts.recorder)
     contract, protocol = server.contract, parts.protocol
     if not contract.ours:  # a user's `init` may have changed the initial parameters: clients begin from the server's
         parts.params[...] = np.asarray(server.params)
