@@ -19,7 +19,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Parts
-from fredsim.simulation.outbox import UnderWay
+from fredsim.simulation.outbox import PendingPush
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.snapshots import Snapshots
 
@@ -202,10 +202,10 @@ class Live(Snapshots):
         assert done is not None
         return (push, done.size) if done.size else super()._compress(client, step, push)
 
-    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
         done, iteration = self._reality.last, self.iteration
         assert done is not None
-        found = super()._arrive(client, work)
+        found = super()._arrive(client, pending)
         self._note(iteration, done, np.asarray(self._server.params))
         return found
 

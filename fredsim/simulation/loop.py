@@ -1,7 +1,7 @@
 """The event loop: a client's gradient arrives, the server is updated, and the clients that it releases go on.
 
 An event is one client's arrival; `iteration` counts events, from 0. The loop knows no algorithm by name. Each path,
-that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .in_hand
+that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .hand
 and .scheduled. All paths give the same bits.
 """
 
@@ -218,25 +218,25 @@ class Simulation:
     @property
     def declares_state(self) -> bool:
         """Whether the state is certain to be complete: not if a user's class does not say what its state is."""
-        return all(part.declares_state for part in self._owners().values() if isinstance(part, Guarded))
+        return all(part.declares_state for part in self._stateful_parts().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
         """Return, as copies, all that is needed to go on. Raises SimulationError if a user's state cannot be saved."""
-        states = {owner: part.take_state() for owner, part in self._owners().items()}
-        parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
-        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | parts
+        states = {part: found.take_state() for part, found in self._stateful_parts().items()}
+        values = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
+        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | values
 
     def put_state(self, state: State) -> None:
         """Restore a state that was taken of the same experiment on the same path."""
         self.iteration, self.time = int(state["iteration"]), int(state["time"])
         self._rows_on_clock, self._measured = int(state["rows_on_clock"]), None
-        for name, part in self._owners().items():
+        for name, part in self._stateful_parts().items():
             part.put_state(part_of(state, name))
 
-    def _owners(self) -> dict[str, Stateful]:
+    def _stateful_parts(self) -> dict[str, Stateful]:
         """Return the parts that have a state, by name, in the order in which their states are restored."""
         protocol, parts = self._protocol, self._parts
-        owners: dict[str, Stateful | None] = {
+        found: dict[str, Stateful | None] = {
             "server": self._server,
             "dispatcher": self._dispatcher,
             "push_gate": protocol.push_gate,
@@ -246,7 +246,7 @@ class Simulation:
             "probe": parts.probe,
             "log": parts.log,
         }
-        return {name: owner for name, owner in owners.items() if owner is not None}
+        return {name: part for name, part in found.items() if part is not None}
 
     def _shares(self) -> dict[str, float] | None:
         """Return the kernels' time divided by what they did, as shares of 1; None if the path does not measure it."""

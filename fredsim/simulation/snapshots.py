@@ -25,7 +25,7 @@ from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.local_work import minibatches
 from fredsim.simulation.loop import Diverged, Parts, Simulation
-from fredsim.simulation.outbox import Message, Outbox, UnderWay
+from fredsim.simulation.outbox import Message, Outbox, PendingPush
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
@@ -106,8 +106,9 @@ class Snapshots(Simulation):
         probe = self._parts.probe
         return limit if probe is None else min(limit, probe.left(self.iteration))
 
-    def _owners(self) -> dict[str, Stateful]:
-        return super()._owners() | {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+    def _stateful_parts(self) -> dict[str, Stateful]:
+        own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+        return super()._stateful_parts() | own
 
     def _advance(self, length: Length) -> None:
         """Compute the work of the next few arrivals together, then let them arrive one by one."""
@@ -137,7 +138,7 @@ class Snapshots(Simulation):
                     return
                 self._server.at(client, self.iteration)
                 message = None if given_up[i] else self._send(client, pushes[i], sent[i])
-                found.append(self._arrive(client, UnderWay(message, pushes[i], losses[i], given_up[i])))
+                found.append(self._arrive(client, PendingPush(message, pushes[i], losses[i], given_up[i])))
         if self._log is not None:
             self._log.add_each(schedule, self.iteration - len(found), found)
 
@@ -165,7 +166,7 @@ class Snapshots(Simulation):
             self._log.done(client, number)
         if message is not None:  # the engine reuses its arrays
             message = replace(message, push=self._copy(message.push))
-        self._outbox.under_way[client] = UnderWay(message, self._copy(push), losses)
+        self._outbox.under_way[client] = PendingPush(message, self._copy(push), losses)
         return 0 if message is None else message.size
 
     def _copy(self, push: Array) -> Array:
@@ -192,16 +193,16 @@ class Snapshots(Simulation):
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
-    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
-        """Let one client's work arrive: update the server, follow its reply, and let clients fetch.
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
+        """Process one event: give the client's push to the server, follow the reply, and let clients fetch.
 
         Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
         """
-        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, work.message
+        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
         counts = *recorder.pushed, *recorder.fetched
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.at(client, self.iteration)
-        if work.given_up:
+        if pending.given_up:
             pushed = server.given_up(client, started_from, self.iteration)
         elif message is None:  # nothing reached the server: this client alone goes on
             pushed = PushResult((client,), (), finite=True)
@@ -214,16 +215,15 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if message is not None:
             recorder.apply(before - message.timestamp, client)
-        recorder.push(0 if message is None else message.size, None if work.given_up else work.losses, client)
-        waits = self._protocol.wait
-        if not waits:
+        recorder.push(0 if message is None else message.size, None if pending.given_up else pending.losses, client)
+        if not self._protocol.wait:
             self._begin(client)
         for other in pushed.released:
             size = self._fetch(other)
-            stays = not size and self._protocol.replica and other == client and not work.given_up
-            if stays and not self._holdings.step(client, work.push, server.rate()):
+            stays = not size and self._protocol.replica and other == client and not pending.given_up
+            if stays and not self._holdings.step(client, pending.push, server.rate()):
                 raise Diverged(self.iteration)
-            if waits:
+            if self._protocol.wait:
                 self._begin(other)
             if self._clock is not None:
                 self._clock.release(other, size)

@@ -11,7 +11,7 @@ from fredsim.models.linear import Linear
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.in_hand import OneByOne, WorkInHand
+from fredsim.simulation.hand import HandByRule, HandWholeGradients
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
@@ -48,7 +48,12 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
         in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
-    paths = {"hand": OneByOne if choice.whole else WorkInHand, "fused": Fused, "queued": Queued, "snapshots": snapshots}
+    paths = {
+        "hand": HandWholeGradients if choice.whole else HandByRule,
+        "fused": Fused,
+        "queued": Queued,
+        "snapshots": snapshots,
+    }
     return paths[choice.path](parts, choice)
 
 

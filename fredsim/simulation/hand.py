@@ -25,7 +25,7 @@ from fredsim.simulation.schedule import next_works, slots_of
 from fredsim.simulation.scheduled import SLICE, ByRule, Scheduled
 from fredsim.system.memory import refuse_what_clients_hold
 
-__all__ = ["OneByOne", "WorkInHand"]
+__all__ = ["HandByRule", "HandWholeGradients"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 TOGETHER = 1024
 
 
-class InHand(Scheduled):
+class Hand(Scheduled):
     """Base of the two kinds of path `hand`: clients hold activations and back-propagated errors."""
 
     _work: Mapping[str, NDArray[Any]]  # the machine's works in hand, by name of the array
@@ -50,7 +50,7 @@ class InHand(Scheduled):
 
     def _prepare(self) -> None:
         """Assign slots to the works, and begin those that start from the initial parameters."""
-        schedule = self._known
+        schedule = self._drawn_schedule
         self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
         self._next = next_works(schedule)
         self._work = self._start_machine(slots)
@@ -75,7 +75,7 @@ class InHand(Scheduled):
             values[...] = state[f"work.{name}"]
 
 
-class WorkInHand(InHand, ByRule):
+class HandByRule(Hand, ByRule):
     """The path `hand` for elementwise rules: a rule is applied to each gradient while it is formed."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
@@ -101,21 +101,21 @@ class WorkInHand(InHand, ByRule):
         nobody, no_rule = np.full(len(slots), -1), np.zeros((len(slots), 1), np.float32)
         cast("HandMachine", self._machine).advance(nobody, slots, nobody, rows, no_rule)
 
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+    def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Let the works of these events arrive, and the next work of each client begin."""
         machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
         targets = np.where(following >= 0, slots, -1)
-        begun = self._known.begun[begin:end] - begin
+        begun = self._drawn_schedule.begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
 
     def _take_held(self) -> State:
-        self._give()
+        self._update_server()
         return super()._take_held()
 
     def _shares(self) -> dict[str, float] | None:
         return None if self._machine is None else self._machine.shares()
 
-    def _give(self) -> None:
+    def _update_server(self) -> None:
         """Copy parameters and state from the machine to the server's own arrays."""
         if self._machine is not None:
             server = self._server.elementwise
@@ -123,11 +123,11 @@ class WorkInHand(InHand, ByRule):
 
     def _record(self) -> None:
         """Record a row, once the server's own arrays are up to date."""
-        self._give()
+        self._update_server()
         super()._record()
 
 
-class OneByOne(InHand):
+class HandWholeGradients(Hand):
     """The path `hand` for other servers: they get whole gradients, each formed when its client arrives."""
 
     _stamps: Integers  # the timestamps at which the works in hand were begun, by slot
@@ -166,13 +166,13 @@ class OneByOne(InHand):
         """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
         return self._engine.duplicate_finite(params, cast(Array, self._seen)) if new else self._engine.finite(params)
 
-    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+    def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
         server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
-        slots, following = self._slots[begin : begin + many], self._next[begin : begin + many]
-        rows, goes_on, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
-        timestamps, staleness = np.empty((2, many), np.int64)
+        slots, following = self._slots[begin : begin + count], self._next[begin : begin + count]
+        rows, continues, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
+        timestamps, staleness = np.empty((2, count), np.int64)
         losses = np.empty(rows.shape, np.float32)
-        for i, client in enumerate(self._known.client[begin : begin + many].tolist()):
+        for i, client in enumerate(self._drawn_schedule.client[begin : begin + count].tolist()):
             slot, before = int(slots[i]), server.timestamp
             gradient, losses[i] = machine.gradient(slot)
             timestamps[i], staleness[i] = before, before - stamps[slot]
@@ -182,7 +182,7 @@ class OneByOne(InHand):
             stays = seen is not None and server.timestamp == before and params is server.params
             if stays and np.asarray(seen).tobytes() != np.asarray(params).tobytes():
                 raise server.changed_params(client, begin + i)
-            if goes_on[i]:
+            if continues[i]:
                 machine.begin(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
             if server.contract.begins:
