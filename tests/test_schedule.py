@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.dispatchers.base import Order, by_client
+from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
@@ -176,6 +176,6 @@ def test_a_schedule_that_is_made_as_the_run_goes(
 def test_arrivals_of_the_same_client(most: int) -> None:
     """With ids of any size: those below 2¹⁶ are sorted as such."""
     clients = [most, 0, most, most - 1, 0, most, 1]
-    number, before = by_client(np.array(clients))
+    number, before = earlier_arrivals(np.array(clients))
     assert number.tolist() == [0, 0, 1, 0, 1, 2, 0]
     assert before.tolist() == [-1, -1, 0, -1, 1, 2, -1]

@@ -17,7 +17,7 @@ from fredsim.runs.opening import make_dispatcher, make_server, open_experiment
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.paths import choose_path
 from fredsim.simulation.run_context import RunContext
-from fredsim.simulation.start import reacts_to
+from fredsim.simulation.start import arrivals_react
 
 __all__ = ["PLAIN", "served"]
 
@@ -41,7 +41,7 @@ def served(changes: Mapping[str, Any]) -> str:
     layout = Layout((("W1", (4, 3)), ("b1", (3,))))
     context = RunContext(experiment.clients.count, layout, Streams(0), NumpyOperations())
     server.start(np.zeros(layout.size, np.float32), context)  # only then it is known what it does with a push
-    reacts = isinstance(dispatcher, GuardedClock) and reacts_to(dispatcher, server.contract, protocol)
+    reacts = isinstance(dispatcher, GuardedClock) and arrivals_react(dispatcher, server.contract, protocol)
     found: dict[PathName, str] = {}
     for path, backend in BACKENDS.items():
         try:

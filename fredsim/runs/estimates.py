@@ -130,7 +130,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
         if found.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = found.clock.about(prepared.length.until)
+            events = found.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)

@@ -246,8 +246,8 @@ class Run:
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures]
         recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
-        timed, limited = dispatcher.timed, dispatcher.limited
-        log = EventLog(self._events, clients, timed=timed, limited=limited) if experiment.events else None
+        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
+        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedMachine
-from fredsim.dispatchers.base import by_client
+from fredsim.dispatchers.base import earlier_arrivals
 
 __all__ = ["Ahead"]
 
@@ -31,7 +31,7 @@ class Ahead:
 
     def know(self, clients: Integers, samples: Integers) -> None:
         """Take the next n events: who arrives (n,), and their minibatches `samples` (n, µ); no work has begun yet."""
-        before = by_client(clients)[1]
+        before = earlier_arrivals(clients)[1]
         following = np.full(len(clients), -1)
         following[before[before >= 0]] = np.flatnonzero(before >= 0)
         self._clients, self._samples, self._following = clients.tolist(), samples, following.tolist()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.base import by_client
+from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.schedule import Schedule
 
@@ -53,9 +53,9 @@ class EventLog(Stateful):
 
     state_names = ("_last", "_done", "_done_until")
 
-    def __init__(self, sink: EventSink, clients: int, *, timed: bool, limited: bool = False) -> None:
-        """Start empty. `timed`: the run has a clock; `limited`: on that clock tasks may be given up."""
-        self._sink, self._timed, self._limited = sink, timed, limited
+    def __init__(self, sink: EventSink, clients: int, *, timed: bool, may_give_up: bool = False) -> None:
+        """Start empty. `timed`: the run has a clock; `may_give_up`: on that clock tasks may be given up."""
+        self._sink, self._timed, self._may_give_up = sink, timed, may_give_up
         #: Whether pushes are gated or compressed as soon as their gradients are done, before they arrive.
         self.early = False
         self._kept = [name for name in self.columns if name != "time"]
@@ -68,7 +68,7 @@ class EventLog(Stateful):
     @property
     def columns(self) -> dict[str, str]:
         """The columns of this run's events, and their types."""
-        clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._limited else {}
+        clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._may_give_up else {}
         return EVENTS | clock | given_up | (DONE if self.early else {})
 
     def done(self, client: int, number: int) -> None:
@@ -95,7 +95,7 @@ class EventLog(Stateful):
         known = (schedule.client, schedule.number, schedule.begun, timestamp, staleness)
         sent = iterations if schedule.sent is None else schedule.sent
         values = (iterations, *known, *copies, sent, *(self._times(schedule) if self._timed else ()))
-        values += (schedule.given_up,) if self._limited else ()
+        values += (schedule.given_up,) if self._may_give_up else ()
         begin = 0
         while begin < n:
             end = min(n, begin + self._sink.wanted - self._count)
@@ -120,7 +120,7 @@ class EventLog(Stateful):
         assert time is not None
         if schedule.stages is not None:
             return *schedule.stages.T, time
-        before = by_client(clients)[1]
+        before = earlier_arrivals(clients)[1]
         began = np.where(before >= 0, time[before], self._last[clients])
         self._last[clients] = time  # if a client arrives several times, its last time is kept
         return began, time, time, time

@@ -34,7 +34,7 @@ class GuardedDispatcher(Guarded):
     #: Whether arrivals have times, as those of a clock have (fredsim.simulation.guarded_clock).
     timed = False
     #: Whether it is a clock on which tasks may be given up.
-    limited = False
+    may_give_up = False
     state_names = ("_held",)
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),

@@ -107,12 +107,12 @@ class Reality(Timeline):
         """Let the run's clock go on from now."""
         self._began = time.monotonic_ns() - self._elapsed
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Note when the run ends."""
+    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Note when the run ends; nothing else matters here."""
         del reacts, size, steps
         self._until = until
 
-    def about(self, nanoseconds: int) -> int | None:
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return None: how many will arrive cannot be known."""
         del nanoseconds
         return None

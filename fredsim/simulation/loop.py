@@ -106,7 +106,7 @@ class Parts:
         """The most events that there will be: about so many if the clock ends the run, None if that is not known."""
         if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
             return self.length.events
-        return self.dispatcher.about(self.length.until)
+        return self.dispatcher.expected_arrivals(self.length.until)
 
     @cached_property
     def pool(self) -> Pool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.base import Order, by_client
+from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
@@ -67,7 +67,7 @@ def whole_schedule(order: Order, *, wait: bool) -> Schedule:
 
     With `wait` a client begins its next work from what it fetches on arrival; without, from what it held before that.
     """
-    number, before = by_client(order.client)
+    number, before = earlier_arrivals(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
     _check_begun(order.client, begun, order.begun, 0)
     if order.number is not None:
@@ -100,7 +100,7 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
     works = 1 if wait else 2  # works of a client at once: one under way, and one to be begun from what it holds
-    return inverse * works + by_client(schedule.client)[0] % works, len(known) * works
+    return inverse * works + earlier_arrivals(schedule.client)[0] % works, len(known) * works
 
 
 def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
@@ -194,7 +194,7 @@ class Arrivals(Stateful):
             clients, columns = self._choose(min(limit, held_for()), iteration)
         if not clients and self._length.until is None:
             assert self._clock is not None  # any other dispatcher raises an error itself
-            raise self._clock.ended(iteration, self._length.iterations)
+            raise self._clock.ended_error(iteration, self._length.iterations)
         under_way = np.array([self._under_way[client] for client in clients], np.int64)
         ids = np.array(clients, np.int64)
         _check_begun(ids, under_way, columns.pop("begun", None), iteration)
@@ -238,7 +238,7 @@ class Arrivals(Stateful):
                 order = self._of_run(self._clock.draw(wanted))
             else:
                 ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
-                order = Order(ids, self._works[ids] + by_client(ids)[0])
+                order = Order(ids, self._works[ids] + earlier_arrivals(ids)[0])
                 self._works[ids] = order.columns["number"] + 1  # if a client arrives several times, the last counts
             clients = order.client.tolist()
             self._tell_gates(self._drawn, clients)
@@ -258,7 +258,7 @@ class Arrivals(Stateful):
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
         """Keep the choices that are drawn and have not arrived yet."""
         self._ahead, self._columns, self._at = clients, columns, 0
-        self._before: list[int] = by_client(np.array(clients, np.int64))[1].tolist()
+        self._before: list[int] = earlier_arrivals(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
         """Let the gates draw random numbers for the clients that arrive from iteration `begin` on."""

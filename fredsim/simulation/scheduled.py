@@ -74,7 +74,7 @@ class Scheduled(Simulation):
         drawn, clock = self._parts.drawn, self._dispatcher
         by_events = drawn.events is not None and drawn.until is None
         if isinstance(clock, GuardedClock) and by_events and len(order) < (drawn.events or 0):
-            raise clock.ended(len(order), drawn.events)
+            raise clock.ended_error(len(order), drawn.events)
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         parts = super()._stateful_parts()

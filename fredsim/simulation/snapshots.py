@@ -65,7 +65,7 @@ class Snapshots(Simulation):
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and self._sends_early:
-            self._clock.tell_sizes(self._send_early)
+            self._clock.call_when_done(self._send_early)
             if self._log is not None:
                 self._log.early = True
         self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
@@ -76,7 +76,9 @@ class Snapshots(Simulation):
         # A window is one event if an event may change the next one: a restart discards work under way; a dropped copy
         # or a task given up changes which clients are held; local steps take the learning rate at their arrival.
         self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
-        certain = not (contract.cancels or (contract.holds and (gates or self._dispatcher.limited)) or self._own_steps)
+        certain = not (
+            contract.cancels or (contract.holds and (gates or self._dispatcher.may_give_up)) or self._own_steps
+        )
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):

@@ -19,7 +19,7 @@ from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.scheduled import Queued
 from fredsim.simulation.snapshots import Snapshots
 
-__all__ = ["make_simulation", "reacts_to"]
+__all__ = ["arrivals_react", "make_simulation"]
 
 
 def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
@@ -36,7 +36,7 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     if not contract.ours:  # a user's `init` may have changed the initial parameters: clients begin from the server's
         parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
-    reacts = _settle_clock(parts)
+    reacts = _configure_clock(parts)
     events, probed, whole = parts.events, parts.probe is not None, ""
     if isinstance(parts.engine, NativeEngine):
         whole = "a PyTorch module forms whole gradients"
@@ -44,7 +44,7 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
         whole = "a linear model forms whole gradients"
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, events,
-        probed=probed, whole=whole, reacts=reacts, limited=parts.dispatcher.limited,
+        probed=probed, whole=whole, reacts=reacts, may_give_up=parts.dispatcher.may_give_up,
         in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
@@ -57,18 +57,18 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     return paths[choice.path](parts, choice)
 
 
-def _settle_clock(parts: Parts) -> bool:
-    """Tell a clock what to expect of the run; return whether what is computed affects who arrives when."""
+def _configure_clock(parts: Parts) -> bool:
+    """Tell the clock, if there is one, about the run; return whether what is computed affects who arrives when."""
     clock = parts.dispatcher
     if not isinstance(clock, GuardedClock):
         return False
-    reacts = reacts_to(clock, parts.server.contract, parts.protocol)
+    reacts = arrivals_react(clock, parts.server.contract, parts.protocol)
     size, steps = parts.params.nbytes, parts.protocol.local_steps
-    clock.settle(reacts=reacts, size=size, steps=steps, until=parts.length.until)
+    clock.configure(reacts=reacts, size=size, steps=steps, until=parts.length.until)
     return reacts
 
 
-def reacts_to(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
-    """Return whether what is computed affects who arrives when: by replies, or by the sizes of copies."""
+def arrivals_react(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
+    """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies."""
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     return contract.holds or contract.cancels or (not clock.instant and any(sizes))
