@@ -83,8 +83,10 @@ def why_whole_gradients(server: Any, base: type) -> str:
 def trusted_rule(server: Any) -> Rule:
     """Return a server's rule; for a user's class with `zero_keeps` false, unless it is our own stateless rule."""
     rule: Rule = server.rule
-    ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
-    return rule if ours else replace(rule, zero_keeps=False)
+    built_in = comes_with_fredsim(server) or (
+        not rule.state and rule.function.__module__.startswith("fredsim.servers.")
+    )
+    return rule if built_in else replace(rule, zero_keeps=False)
 
 
 def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
@@ -124,21 +126,21 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     one is not finite (for a class of fredsim's that ends the run as any divergence does).
     """
     names, stage = server.rule.coefficients, "coefficients"
-    twin, ours = server.twin, comes_with_fredsim(server)
+    twin, built_in = server.twin, comes_with_fredsim(server)
     guarded = _GuardedTwin(twin)
-    guarded.at(None, t)
-    if not ours:
+    guarded.set_event(None, t)
+    if not built_in:
         twin.timestamp = t
     found = guarded.call(stage, t, staleness)
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
-        raise guarded.broken(stage, what)
+        raise guarded.error(stage, what)
     result = []
     for name, given in zip(names, found, strict=True):
         value = given if type(given) is np.float32 else _rounded(given)
-        if value is None or not (ours or math.isfinite(value)):
+        if value is None or not (built_in or math.isfinite(value)):
             what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
-            raise guarded.broken(stage, what)
+            raise guarded.error(stage, what)
         result.append(value)
     return result
 

@@ -155,8 +155,8 @@ class ElementwiseServer(Server):
         self.update = self._compile(self.rule)
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
-        self._ours = comes_with_fredsim(self)
-        begin = None if self._ours else np.array(params)
+        self._built_in = comes_with_fredsim(self)
+        begin = None if self._built_in else np.array(params)
         self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
 
     @property
@@ -168,7 +168,7 @@ class ElementwiseServer(Server):
     def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of the push that makes update t + 1. Raises SimulationError if a user's fail."""
         formed: Sequence[np.float32]
-        formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
+        formed = self.coefficients(t, staleness) if self._built_in else form_coefficients(self, t, staleness)
         return formed
 
     def take_state(self) -> State:

@@ -99,7 +99,7 @@ def _could_be_a_rule(experiment: Experiment) -> bool:
     guarded, _ = make_server(experiment)
     contract = guarded.contract
     more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
-    own = not contract.ours and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
+    own = not contract.built_in and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
     plain = contract.pushes == "gradient" and not any(getattr(contract, name) for name in more)
     return own and plain and isinstance(experiment.model, MlpChoice)
 
@@ -176,7 +176,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     guarded, protocol = make_server(experiment)
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
-    if guarded.contract.ours and guarded.contract.holds:
+    if guarded.contract.built_in and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         context = RunContext(experiment.clients.count, layout, streams, NumpyOperations())
         guarded.start(np.zeros(1, np.float32), context)

@@ -173,7 +173,7 @@ class Run:
             yield simulation
             while length.left(simulation.iteration, simulation.server.timestamp) != 0:
                 before = simulation.iteration
-                simulation.go_on(replace(length, iterations=before + 1))
+                simulation.process_until(replace(length, iterations=before + 1))
                 if simulation.iteration == before:  # the clock has passed the run's end
                     return
                 yield simulation

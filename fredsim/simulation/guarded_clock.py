@@ -39,8 +39,8 @@ class GuardedClock(GuardedDispatcher):
         """Tell the clock how many clients there will be. Raises ConfigError if it refuses so many."""
         super().__init__(clock, clients)
         self._clock = clock
-        self._users = clock.users if isinstance(clock, OwnClock) else clock
-        self._name = type(self._users).__name__
+        self._user_object = clock.user_object if isinstance(clock, OwnClock) else clock
+        self._name = type(self._user_object).__name__
         self.timed, self.may_give_up = clock.timed, clock.may_give_up
         #: Whether the run tells the clock when each client continues; if not, a client continues as soon as it arrives.
         self.reacts = False
@@ -118,7 +118,7 @@ class OwnDurations(Guarded):
                 what = (
                     f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
                 )
-                raise self.broken("seconds", what)
+                raise self.error("seconds", what)
             found.append(float(min(seconds, LAST)))  # an integer may exceed float64
         return as_nanoseconds(found)
 
@@ -126,18 +126,22 @@ class OwnDurations(Guarded):
 class OwnClock(Clock):
     """A clock whose tasks take as long as a user's object says."""
 
-    def __init__(self, users: Any) -> None:
+    def __init__(self, user_object: Any) -> None:
         """Wrap a user's object. Raises ConfigError if its `link`, `server` or `outages` is invalid."""
         given = {
-            key: value for key in ("link", "server", "outages") if (value := getattr(users, key, None)) is not None
+            key: value
+            for key in ("link", "server", "outages")
+            if (value := getattr(user_object, key, None)) is not None
         }
         try:
             self.hyper = Clock.Hyper.model_validate(given)
         except ValidationError as error:
             ((at, text), *_) = explain(error, Clock.Hyper)
-            raise ConfigError(f"dispatcher.name: {type(users).__name__}.{'.'.join(map(str, at))}: {text}") from None
-        self.users = users
-        self._own = OwnDurations(users)
+            raise ConfigError(
+                f"dispatcher.name: {type(user_object).__name__}.{'.'.join(map(str, at))}: {text}"
+            ) from None
+        self.user_object = user_object
+        self._own = OwnDurations(user_object)
 
     def expect(self, clients: int) -> None:
         """Tell the clock, and the user's object, how many clients there will be."""
@@ -156,10 +160,10 @@ class OwnClock(Clock):
 
     def take_state(self) -> State:
         """Return the clock's state and that of the user's object."""
-        own = {f"users.{name}": value for name, value in take_state(self.users).items()}
+        own = {f"users.{name}": value for name, value in take_state(self.user_object).items()}
         return super().take_state() | own
 
     def put_state(self, state: State) -> None:
         """Restore the clock's state and that of the user's object."""
         super().put_state(state)
-        put_state(self.users, part_of(state, "users"))
+        put_state(self.user_object, part_of(state, "users"))

@@ -21,7 +21,7 @@ from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
-from fredsim.simulation.schedule import next_works, slots_of
+from fredsim.simulation.schedule import assign_slots, next_arrivals
 from fredsim.simulation.scheduled import SLICE, ByRule, Scheduled
 from fredsim.system.memory import refuse_what_clients_hold
 
@@ -43,16 +43,16 @@ class Hand(Scheduled):
         """Raise ConfigError if works in hand, of `each` bytes, and the server's per-client arrays exceed the memory."""
         parts = self._parts
         if parts.limits.memory is None:
-            works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
-            arrays = self._server.contract.per_client * parts.most(parts.clients)
+            works = parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
+            arrays = self._server.contract.per_client * parts.most_tasks(parts.clients)
             what = f"{works:,} works that they may have in hand"
             refuse_what_clients_hold(parts.clients, what, works * each, arrays, parts.params.nbytes)
 
     def _prepare(self) -> None:
         """Assign slots to the works, and begin those that start from the initial parameters."""
         schedule = self._drawn_schedule
-        self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
-        self._next = next_works(schedule)
+        self._slots, slots = assign_slots(schedule, wait=self._protocol.wait)
+        self._next = next_arrivals(schedule)
         self._work = self._start_machine(slots)
         first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
         for begin in range(0, len(first), TOGETHER):
@@ -151,7 +151,7 @@ class HandWholeGradients(Hand):
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
         limits, server = self._parts.limits, self._server
         if limits.memory is not None:  # the limit covers the server's per-client arrays, too
-            kept = server.contract.per_client * self._parts.most(self._parts.clients) * server.params.nbytes
+            kept = server.contract.per_client * self._parts.most_tasks(self._parts.clients) * server.params.nbytes
             limits = replace(limits, memory=max(0, limits.memory - kept))
         self._machine = self._make_machine(slots, limits)
         self._stamps = np.zeros(slots, np.int64)

@@ -113,7 +113,7 @@ class Parts:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
         return self.engine.pool(len(self.params), self.limits)
 
-    def most(self, works: int) -> int:
+    def most_tasks(self, works: int) -> int:
         """Return how many works are begun at most, if there may be `works` at once: no more than there are events."""
         events = self.events
         return works if events is None else min(works, events)
@@ -138,7 +138,7 @@ class Simulation:
         self.time = 0  # of the last event, in nanoseconds, if there is a clock
         self._rows_on_clock = 0  # how many rows on the clock are recorded
         self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
-        self._over = False  # whether the clock has passed the run's end
+        self._ended = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
         #: The seconds that the run had taken when it was last stopped, by their names in summary.json.
         self.spent: dict[str, float] = {}
@@ -149,12 +149,12 @@ class Simulation:
         Raises Diverged, ConfigError, SimulationError.
         """
         self._began, self._seconds_before = time.perf_counter(), self._engine.seconds
-        status = self.go_on(length)
+        status = self.process_until(length)
         if status == "interrupted":
             on_interrupt()
-        if self._over and length.until is not None:
-            self._rows_before(length.until + 1)
-            if not self._reached:
+        if self._ended and length.until is not None:
+            self._record_rows_before(length.until + 1)
+            if not self._goal_reached:
                 self.time = length.until
         if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
@@ -183,11 +183,11 @@ class Simulation:
         found["seconds_kernels"] = self._engine.seconds - self._seconds_before
         return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
 
-    def go_on(self, length: Length) -> Status:
+    def process_until(self, length: Length) -> Status:
         """Process events until the run has this length, or is stopped; record only the rows that are due."""
         if not self._recorder.rows:
             self._record()
-        while not (self._over or self._reached) and length.left(self.iteration, self._server.timestamp) != 0:
+        while not (self._ended or self._goal_reached) and length.left(self.iteration, self._server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
             self._advance(length)
@@ -195,7 +195,7 @@ class Simulation:
         return "finished"
 
     @property
-    def _reached(self) -> bool:
+    def _goal_reached(self) -> bool:
         """Whether a row has reached the run's goal."""
         goal, rows = self._parts.goal, self._recorder.rows
         return goal is not None and bool(rows) and goal.reached(rows[-1])
@@ -261,9 +261,9 @@ class Simulation:
         """The time that a row gets: simulated seconds, or the iteration if there is no clock."""
         return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
 
-    def _rows_before(self, time: int) -> None:
+    def _record_rows_before(self, time: int) -> None:
         """Record the rows on the clock that are due before an event at `time`, in nanoseconds."""
-        while not self._reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
+        while not self._goal_reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
             self.time = int(due)
             self._record()
             self._rows_on_clock += 1
@@ -272,7 +272,7 @@ class Simulation:
         """Record a row; consecutive rows without an event between them share their measurements."""
         if self._measured is None or self._measured[0] != self.iteration:
             self._measured = self.iteration, self._measurements()
-        self._recorder.row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
+        self._recorder.record_row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
 
     def _measurements(self) -> Measurements:
         """Return loss and error over the validation data, the parameters' digest, and the optional columns."""

@@ -20,7 +20,7 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.length import Length
 
-__all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
+__all__ = ["Arrivals", "Schedule", "assign_places", "assign_slots", "next_arrivals", "split_windows", "whole_schedule"]
 
 Integers = NDArray[np.int64]
 
@@ -84,7 +84,7 @@ def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, 
         raise SimulationError(f"the trace, row {first + at}: by its column begun {found}; {remedy}")
 
 
-def next_works(schedule: Schedule) -> Integers:
+def next_arrivals(schedule: Schedule) -> Integers:
     """Return for each event the later event at which the work begun after it arrives, −1 if none; int64 (T,)."""
     events = np.full(len(schedule), -1, np.int64)
     begun = schedule.begun >= 0
@@ -92,7 +92,7 @@ def next_works(schedule: Schedule) -> Integers:
     return events
 
 
-def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
+def assign_slots(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     """Return for each event the slot of the work that arrives, int64 (T,), and the number of slots.
 
     A work that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
@@ -103,7 +103,7 @@ def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
     return inverse * works + earlier_arrivals(schedule.client)[0] % works, len(known) * works
 
 
-def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
+def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     """Return for each event where its gradient's parameters lie, and where those fetched after it go, int64 (T,) each.
 
     Both are places on a device; the third value is their number. A fetch that is never used has place −1. Place 0
@@ -113,7 +113,7 @@ def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
     free: list[int] = []
     places = 1
     for event, (begun, following) in enumerate(
-        zip(schedule.begun.tolist(), next_works(schedule).tolist(), strict=True)
+        zip(schedule.begun.tolist(), next_arrivals(schedule).tolist(), strict=True)
     ):
         if begun >= 0:
             held[event] = kept[begun]
@@ -126,7 +126,7 @@ def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
     return held, kept, places
 
 
-def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
+def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
     """Yield windows [begin, end) of at most `room` events whose works were all begun before the window."""
     begin = 0
     for event, started in enumerate(begun.tolist()):
@@ -169,29 +169,29 @@ class Arrivals(Stateful):
         iteration: int,
         limit: int,
         *,
-        held_for: Callable[[], int] | None = None,
+        until_release: Callable[[], int] | None = None,
         refused: Sequence[bool] = (),
     ) -> Schedule:
-        """Return the next arrivals, `limit` at most, of different clients; no arrival depends on a reply to another.
+        """Return the next arrivals, at most `limit`, all of different clients; none depends on the reply to another.
 
-        `held_for`, given if replies decide which clients go on, returns for how many pushes no client can be released.
-        Otherwise `refused` says for the next arrivals whether the fetch will be refused: such a client may occur again
-        among them. The schedule is empty if the run's time is over. Raises SimulationError if no gradient will ever
-        arrive.
+        `until_release`, given if replies decide which clients continue, returns how many pushes are certain to come
+        before any client is released. Without it, `refused` says for the next arrivals whether their fetch will be
+        refused; the client of such an arrival may occur again. The schedule is empty if the run's time is over. Raises
+        SimulationError if no gradient will ever arrive.
         """
-        if held_for is None:
+        if until_release is None:
             self._draw(limit)
             begin = end = self._at
             stop = min(begin + limit, len(self._ahead))
             if "begun" in self._columns:  # it is compared with the actual fetches, so these must have happened
                 refused = ()
-            while end < stop and ((at := self._before[end] - begin) < 0 or (at < len(refused) and refused[at])):
+            while end < stop and ((at := self._previous[end] - begin) < 0 or (at < len(refused) and refused[at])):
                 end += 1
             self._at = end
             clients = self._ahead[begin:end]
             columns = {name: values[begin:end] for name, values in self._columns.items()}
         else:
-            clients, columns = self._choose(min(limit, held_for()), iteration)
+            clients, columns = self._choose(min(limit, until_release()), iteration)
         if not clients and self._length.until is None:
             assert self._clock is not None  # any other dispatcher raises an error itself
             raise self._clock.ended_error(iteration, self._length.iterations)
@@ -201,13 +201,13 @@ class Arrivals(Stateful):
         return Schedule(ids, under_way, **columns)
 
     def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
-        """Return the next clients, which are held from then on, and the further columns of their arrivals."""
+        """Choose the next clients, and hold them; return them, and the further columns of their arrivals."""
         clients: list[int] = []
         orders = []
         while len(clients) < count and not self._ended:
             if self._clock is None:
                 clients.append(self._dispatcher.choose(iteration + len(clients)))
-            elif len(order := self._of_run(self._clock.draw(1))):
+            elif len(order := self._within_run(self._clock.draw(1))):
                 clients += order.client.tolist()
                 orders.append(order)
             if clients and not self._ended:
@@ -218,8 +218,8 @@ class Arrivals(Stateful):
         self._works[clients] += 1
         return clients, {"number": numbers}
 
-    def coming(self, count: int) -> Order:
-        """Return at most `count` next arrivals without consuming them; only if the server never holds clients."""
+    def peek(self, count: int) -> Order:
+        """Return the next arrivals, at most `count`, without consuming them; only if the server never holds clients."""
         self._draw(count)
         some = slice(self._at, self._at + count)
         return Order(np.array(self._ahead[some], np.int64), **{n: values[some] for n, values in self._columns.items()})
@@ -235,7 +235,7 @@ class Arrivals(Stateful):
             left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
             wanted = max(count - there, left)
             if self._clock is not None:
-                order = self._of_run(self._clock.draw(wanted))
+                order = self._within_run(self._clock.draw(wanted))
             else:
                 ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
                 order = Order(ids, self._works[ids] + earlier_arrivals(ids)[0])
@@ -249,8 +249,8 @@ class Arrivals(Stateful):
             }
             self._keep_ahead(self._ahead[self._at :] + clients, columns)
 
-    def _of_run(self, order: Order) -> Order:
-        """Return the arrivals that are part of the run; note whether these are the last."""
+    def _within_run(self, order: Order) -> Order:
+        """Return those of these arrivals that are part of the run; note whether they are the last."""
         part = order.until(self._length.until)
         self._ended = len(part) < max(1, len(order))
         return part
@@ -258,7 +258,7 @@ class Arrivals(Stateful):
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
         """Keep the choices that are drawn and have not arrived yet."""
         self._ahead, self._columns, self._at = clients, columns, 0
-        self._before: list[int] = earlier_arrivals(np.array(clients, np.int64))[1].tolist()
+        self._previous: list[int] = earlier_arrivals(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
         """Let the gates draw random numbers for the clients that arrive from iteration `begin` on."""
@@ -270,11 +270,11 @@ class Arrivals(Stateful):
         self._fetched[client] = event
 
     def began(self, client: int) -> None:
-        """Note that a client began its next work from what it holds."""
+        """Note that a client began its next task from the parameters that it holds."""
         self._under_way[client] = self._fetched[client]
 
     def give_up(self, client: int) -> None:
-        """Note that a client was restarted, so that the work that it had under way will never arrive."""
+        """Note that a client was restarted, so that the task that it had under way will never arrive."""
         self._works[client] += 1
         for place in range(self._at, len(self._ahead)):
             self._columns["number"][place] += self._ahead[place] == client

@@ -20,7 +20,7 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
-from fredsim.simulation.schedule import Schedule, places_of, whole_schedule, windows_of
+from fredsim.simulation.schedule import Schedule, assign_places, split_windows, whole_schedule
 
 __all__ = ["SLICE", "ByRule", "Queued", "Scheduled"]
 
@@ -131,15 +131,15 @@ class Scheduled(Simulation):
         started, begin, server = time.perf_counter(), self.iteration, self._server
         count = self._next_stretch(schedule, length)
         if not count:
-            if not self._reached and begin == len(schedule):
+            if not self._goal_reached and begin == len(schedule):
                 self._check_length(schedule)
-            self._over = not self._reached
+            self._ended = not self._goal_reached
             return
         before = server.timestamp
         timestamps, staleness, losses = self._process_events(begin, count)
         n, size = len(staleness), server.params.nbytes
         part = schedule.part(begin, begin + n)
-        self._recorder.events(staleness, losses, size, part.client)
+        self._recorder.count_exchanges(staleness, losses, size, part.client)
         if self._log is not None:
             self._log.add(part, begin, timestamps, staleness, copies=(1, 1, size, size))
         if schedule.time is not None:
@@ -161,8 +161,8 @@ class Scheduled(Simulation):
         if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause
             limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):
-            self._rows_before(int(schedule.time[begin]))
-            if self._reached:
+            self._record_rows_before(int(schedule.time[begin]))
+            if self._goal_reached:
                 return 0
             due = self._interval.next_time(self._rows_on_clock)
             limits.append(int(np.searchsorted(schedule.time, due, side="right")) - begin)
@@ -205,13 +205,13 @@ class Queued(ByRule):
 
     def _prepare(self) -> None:
         """Assign the places on the device for what clients will hold, and make the machine."""
-        self._held, self._kept, places = places_of(self._drawn_schedule)
+        self._held, self._kept, places = assign_places(self._drawn_schedule)
         self._machine = self._make_machine(places)
 
     def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Process these events on the device, window by window."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
-        windows = list(windows_of(self._drawn_schedule.begun[begin:end] - begin, room))
+        windows = list(split_windows(self._drawn_schedule.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))
         return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
 

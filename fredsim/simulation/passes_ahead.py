@@ -1,4 +1,4 @@
-"""Forward and error passes that the path `fused` does ahead, for clients whose next fetches are likely to be refused.
+"""Passes that the path `fused` does ahead, for clients whose next fetches will probably be refused.
 
 A client whose fetch is refused continues from the parameters that it holds. All its minibatches until a fetch passes
 use these same parameters, so their passes are done together, while the parameters are in the cache. Which fetches will
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import FusedMachine
 from fredsim.dispatchers.base import earlier_arrivals
 
-__all__ = ["Ahead"]
+__all__ = ["PassesAhead"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Ahead:
+class PassesAhead:
     """The machine's slots for the works that have begun, indexed by the place of their arrival among known events."""
 
     def __init__(self, machine: FusedMachine, window: int) -> None:
         """Use the machine's slots, but always keep as many free as a window has events."""
         self._machine, self._window = machine, window
 
-    def know(self, clients: Integers, samples: Integers) -> None:
+    def set_events(self, clients: Integers, samples: Integers) -> None:
         """Take the next n events: who arrives (n,), and their minibatches `samples` (n, µ); no work has begun yet."""
         before = earlier_arrivals(clients)[1]
         following = np.full(len(clients), -1)
@@ -62,7 +62,7 @@ class Ahead:
             self._machine.begin([slots[place] for place in begun], params, self._samples[begun])
         return slots[at : at + count]
 
-    def arrived(self, place: int, *, fetched: bool) -> None:
+    def free(self, place: int, *, fetched: bool) -> None:
         """Free the slot of an event; if its client fetched, also those of the works that it had begun beyond it."""
         while place >= 0 and self._slots[place] >= 0:
             self._free.append(self._slots[place])
