@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.packing import Packing, Putting, Refused, State
+from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
 
 __all__ = ["State", "Stateful", "declares_state", "part_of", "put_state", "take_state"]
 
@@ -69,7 +69,7 @@ def put_state(found: Any, state: State) -> None:
 
 
 def declares_state(found: Any) -> bool:
-    """Return whether an object's class says what the state is: one of fredsim's, or one that names it or takes it."""
+    """Return whether an object's class declares its state: a class of fredsim's, or with `state_names` or `take_state`."""
     classes = _user_classes(type(found))
     return not classes or any(name in vars(cls) for cls in classes for name in ("state_names", "take_state"))
 
@@ -102,7 +102,7 @@ def _set_by(cls: type) -> frozenset[str]:
 
 
 def _implied_state(found: Any) -> list[str]:
-    """Return the attributes that are the state of an object whose class does not say what its state is.
+    """Return the names of the attributes that are the state of an object whose class does not declare its state.
 
     Those named in `state_names` are left out; so are those that fredsim's classes set, which name their own state, and
     values of fredsim's that never change.
@@ -135,19 +135,19 @@ def _has(found: Any, name: str) -> bool:
 
 
 def _check_class(found: Any) -> None:
-    """Raise Refused if a class may keep something from event to event outside the object's attributes."""
+    """Raise CannotPack if a class may keep something from event to event outside the object's attributes."""
     own = {"metrics", *_attributes(found)}
     for cls in _user_classes(type(found)):
         if not cls.__flags__ & HEAP_TYPE:
-            raise Refused("", f"is a {cls.__name__}, too, which keeps more than its attributes")
+            raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
             if isinstance(value, CHANGING) and name not in own and not name.startswith("__"):
-                raise Refused(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
+                raise CannotPack(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
 
 
 def _take_attributes(found: Any) -> State:
     """Return the state in an object's attributes. Raises SimulationError for a value that could not be restored."""
-    packing, kind = Packing(_state_of), type(found)
+    packer, kind = Packer(_state_of), type(found)
     named, unnamed = _state_names(kind), list[str]()
     try:
         if not declares_state(found):
@@ -156,12 +156,12 @@ def _take_attributes(found: Any) -> State:
         for cls in _user_classes(kind):
             for name in vars(cls).get("state_names", ()):
                 if not _has(found, name):
-                    raise Refused(name, "is named in state_names, and is not there")
+                    raise CannotPack(name, "is named in state_names, and is not there")
         existing = {name: getattr(found, name) for name in named if _has(found, name)}
-        packed = {name: packing.pack(value, name, exact=False) for name, value in existing.items()}
-        packed |= {name: packing.pack(getattr(found, name), name, exact=True) for name in unnamed}
-        return packing.finish(packed)
-    except Refused as error:
+        packed = {name: packer.pack(value, name, exact=False) for name, value in existing.items()}
+        packed |= {name: packer.pack(getattr(found, name), name, exact=True) for name in unnamed}
+        return packer.finish(packed)
+    except CannotPack as error:
         self = f"self.{error.name} " if error.name else ""
         raise SimulationError(
             f"{kind.__name__}: {self}{error.what}; name what changes from push to push in state_names, a tuple, or "
@@ -178,18 +178,18 @@ def _put_attributes(found: Any, state: State) -> None:
     if not declares_state(found):
         names |= dict.fromkeys([*_implied_state(found), *(name.partition(".")[0] for name in state)])
 
-    def put_into(part: Any, at: str) -> None:
+    def restore_part(part: Any, path: str) -> None:
         if part is None:
-            raise SimulationError(f"{at} is in the state, but does not exist after the start; create it in init")
-        put_state(part, part_of(state, at))
+            raise SimulationError(f"{path} is in the state, but does not exist after the start; create it in init")
+        put_state(part, part_of(state, path))
 
-    putting = Putting(state, existing, put_into)
+    unpacker = Unpacker(state, existing, restore_part)
     for name in names:
         if name in state:
-            object.__setattr__(found, name, putting.attribute(name))
+            object.__setattr__(found, name, unpacker.unpack(name))
         elif name not in named:
             object.__delattr__(found, name)
-    putting.finish()
+    unpacker.finish()
 
 
 def _state_of(value: Any) -> State | None:

@@ -148,7 +148,7 @@ def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
     server, protocol = make_server(experiment)
     compressor = protocol.compressor
     alone = protocol.push_gate is None and not protocol.replica
-    compresses = compressor is not None and alone and not compressor.remembers
+    compresses = compressor is not None and alone and not compressor.has_memory
     return experiment, server.contract.pushes, protocol.local_steps, compresses
 
 

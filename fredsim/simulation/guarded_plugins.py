@@ -163,7 +163,7 @@ class GuardedCompressor(Guarded):
         return type(self._inner).__module__.startswith("fredsim.compressors.")
 
     @property
-    def remembers(self) -> bool:
+    def has_memory(self) -> bool:
         """Whether the result for a push may depend on earlier pushes; assumed so for a user's compressor."""
         return not self._built_in or self._inner.keeps_residual
 
