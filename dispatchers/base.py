@@ -5,7 +5,7 @@ and `release(client)`; it may have `expect(clients)`. A choice may depend only o
 choices before, and which clients are held, so that the order can be drawn ahead. A dispatcher with simulated time is a
 clock (fredsim.dispatchers.clock); a user's own clock needs `__init__(**hyper)` and `seconds(client, task)` only.
 
-To a dispatcher, what a client does between two pushes is a task; elsewhere it is called a work.
+A task is what a client does between two pushes.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def put_state(found: Any, state: State) -> None:
 
 
 def declares_state(found: Any) -> bool:
-    """Return whether an object's class declares its state: a class of fredsim's, or with `state_names` or `take_state`."""
+    """Return whether an object's class declares its state: fredsim's, or one with `state_names` or `take_state`."""
     classes = _user_classes(type(found))
     return not classes or any(name in vars(cls) for cls in classes for name in ("state_names", "take_state"))
 

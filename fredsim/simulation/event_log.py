@@ -30,7 +30,7 @@ CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64"
 #: A further column of runs on a clock on which tasks may be given up.
 GIVEN_UP = {"given_up": "bool"}
 #: Further columns of runs in which a push is gated or compressed as soon as its gradient is done, before it arrives:
-#: lists of the clients whose gradients were done since the event before, and of the numbers of their works.
+#: lists of the clients whose gradients were done since the event before, and of the numbers of their tasks.
 DONE = {"done_client": "list of int32", "done_number": "list of int64"}
 
 #: The most rows that are kept in memory before they are written.
@@ -115,7 +115,7 @@ class EventLog(Stateful):
         self.add(schedule, iteration, timestamp, staleness, copies=copies)
 
     def _times(self, schedule: Schedule) -> tuple[Integers, ...]:
-        """Return, for each event, when its work began and was done, and when the server received and finished it."""
+        """Return, for each event, when its task began and was done, and when the server received and finished it."""
         time, clients = schedule.time, schedule.client
         assert time is not None
         if schedule.stages is not None:

@@ -141,7 +141,7 @@ class Fused(Snapshots):
                 client = clients[i]
                 received[i] = self._reply(client, verdict, copies[i])
                 if verdict == UNDECIDED and received[i] and client in clients[i + 1 : n]:
-                    n = clients.index(client, i + 1)  # it fetched, so its next work is not the expected one
+                    n = clients.index(client, i + 1)  # it fetched, so its next task is not the expected one
                 self._passes_ahead.free(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
         self._v_mean = self._machine.mean(n - 1)
@@ -156,7 +156,7 @@ class Fused(Snapshots):
             self._record()
 
     def _reply(self, client: int, verdict: int, copy: Array | None) -> int:
-        """Let the client whose gradient was applied begin its next work; return how many bytes it fetched.
+        """Let the client whose gradient was applied begin its next task; return how many bytes it fetched.
 
         `copy` is the array into which the kernel has copied the parameters, if the verdict is PASSED.
         """

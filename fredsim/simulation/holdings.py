@@ -35,10 +35,10 @@ class Version:
 
 
 class Holdings(Stateful):
-    """Which version each client holds: for the work under way and, if `wait` is false, also for the next work.
+    """Which version each client holds: for the task under way and, if `wait` is false, also for the next task.
 
-    A client that does not wait begins its next work as soon as it has pushed, from the version that it holds then;
-    what it fetches after the push takes effect in the work after that.
+    A client that does not wait begins its next task as soon as it has pushed, from the version that it holds then;
+    what it fetches after the push takes effect in the task after that.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Holdings(Stateful):
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
 
     def timestamp(self, client: int) -> int:
-        """Return the timestamp of the version that the work under way started from."""
+        """Return the timestamp of the version that the task under way started from."""
         return self._under_way[client].timestamp
 
     def compute_pushes(
@@ -84,11 +84,11 @@ class Holdings(Stateful):
         return self._work([self._under_way[client].params for client in clients], rows, rate)
 
     def params(self, client: int) -> Array:
-        """Return the parameters that the work under way started from, MARGIN floats behind them."""
+        """Return the parameters that the task under way started from, MARGIN floats behind them."""
         return self._under_way[client].params
 
     def begin(self, client: int) -> None:
-        """Let a client that does not wait begin its next work, from the version that it holds now."""
+        """Let a client that does not wait begin its next task, from the version that it holds now."""
         self._drop(self._under_way[client])
         self._under_way[client] = self._fetched[client]
         self._under_way[client].holders += 1
@@ -189,7 +189,7 @@ class Holdings(Stateful):
         self._stamps = {int(client): stamps.tolist() for client, stamps in part_of(state, "stamps").items()}
 
     def _lists(self) -> dict[str, list[Version]]:
-        """Return the versions by client: for the work under way and, if clients do not wait, for the next one."""
+        """Return the versions by client: for the task under way and, if clients do not wait, for the next one."""
         return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
 
     def _replace(self, client: int, version: Version) -> None:

@@ -113,10 +113,10 @@ class Parts:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
         return self.engine.pool(len(self.params), self.limits)
 
-    def most_tasks(self, works: int) -> int:
-        """Return how many works are begun at most, if there may be `works` at once: no more than there are events."""
+    def most_tasks(self, tasks: int) -> int:
+        """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
         events = self.events
-        return works if events is None else min(works, events)
+        return tasks if events is None else min(tasks, events)
 
 
 class Simulation:

@@ -1,6 +1,6 @@
 """Chooses the path on which a run is computed. All paths give the same bits; the more is known ahead, the faster.
 
-- `hand`: clients hold their work in hand, that is, activations and back-propagated errors (see hand). It needs
+- `hand`: clients hold pending passes, that is, activations and back-propagated errors (see hand.py). It needs
   fetches that all pass and an order of arrivals that nothing computed changes. A server's elementwise rule, whose
   coefficients follow from timestamp and staleness alone, is applied to a gradient row by row while it is formed; any
   other server gets whole gradients, one after the other.

@@ -1,6 +1,6 @@
-"""The schedule of a run: which client arrives with which work, and from which parameters that work was begun.
+"""The schedule of a run: which client arrives with which task, and from which parameters that task was begun.
 
-A work is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
+A task is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
 passes, the whole schedule is known before the first event (`whole_schedule`), and says what each event depends on.
 Otherwise it is made while the run goes, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
 """
@@ -36,15 +36,15 @@ class Schedule:
     client: Integers
     #: The event after which the client fetched the parameters that it used, −1 for the initial parameters.
     begun: Integers
-    #: Which of the client's works this is, from 0; it determines the minibatch.
+    #: Which of the client's tasks this is, from 0; it determines the minibatch.
     number: Integers
 
     #: When the server is done with the arrival, in nanoseconds; None without a clock.
     time: Integers | None = None
     #: How many gradients were done before this one; None if copies take no time: then that is the iteration.
     sent: Integers | None = None
-    #: (T, 3) nanoseconds: when the work was begun, when its gradient was done, and when the push reached the server;
-    #: None if the work was begun at the client's arrival before, and the other two are `time`.
+    #: (T, 3) nanoseconds: when the task was begun, when its gradient was done, and when the push reached the server;
+    #: None if the task was begun at the client's arrival before, and the other two are `time`.
     stages: Integers | None = None
     #: 1 for a task that was given up and has no gradient, else 0; None if no task can be.
     given_up: Integers | None = None
@@ -65,7 +65,7 @@ class Schedule:
 def whole_schedule(order: Order, *, wait: bool) -> Schedule:
     """Return the schedule that follows from an order of arrivals if every fetch passes.
 
-    With `wait` a client begins its next work from what it fetches on arrival; without, from what it held before that.
+    With `wait` a client begins its next task from what it fetches on arrival; without, from what it held before that.
     """
     number, before = earlier_arrivals(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
@@ -85,7 +85,7 @@ def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, 
 
 
 def next_arrivals(schedule: Schedule) -> Integers:
-    """Return for each event the later event at which the work begun after it arrives, −1 if none; int64 (T,)."""
+    """Return for each event the later event at which the task begun after it arrives, −1 if none; int64 (T,)."""
     events = np.full(len(schedule), -1, np.int64)
     begun = schedule.begun >= 0
     events[schedule.begun[begun]] = np.flatnonzero(begun)
@@ -93,14 +93,14 @@ def next_arrivals(schedule: Schedule) -> Integers:
 
 
 def assign_slots(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
-    """Return for each event the slot of the work that arrives, int64 (T,), and the number of slots.
+    """Return for each event the slot of the task that arrives, int64 (T,), and the number of slots.
 
-    A work that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
+    A task that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
     no slot.
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
-    works = 1 if wait else 2  # works of a client at once: one under way, and one to be begun from what it holds
-    return inverse * works + earlier_arrivals(schedule.client)[0] % works, len(known) * works
+    tasks = 1 if wait else 2  # tasks of a client at once: one under way, and one to be begun from what it holds
+    return inverse * tasks + earlier_arrivals(schedule.client)[0] % tasks, len(known) * tasks
 
 
 def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
@@ -127,7 +127,7 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
 
 
 def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
-    """Yield windows [begin, end) of at most `room` events whose works were all begun before the window."""
+    """Yield windows [begin, end) of at most `room` events whose tasks were all begun before the window."""
     begin = 0
     for event, started in enumerate(begun.tolist()):
         if started >= begin or event - begin == room:
@@ -138,7 +138,7 @@ def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
 
 
 class Arrivals(Stateful):
-    """Makes the schedule while the run goes: the loop tells it which clients fetched and which began a new work."""
+    """Makes the schedule while the run goes: the loop tells it which clients fetched and which began a new task."""
 
     state_names = ("_ahead", "_columns", "_drawn", "_ended", "_works", "_under_way", "_fetched")
 
@@ -159,9 +159,9 @@ class Arrivals(Stateful):
         self._clock = dispatcher if isinstance(dispatcher, GuardedClock) else None
         self._drawn = self._at = 0  # how many choices are drawn; the next arrival's place among those kept ahead
         self._ended = False  # whether the clock has passed the run's end, or no gradient will ever arrive
-        self._works = np.zeros(clients, np.int64)  # how many works of each client are drawn or given up
+        self._works = np.zeros(clients, np.int64)  # how many tasks of each client are drawn or given up
         self._keep_ahead([], {})
-        self._under_way = [-1] * clients  # by client, the event after which it fetched for its work under way
+        self._under_way = [-1] * clients  # by client, the event after which it fetched for its task under way
         self._fetched = self._under_way if wait else self._under_way.copy()
 
     def next(
@@ -280,7 +280,7 @@ class Arrivals(Stateful):
             self._columns["number"][place] += self._ahead[place] == client
 
     def take_state(self) -> State:
-        """Return the state: the choices drawn ahead, and which fetch each work under way started from."""
+        """Return the state: the choices drawn ahead, and which fetch each task under way started from."""
         self._keep_ahead(self._ahead[self._at :], {name: values[self._at :] for name, values in self._columns.items()})
         return super().take_state()
 

@@ -114,7 +114,7 @@ class Scheduled(Simulation):
         raise NotImplementedError
 
     def _rows(self, events: Integers) -> NDArray[np.int32]:
-        """Return the samples (n, µ) of the works that arrive at these events (n,); zeros for an event −1."""
+        """Return the samples (n, µ) of the tasks that arrive at these events (n,); zeros for an event −1."""
         schedule, some = self._drawn_schedule, events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]

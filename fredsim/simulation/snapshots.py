@@ -73,7 +73,7 @@ class Snapshots(Simulation):
         self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
             self._until_release = lambda: 1
-        # A window is one event if an event may change the next one: a restart discards work under way; a dropped copy
+        # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
         # or a task given up changes which clients are held; local steps take the learning rate at their arrival.
         self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
@@ -183,7 +183,7 @@ class Snapshots(Simulation):
         return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
 
     def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of B works; see fredsim.simulation.local_work."""
+        """Return the samples (B, k, µ) of the k local steps of B tasks; see fredsim.simulation.local_work."""
         return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
@@ -231,7 +231,7 @@ class Snapshots(Simulation):
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             size = self._fetch(other)
-            self._begin(other)  # its work under way is given up: it starts over even if `wait` is false
+            self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
                 self._outbox.under_way.pop(other, None)
                 self._clock.restart(other, size)
@@ -260,7 +260,7 @@ class Snapshots(Simulation):
         return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
-        """Let a client begin its next work from what it holds."""
+        """Let a client begin its next task from what it holds."""
         holdings = self._holdings
         if not self._protocol.wait:
             holdings.begin(client)
