@@ -171,7 +171,7 @@ class Run:
         simulation, length = self.simulation, self._length
         with self._begun(begun):
             yield simulation
-            while length.left(simulation.iteration, simulation.server.timestamp) != 0:
+            while length.events_left(simulation.iteration, simulation.server.timestamp) != 0:
                 before = simulation.iteration
                 simulation.process_until(replace(length, iterations=before + 1))
                 if simulation.iteration == before:  # the clock has passed the run's end

@@ -1,6 +1,6 @@
 """Collects a row for each event of a run, the content of events.parquet, and hands the rows on in groups.
 
-Nothing here feeds back into the run.
+Nothing in this module changes the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64"
 #: A further column of runs on a clock on which tasks may be given up.
 GIVEN_UP = {"given_up": "bool"}
 #: Further columns of runs in which a push is gated or compressed as soon as its gradient is done, before it arrives:
-#: lists of the clients whose gradients were done since the event before, and of the numbers of their tasks.
+#: lists of the clients whose gradients were done since the previous event, and of the numbers of their tasks.
 DONE = {"done_client": "list of int32", "done_number": "list of int64"}
 
 #: The most rows that are kept in memory before they are written.
@@ -72,7 +72,7 @@ class EventLog(Stateful):
         return EVENTS | clock | given_up | (DONE if self.early else {})
 
     def done(self, client: int, number: int) -> None:
-        """Note that a client's gradient is done, and that its push has been gated and compressed."""
+        """Note that a client's gradient is done and its push has been gated and compressed."""
         self._done += (client, number)
 
     def add(

@@ -93,9 +93,9 @@ class Fused(Snapshots):
         more than once among the events returned.
         """
         if self.iteration >= self._known_to:
-            left, most = length.left(self.iteration, self._server.timestamp), self._most_known()
+            left, most = length.events_left(self.iteration, self._server.timestamp), self._most_known()
             self._look_ahead(most if left is None else min(most, left))
-        row = self._interval.left(self.iteration, self._server.timestamp)
+        row = self._interval.events_until_due(self.iteration, self._server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
         at = self.iteration - self._known_from

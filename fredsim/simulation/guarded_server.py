@@ -60,8 +60,8 @@ class GuardedServer(Guarded):
         Raises SimulationError if its `init` fails or its `params` are not float32 (P,).
         """
         add_record_method(self, self._user_object, self.contract.metrics, recorder)
-        mine = params if self.contract.derived or self._user_object is not self._inner else params.copy()
-        context.call_init(self, params=mine)
+        initial = params if self.contract.derived or self._user_object is not self._inner else params.copy()
+        context.call_init(self, params=initial)
         self.where = "init"
         self._size, self._layout = context.layout.size, context.layout
         self._mean, finite = context.operations.mean, context.operations.finite
@@ -77,7 +77,7 @@ class GuardedServer(Guarded):
         return params
 
     @property
-    def result(self) -> Array:
+    def evaluated_params(self) -> Array:
         """The parameters to evaluate: the average, if the server keeps one. Raises SimulationError if it is invalid."""
         if not self.contract.averaged_params:
             return self.params

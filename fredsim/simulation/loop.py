@@ -1,4 +1,4 @@
-"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases go on.
+"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases continue.
 
 An event is one client's arrival; `iteration` counts events, from 0. The loop knows no algorithm by name. Each path,
 that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .hand
@@ -49,7 +49,7 @@ class Outcome:
 
     `params` (P,) are those to evaluate; `raw_params` are the server's current ones, if `params` is an average, else
     None. `seconds` leaves out evaluation and the probe. `seconds_kernels` of these were spent in compiled code (NaN
-    for a backend without any); `shares` divides them by what the kernels did, if the path measures that.
+    for a backend without any); `shares` are the shares of this time by activity, if the path measures them.
     """
 
     status: Status
@@ -86,7 +86,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    drawn: Length  # how much is drawn of a schedule that is known whole: what this process runs, `length` at most
+    drawn: Length  # up to where a whole schedule is drawn: what this process is to run, `length` at most
     limits: Limits
     path: PathName
     backend: Backend
@@ -94,7 +94,7 @@ class Parts:
     recorder: Recorder
     progress: Callable[[int, int, float], None]
     stop: Callable[[], bool]
-    stop_at: int | None = None  # an iteration at which to stop, because the run paused there before
+    stop_at: int | None = None  # an iteration at which to stop, because the recorded run stopped there
     probe: Probe | None = None
     log: EventLog | None = None
     goal: Goal | None = None
@@ -103,7 +103,7 @@ class Parts:
 
     @property
     def events(self) -> int | None:
-        """The most events that there will be: about so many if the clock ends the run, None if that is not known."""
+        """The largest possible number of events; an estimate if the clock ends the run; None if it is unknown."""
         if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
             return self.length.events
         return self.dispatcher.expected_arrivals(self.length.until)
@@ -136,7 +136,7 @@ class Simulation:
         self._interval = parts.interval
         self.iteration = 0
         self.time = 0  # of the last event, in nanoseconds, if there is a clock
-        self._rows_on_clock = 0  # how many rows on the clock are recorded
+        self._rows_on_clock = 0  # how many rows that the clock determines are recorded
         self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
         self._ended = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
@@ -165,7 +165,7 @@ class Simulation:
         return Outcome(
             status,
             self.iteration,
-            np.asarray(server.result),
+            np.asarray(server.evaluated_params),
             None if raw is None else np.asarray(raw),
             spent["seconds"],
             spent["seconds_evaluation"],
@@ -184,14 +184,15 @@ class Simulation:
         return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
 
     def process_until(self, length: Length) -> Status:
-        """Process events until the run has this length, or is stopped; record only the rows that are due."""
+        """Process events until the run has this length or is stopped. Record only the rows that are due."""
         if not self._recorder.rows:
             self._record()
-        while not (self._ended or self._goal_reached) and length.left(self.iteration, self._server.timestamp) != 0:
+        server = self._server
+        while not (self._ended or self._goal_reached) and length.events_left(self.iteration, server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
             self._advance(length)
-            self._parts.progress(self.iteration, self._server.timestamp, self._now)
+            self._parts.progress(self.iteration, server.timestamp, self._now)
         return "finished"
 
     @property
@@ -217,11 +218,11 @@ class Simulation:
 
     @property
     def declares_state(self) -> bool:
-        """Whether the state is certain to be complete: not if a user's class does not say what its state is."""
+        """Whether the state is certain to be complete: false if a user's class does not declare its state."""
         return all(part.declares_state for part in self._stateful_parts().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
-        """Return, as copies, all that is needed to go on. Raises SimulationError if a user's state cannot be saved."""
+        """Return copies of all that is needed to continue. Raises SimulationError if a user's state cannot be saved."""
         states = {part: found.take_state() for part, found in self._stateful_parts().items()}
         values = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
         return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | values
@@ -249,7 +250,7 @@ class Simulation:
         return {name: part for name, part in found.items() if part is not None}
 
     def _shares(self) -> dict[str, float] | None:
-        """Return the kernels' time divided by what they did, as shares of 1; None if the path does not measure it."""
+        """Return which share of the kernels' time each activity took, by name; None if the path does not measure it."""
         return None
 
     def _advance(self, length: Length) -> None:
@@ -262,7 +263,7 @@ class Simulation:
         return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
 
     def _record_rows_before(self, time: int) -> None:
-        """Record the rows on the clock that are due before an event at `time`, in nanoseconds."""
+        """Record the rows that are due on the clock before an event at `time`, in nanoseconds."""
         while not self._goal_reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
             self.time = int(due)
             self._record()
@@ -276,9 +277,8 @@ class Simulation:
 
     def _measurements(self) -> Measurements:
         """Return loss and error over the validation data, the parameters' digest, and the optional columns."""
-        begin = time.perf_counter()
-        kernels = self._engine.seconds
-        result = self._server.result
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        result = self._server.evaluated_params
         validation = evaluate(self._engine, result, "validation")
         test = evaluate(self._engine, result, "test") if self._parts.test else ()
         more = dict(zip(TEST, test, strict=False))

@@ -1,6 +1,6 @@
 """Counts what clients and server exchange, and records the rows of metrics.csv and the histogram of staleness.
 
-Nothing here feeds back into the run: how often a row is recorded changes no parameter.
+Nothing in this module changes the run: how often a row is recorded changes no parameter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A task is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
 passes, the whole schedule is known before the first event (`whole_schedule`), and says what each event depends on.
-Otherwise it is made while the run goes, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
+Otherwise it is made during the run, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Schedule:
 def whole_schedule(order: Order, *, wait: bool) -> Schedule:
     """Return the schedule that follows from an order of arrivals if every fetch passes.
 
-    With `wait` a client begins its next task from what it fetches on arrival; without, from what it held before that.
+    With `wait`, a client begins its next task from what it fetches on arrival; without, from what it held before.
     """
     number, before = earlier_arrivals(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
@@ -104,10 +104,10 @@ def assign_slots(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
 
 
 def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
-    """Return for each event where its gradient's parameters lie, and where those fetched after it go, int64 (T,) each.
+    """Return each event's places: of its gradient's parameters, and of those fetched after it; int64 (T,) each.
 
-    Both are places on a device; the third value is their number. A fetch that is never used has place −1. Place 0
-    keeps the initial parameters; any other place is free again once the client that used it has arrived.
+    A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
+    −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     free: list[int] = []
@@ -138,7 +138,7 @@ def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
 
 
 class Arrivals(Stateful):
-    """Makes the schedule while the run goes: the loop tells it which clients fetched and which began a new task."""
+    """Makes the schedule during the run; the loop tells it which clients fetched and which began a new task."""
 
     state_names = ("_ahead", "_columns", "_drawn", "_ended", "_works", "_under_way", "_fetched")
 
@@ -157,8 +157,8 @@ class Arrivals(Stateful):
         """
         self._dispatcher, self._gates, self._length = dispatcher, gates, length
         self._clock = dispatcher if isinstance(dispatcher, GuardedClock) else None
-        self._drawn = self._at = 0  # how many choices are drawn; the next arrival's place among those kept ahead
-        self._ended = False  # whether the clock has passed the run's end, or no gradient will ever arrive
+        self._drawn = self._at = 0  # how many choices are drawn; the index of the next arrival in `_ahead`
+        self._ended = False  # whether the run's time is over, or no gradient will ever arrive again
         self._works = np.zeros(clients, np.int64)  # how many tasks of each client are drawn or given up
         self._keep_ahead([], {})
         self._under_way = [-1] * clients  # by client, the event after which it fetched for its task under way
@@ -229,7 +229,7 @@ class Arrivals(Stateful):
         self._at -= count
 
     def _draw(self, count: int) -> None:
-        """Make sure that at least `count` choices are drawn ahead, if there are so many."""
+        """Draw choices until at least `count` are kept ahead, or no more will come."""
         while (there := len(self._ahead) - self._at) < count and not self._ended:
             iterations = self._length.iterations
             left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
@@ -256,7 +256,7 @@ class Arrivals(Stateful):
         return part
 
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
-        """Keep the choices that are drawn and have not arrived yet."""
+        """Keep the choices that are drawn but have not arrived yet."""
         self._ahead, self._columns, self._at = clients, columns, 0
         self._previous: list[int] = earlier_arrivals(np.array(clients, np.int64))[1].tolist()
 

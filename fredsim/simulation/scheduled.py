@@ -156,7 +156,7 @@ class Scheduled(Simulation):
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
         """Return how many events to process at once, none of them beyond the next row; 0 at the run's end."""
         begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
-        left, row = length.left(begin, timestamp), self._interval.left(begin, timestamp)
+        left, row = length.events_left(begin, timestamp), self._interval.events_until_due(begin, timestamp)
         limits = [self._at_once, left, row, len(schedule) - begin]
         if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause
             limits.append(stop_at - begin)

@@ -98,14 +98,14 @@ class Snapshots(Simulation):
 
     def _limit(self, length: Length) -> int:
         """Return how many of the next events may be computed together; all of them certainly belong to the run."""
-        left, stop_at = length.left(self.iteration, self._server.timestamp), self._parts.stop_at
+        left, stop_at = length.events_left(self.iteration, self._server.timestamp), self._parts.stop_at
         pause = None if stop_at is None else stop_at - self.iteration
         limit = min(count for count in (self._window, left, pause) if count is not None)
         if self._parts.goal is not None:  # a row may end the run
-            row = self._interval.left(self.iteration, self._server.timestamp)
+            row = self._interval.events_until_due(self.iteration, self._server.timestamp)
             limit = 1 if row is None else min(limit, row)
         probe = self._parts.probe
-        return limit if probe is None else min(limit, probe.left(self.iteration))
+        return limit if probe is None else min(limit, probe.events_until_due(self.iteration))
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
@@ -282,7 +282,7 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if parts is None:
             shared = self._share_versions and given is server.params
-            if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
+            if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
             size = server.bytes_of("fetched", given.nbytes)
