@@ -150,7 +150,7 @@ class Clock(Timeline):
             order = self._merged.next(count)
         else:
             rows: list[tuple[int, ...]] = []
-            while len(rows) < count and (row := self._arrive()):
+            while len(rows) < count and (row := self._next_arrival()):
                 rows.append(row)
             columns = np.array(rows, np.int64).reshape(-1, 7)
             client, number, sent, time = columns[:, :4].T.copy()
@@ -162,23 +162,23 @@ class Clock(Timeline):
 
     def choose(self, step: int) -> int:
         """Return the client that arrives next."""
-        row = self._arrive()
+        row = self._next_arrival()
         if not row:
             raise self.ended_error(step, None)
         return row[0]
 
-    def _arrive(self) -> tuple[int, ...]:
+    def _next_arrival(self) -> tuple[int, ...]:
         """Process events until the server is done with a push; return that arrival's row, or () if there is none.
 
         A row has the client, the task's number, how many gradients were done before, the time, and three stages.
         """
         if self._last >= 0:
             self._request_fetch(self._last, self.time, self._size)
-        self._begin()
+        self._begin_tasks()
         while (found := self._queue.pop()) is not None and found[0] <= self._until:
             now, client, stage = found
             while stage < SERVED:
-                time = self._after(client, now, stage)
+                time = self._end_of_next_stage(client, now, stage)
                 stage += 1
                 if time > now:
                     if time < NEVER:
@@ -186,23 +186,23 @@ class Clock(Timeline):
                     break  # if no time passes, no other event can come between these stages
             else:
                 if stage == SERVED:
-                    return self._arrived(client, now)
+                    return self._row_of_arrival(client, now)
                 if stage == ASKING:
                     self._request_fetch(client, now, int(self._bytes[client]))
-                    self._begin()
+                    self._begin_tasks()
                 else:
                     self._resume_after_outage(client, now, begins=stage == FETCHING)
         return ()
 
-    def _arrived(self, client: int, now: int) -> tuple[int, ...]:
+    def _row_of_arrival(self, client: int, now: int) -> tuple[int, ...]:
         self.time, self._last, self._outages_since = now, client, 0
         stages = self._begun[client], self._done[client], self._received[client]
         row = client, self._numbers[client], self._sent[client], now, *stages
         self._numbers[client] += 1
         return tuple(map(int, row))
 
-    def _after(self, client: int, now: int, stage: int) -> int:
-        """Return when the stage after `stage`, which ends now, of a client's task will end."""
+    def _end_of_next_stage(self, client: int, now: int, stage: int) -> int:
+        """Return when the next stage of a client's task will end; `stage` ends now."""
         network = self._network
         if stage == COMPUTING:
             self._sent[client], self._done[client] = self._count, now
@@ -218,7 +218,7 @@ class Clock(Timeline):
         self._received[client] = now
         return network.served(now, size)
 
-    def _begin(self) -> None:
+    def _begin_tasks(self) -> None:
         """Let the clients in `_starting` begin their tasks; at the start of the run, all clients."""
         if self._fresh:
             clients, times = np.arange(self._clients), np.zeros(self._clients, np.int64)
@@ -269,7 +269,7 @@ class Clock(Timeline):
         if client == self._last:
             self._last = -1
         else:
-            self._begin()
+            self._begin_tasks()
             self._queue.cancel(client)
         self._held.add(client)
 
@@ -296,7 +296,7 @@ class Clock(Timeline):
     def restart(self, client: int, size: int | None = None) -> None:
         """Make a client give up its task, or its push under way, fetch `size` bytes, and begin its next task."""
         if not self._queue.cancel(client):  # the task that it gives up has not begun yet
-            self._begin()
+            self._begin_tasks()
             self._queue.cancel(client)
         self._numbers[client] += 1
         self._continue(client, size)

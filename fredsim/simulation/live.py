@@ -156,7 +156,7 @@ class Live(Snapshots):
         self._window = 1
         self._keeps_pushes = True  # `note` takes the fingerprint of the push
         #: Whether what clients push depends on the learning rate.
-        self._rated = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
+        self._rate_matters = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
         self._live_dispatcher, self._note = dispatcher, note
         self._numbers = np.zeros(parts.clients, np.int64)  # how many tasks each client has begun
         self._tickets = 0
@@ -177,7 +177,7 @@ class Live(Snapshots):
 
     def _submit(self, client: int) -> None:
         params = np.array(np.asarray(self._holdings.params(client)))
-        rate = self._server.rate() if self._rated else 0.0
+        rate = self._server.rate() if self._rate_matters else 0.0
         task = ClientTask(client, int(self._numbers[client]), self._tickets, params, rate)
         self._numbers[client] += 1
         self._tickets += 1
@@ -191,7 +191,7 @@ class Live(Snapshots):
         del clients, rows
         done = self._live_dispatcher.last
         assert done is not None
-        if self._rated and self._server.rate() != done.task.rate:  # a simulated run uses the rate at the arrival
+        if self._rate_matters and self._server.rate() != done.task.rate:  # a simulated run uses the rate at the arrival
             raise SimulationError(
                 f"iteration {self.iteration}: client {done.task.client} took its local steps with the learning rate "
                 f"{done.task.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
