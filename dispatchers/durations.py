@@ -117,8 +117,8 @@ class Draws:
     def __init__(self, streams: Streams, draw: Draw) -> None:
         self._streams, self._draw = streams, draw
 
-    def of(self, found: Distributions, purpose: int, clients: Integers, numbers: Integers) -> Floats:
-        """Return draws (n,) of a distribution, in seconds or as factors."""
+    def draw(self, found: Distributions, purpose: int, clients: Integers, numbers: Integers) -> Floats:
+        """Return draws (n,) of a distribution, in seconds or as factors, by client and number (n,)."""
         units = self._draw(found.unit(), self._streams, Stream.TIME, numbers, clients, purpose)
         scaled: Floats = units * found.scale(clients)
         return scaled
@@ -169,7 +169,7 @@ class TaskDurations:
             return np.concatenate([self._takes(clients[part], numbers[part]) for part in parts])
         noise = self._noise
         assert noise != "none"
-        drawn = self._draws.of(noise, TASK, clients, numbers)
+        drawn = self._draws.draw(noise, TASK, clients, numbers)
         own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
         return rounded(own + drawn * 1e9 * self._steps if noise.add else own * drawn)
 
@@ -197,7 +197,7 @@ def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:
         times = np.full(clients, seconds.base)
         times[slow] = seconds.base * seconds.factor
         return times
-    return draws.of(seconds, MACHINE, ids, np.zeros(clients, np.int64))
+    return draws.draw(seconds, MACHINE, ids, np.zeros(clients, np.int64))
 
 
 def rounded(nanoseconds: Any) -> Integers:

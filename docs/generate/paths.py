@@ -45,7 +45,7 @@ def served(changes: Mapping[str, Any]) -> str:
     found: dict[PathName, str] = {}
     for path, backend in BACKENDS.items():
         try:
-            choose_path(path, backend, server.contract, protocol, 1000, probed=False, whole="", reacts=reacts)
+            choose_path(path, backend, server.contract, protocol, 1000, probed=False, why_whole="", reacts=reacts)
         except ConfigError as error:
             found[path] = str(error).removeprefix(f"path is {path}; ").removesuffix(": leave path out")
         else:

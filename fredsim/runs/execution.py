@@ -27,7 +27,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.run_files import config_digest, file_digests, sealed
 from fredsim.runs.ways import USUAL, Ways
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
@@ -67,7 +67,7 @@ def execute(
     """
     observer = observer or Observer()
     prepared = prepare(experiment, root)
-    backend = found_backend(experiment.backend)
+    backend = resolve_backend(experiment.backend)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
         opened.enter_context(on_compiling(observer.compiling))

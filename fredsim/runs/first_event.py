@@ -22,7 +22,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.verify import identity_of, recorded_experiment
 from fredsim.runs.ways import Ways
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.event_details import EVENT_PARTS, DetailedSnapshots, EventDetails
 from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.start import make_simulation
@@ -99,7 +99,7 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
     """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
-    prepared, backend = prepare(experiment, root), found_backend(experiment.backend)
+    prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
     engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
     with ExitStack() as opened:
         opened.callback(engine.close)

@@ -18,7 +18,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.live_record import fingerprint
 from fredsim.runs.live_wire import pack
 from fredsim.runs.prepared import prepare
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.local_work import LocalWork, PushKind, minibatches
 from fredsim.simulation.protocol import make_compressor
 from fredsim.simulation.run_context import RunContext
@@ -61,7 +61,7 @@ class LiveWorker:
         size = experiment.clients.batch_size
         self._digest = prepared.dataset.digest
         self._engine = make_engine(
-            found_backend(experiment.backend),
+            resolve_backend(experiment.backend),
             prepared.model,
             prepared.dataset,
             size,

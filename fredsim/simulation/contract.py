@@ -127,7 +127,7 @@ def read_contract(server: Any, clients: int) -> Contract:
         built_in=comes_with_fredsim(own),
         derived=isinstance(own, Server),
         gates=_gates(read),
-        **_v(own),
+        **_declared_v(own),
     )
     return replace(contract, **_declared(read, own))
 
@@ -179,7 +179,7 @@ def _has(read: Guarded, own: Any, name: str) -> bool:
     return read.has(name)
 
 
-def _v(own: Any) -> dict[str, Any]:
+def _declared_v(own: Any) -> dict[str, Any]:
     """Return `v`, whether the server keeps v (None if only `init` can tell), and `deviation`, which array that is."""
     if getattr(type(own), "v", None) is ElementwiseServer.v:
         return {"v": bool(own.deviation), "deviation": own.deviation}

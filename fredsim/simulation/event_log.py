@@ -71,7 +71,7 @@ class EventLog(Stateful):
         clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._may_give_up else {}
         return EVENTS | clock | given_up | (DONE if self.early else {})
 
-    def done(self, client: int, number: int) -> None:
+    def note_done(self, client: int, number: int) -> None:
         """Note that a client's gradient is done and its push has been gated and compressed."""
         self._done += (client, number)
 

@@ -52,7 +52,7 @@ class Hand(Scheduled):
         """Assign slots to the tasks, and begin those that start from the initial parameters."""
         schedule = self._drawn_schedule
         self._slots, slots = assign_slots(schedule, wait=self._protocol.wait)
-        self._next = next_arrivals(schedule)
+        self._next_arrivals = next_arrivals(schedule)
         self._pending = self._start_machine(slots)
         first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
         for begin in range(0, len(first), TOGETHER):
@@ -103,7 +103,11 @@ class HandByRule(Hand, ByRule):
 
     def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Apply the rule to the gradients of these events, and do the passes of each client's next task."""
-        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
+        machine, slots, following = (
+            cast("HandMachine", self._machine),
+            self._slots[begin:end],
+            self._next_arrivals[begin:end],
+        )
         targets = np.where(following >= 0, slots, -1)
         begun = self._drawn_schedule.begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
@@ -168,7 +172,7 @@ class HandWholeGradients(Hand):
 
     def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
         server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
-        slots, following = self._slots[begin : begin + count], self._next[begin : begin + count]
+        slots, following = self._slots[begin : begin + count], self._next_arrivals[begin : begin + count]
         rows, continues, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
         timestamps, staleness = np.empty((2, count), np.int64)
         losses = np.empty(rows.shape, np.float32)

@@ -45,18 +45,19 @@ def choose_path(
     events: int | None,
     *,
     probed: bool,
-    whole: str,
+    why_whole: str,
     reacts: bool = False,
     may_give_up: bool = False,
     in_updates: bool = False,
 ) -> Choice:
     """Return the path of a run of about `events` events (None: unknown).
 
-    `probed`: the true B-staleness is measured. `whole`: why the engine can only form whole gradients; empty if it can
-    do better. `reacts`: what is computed affects who arrives when. `may_give_up`: tasks may be given up. `in_updates`:
-    the run's length is given in updates. Raises ConfigError if the path `wanted` cannot compute the run.
+    `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
+    also apply a rule while it forms them. `reacts`: what is computed affects who arrives when. `may_give_up`: tasks may
+    be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the path `wanted` cannot
+    compute the run.
     """
-    why_snapshots = whole or _why_snapshots(contract, protocol)
+    why_snapshots = why_whole or _why_snapshots(contract, protocol)
     if may_give_up and not why_snapshots:
         why_snapshots = "a task may be given up"
     if reacts and not why_snapshots:

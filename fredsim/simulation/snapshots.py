@@ -163,7 +163,7 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
         if self._log is not None:
-            self._log.done(client, number)
+            self._log.note_done(client, number)
         if message is not None:  # the engine reuses its arrays
             message = replace(message, push=self._copy(message.push))
         self._outbox.under_way[client] = PendingPush(message, self._copy(push), losses)

@@ -39,14 +39,14 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
         parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
     reacts = _configure_clock(parts)
-    events, probed, whole = parts.events, parts.probe is not None, ""
+    events, probed, why_whole = parts.events, parts.probe is not None, ""
     if isinstance(parts.engine, NativeEngine):
-        whole = "a PyTorch module forms whole gradients"
+        why_whole = "a PyTorch module forms whole gradients"
     elif isinstance(parts.model, Linear):
-        whole = "a linear model forms whole gradients"
+        why_whole = "a linear model forms whole gradients"
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, events,
-        probed=probed, whole=whole, reacts=reacts, may_give_up=parts.dispatcher.may_give_up,
+        probed=probed, why_whole=why_whole, reacts=reacts, may_give_up=parts.dispatcher.may_give_up,
         in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
