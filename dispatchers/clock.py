@@ -17,16 +17,7 @@ from typing import cast
 import numpy as np
 
 from fredsim.dispatchers.base import Order, Timeline
-from fredsim.dispatchers.durations import (
-    NEVER,
-    Compute,
-    Draws,
-    DurationFunction,
-    Power,
-    TaskDurations,
-    TwoClasses,
-    check_times,
-)
+from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, TaskDurations, TaskTime, TwoClasses, check_times
 from fredsim.dispatchers.event_queue import EventQueue
 from fredsim.dispatchers.merged import MergedArrivals
 from fredsim.dispatchers.network import Link, Network, ServerTime
@@ -106,7 +97,7 @@ class Clock(Timeline):
         self._outages = None if outages is None else Outages(outages, clients, draws)
         self.configure()
 
-    def _make_durations(self, draws: Draws) -> DurationFunction:
+    def _make_durations(self, draws: Draws) -> TaskTime:
         return TaskDurations(self.hyper.compute, self._clients, draws)
 
     @property

@@ -33,8 +33,8 @@ __all__ = [
     "NEVER",
     "Compute",
     "Draws",
-    "DurationFunction",
     "TaskDurations",
+    "TaskTime",
     "as_nanoseconds",
     "check_each",
     "check_times",
@@ -43,7 +43,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-DurationFunction = Callable[[Integers, Integers], Integers]
+TaskTime = Callable[[Integers, Integers], Integers]
 """A function of clients and the numbers of their tasks, int64 (n,) each, that returns the durations of these tasks in
 nanoseconds, int64 (n,)."""
 
