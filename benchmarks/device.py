@@ -18,7 +18,7 @@ import typer
 from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, markdown, say, show
-from fredsim.simulation.engines import found_backend
+from fredsim.simulation.engines import resolve_backend
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 
@@ -32,7 +32,7 @@ def run(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table as Markdown.")] = None,
 ) -> None:
     """Time the device beside the CPU; end with an error where a digest differs."""
-    if found_backend("auto") != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+    if resolve_backend("auto") != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         say("No CUDA device here: nothing was run.")
         return
     from fredsim.cuda.device import name

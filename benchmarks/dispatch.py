@@ -104,7 +104,7 @@ def main(name: str, clients: int, events: int) -> None:
         if name == "clock":
             clock = GuardedClock(dispatcher, count)
             clock.call("init", count, streams)
-            clock.settle(reacts=False, size=4, steps=1, until=None)
+            clock.configure(reacts=False, size=4, steps=1, until=None)
             found = 0
             while found < min(events, 1000 * count):
                 found += len(clock.draw(2**17))

@@ -10,11 +10,11 @@ if __name__ != "fredsim.dispatchers":
 from typing import Any
 
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.plugins.offered import class_named, offered
+from fredsim.plugins.discovery import class_named, find_classes
 
 __all__ = ["DISPATCHERS", "Dispatcher"]
 
-DISPATCHERS: dict[str, type[Dispatcher]] = offered(__name__, Dispatcher)
+DISPATCHERS: dict[str, type[Dispatcher]] = find_classes(__name__, Dispatcher)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ and `release(client)`; it may have `expect(clients)`. A choice may depend only o
 choices before, and which clients are held, so that the order can be drawn ahead. A dispatcher with simulated time is a
 clock (fredsim.dispatchers.clock); a user's own clock needs `__init__(**hyper)` and `seconds(client, task)` only.
 
-To a dispatcher, what a client does between two pushes is a task; elsewhere it is called a work.
+A task is what a client does between two pushes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Dispatcher", "Order", "Sends", "Timeline", "by_client"]
+__all__ = ["Dispatcher", "OnGradientDone", "Order", "Timeline", "earlier_arrivals"]
 
 Integers = NDArray[np.int64]
 
-Sends = Callable[[int, int, int], int]
-"""A function called with a client whose gradient is done, the number of its task, and how many gradients of all clients
-were done before; it returns the bytes that the client pushes, 0 for nothing."""
+OnGradientDone = Callable[[int, int, int], int]
+"""A callback for the moment at which a gradient is done: `(client, number, sent)` are the client, the number of its
+task, and how many gradients of all clients were done before. It returns the bytes that the client pushes, or 0."""
 
 
 @dataclass(frozen=True)
@@ -103,52 +103,53 @@ class Dispatcher(Configurable):
 
 
 class Timeline(Dispatcher):
-    """A dispatcher that knows more about arrivals than who arrives: a clock, or a trace."""
+    """A dispatcher that knows more about arrivals than which client arrives: a clock, or a trace."""
 
     #: Whether arrivals have times.
     timed: bool
     #: Whether tasks may be given up, in which case arrivals have the column `given_up`.
-    limited: bool = False
-    #: Returns the bytes of each push, if they are not the same for all.
-    sends: Sends | None = None
+    may_give_up: bool = False
+    #: Called when a gradient is done, if not all pushes have the same size; returns the bytes of the push.
+    on_gradient_done: OnGradientDone | None = None
 
     @property
     def instant(self) -> bool:
         """Whether copies (pushes and fetches) take no time."""
         raise NotImplementedError
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Say, before the first arrival, what to expect of the run.
+    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Start over, and tell the timeline what it needs to know about the run; called before the first arrival.
 
-        `reacts`: clients may be held, or restarted. Copies have `size` bytes, except pushes if `sends` is set, and
-        fetches if `release` says otherwise. A task is `steps` gradients. No arrival after `until`, in nanoseconds, will
-        be asked for. Raises ConfigError if so many gradients take longer than the clock can count.
+        `reacts`: what the run computes may change who arrives when, as clients may be held or restarted. A copy has
+        `size` bytes, unless `on_gradient_done` (for a push) or `release` (for a fetch) says otherwise. A task has
+        `steps` gradients. No arrival after `until`, in nanoseconds, will be asked for. Raises ConfigError if a task of
+        so many gradients takes longer than the clock can count.
         """
         raise NotImplementedError
 
-    def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most; None if that cannot be known."""
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
+        """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""
         raise NotImplementedError
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, at most `count` if clients may be held; none if no gradient will ever arrive."""
+        """Return the next arrivals: at most `count` if clients may be held; none if no gradient will ever arrive."""
         raise NotImplementedError
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client go on: it fetches `size` bytes, 0 for nothing, and begins its next task."""
+        """Release a held client: it fetches `size` bytes (0: it does not fetch) and begins its next task."""
         raise NotImplementedError
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Let a client give up its task, or its push under way: it fetches `size` bytes, and begins its next task."""
+        """Make a client give up its task, or its push under way, fetch `size` bytes, and begin its next task."""
         raise NotImplementedError
 
-    def ended(self, step: int, events: int | None) -> SimulationError:
-        """Return the error of a run of `events` events (None: unknown) in which no gradient arrives at `step`."""
-        return nobody_arrives(step)
+    def ended_error(self, step: int, events: int | None) -> SimulationError:
+        """Return the error for no arrival at iteration `step` of a run of `events` events (None: unknown)."""
+        return no_arrival_error(step)
 
 
-def by_client(clients: Integers) -> tuple[Integers, Integers]:
-    """Return for each arrival how many of its client's came before, and the last of these, −1 if none; (T,) each."""
+def earlier_arrivals(clients: Integers) -> tuple[Integers, Integers]:
+    """Return for each arrival how many earlier ones its client has, and the last of them or −1; int64 (T,) each."""
     count = len(clients)
     number, before = np.empty(count, np.int64), np.full(count, -1, np.int64)
     few = count and int(clients.max()) < 2**16  # NumPy sorts uint16 several times faster
@@ -161,8 +162,8 @@ def by_client(clients: Integers) -> tuple[Integers, Integers]:
     return number, before
 
 
-def nobody_arrives(step: int) -> SimulationError:
-    """Return the error of a clock on which nothing will ever happen again."""
+def no_arrival_error(step: int) -> SimulationError:
+    """Return the error for a clock on which nothing will ever happen again."""
     return SimulationError(
         f"iteration {step}: no gradient will ever arrive: each client is held by the server, or at a task that never "
         "ends, or not before the clock does; release clients, or give shorter times (compute.seconds, link, "
@@ -170,8 +171,8 @@ def nobody_arrives(step: int) -> SimulationError:
     )
 
 
-def everybody_held(step: int) -> SimulationError:
-    """Return the error of a choice when all clients are held."""
+def all_held_error(step: int) -> SimulationError:
+    """Return the error for a choice to be made while all clients are held."""
     return SimulationError(
         f"iteration {step}: the server holds every client, so no gradient can arrive; "
         "a reply must release clients before the last one is held"

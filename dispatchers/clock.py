@@ -17,9 +17,9 @@ from typing import cast
 import numpy as np
 
 from fredsim.dispatchers.base import Order, Timeline
-from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, Takes, Tasks, TwoClasses, check_times
+from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, TaskDurations, TaskTime, TwoClasses, check_times
 from fredsim.dispatchers.event_queue import EventQueue
-from fredsim.dispatchers.merged import Merged
+from fredsim.dispatchers.merged import MergedArrivals
 from fredsim.dispatchers.network import Link, Network, ServerTime
 from fredsim.dispatchers.outages import Outages, OutageTimes
 from fredsim.errors import ConfigError, SimulationError
@@ -65,9 +65,9 @@ class Clock(Timeline):
         if noise != "none" and noise.add:
             check_times(noise, clients, "dispatcher.compute.noise")
         self._network = Network(self.hyper.link, self.hyper.server, clients)
-        self.limited = limit is not None
+        self.may_give_up = limit is not None
         check_times(limit, clients, "dispatcher.compute.limit")
-        if self.limited and not self.instant:
+        if self.may_give_up and not self.instant:
             raise ConfigError(
                 "dispatcher.compute.limit is given, and copies take time; what is given up is counted when it ends: "
                 "leave limit out, or link and server"
@@ -92,29 +92,34 @@ class Clock(Timeline):
         self.expect(clients)
         self._clients = clients
         draws = Draws(streams, self.operations.draw)
-        self._tasks = self._make_tasks(draws)
+        self._durations = self._make_durations(draws)
         outages = self.hyper.outages
         self._outages = None if outages is None else Outages(outages, clients, draws)
-        self.settle()
+        self.configure()
 
-    def _make_tasks(self, draws: Draws) -> Takes:
-        return Tasks(self.hyper.compute, self._clients, draws)
+    def _make_durations(self, draws: Draws) -> TaskTime:
+        return TaskDurations(self.hyper.compute, self._clients, draws)
 
     @property
     def instant(self) -> bool:
         """Whether copies (pushes and fetches) take no time."""
         return self._network.instant
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Say, before the first arrival, what to expect of the run; see Timeline.settle."""
+    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Start over, with what the clock needs to know about the run; see Timeline.configure."""
         self._size = size
         self._until = NEVER - 1 if until is None else until
-        if isinstance(self._tasks, Tasks):
+        if isinstance(self._durations, TaskDurations):
             self._check_seconds(self._clients, steps)
-            self._tasks.settle(steps)
+            self._durations.set_steps(steps)
         self._merged = None
-        if self._outages is None and self._network.instant and not reacts and isinstance(self._tasks, Tasks):
-            self._merged = Merged(self._tasks, self._clients)
+        if (
+            self._outages is None
+            and self._network.instant
+            and not reacts
+            and isinstance(self._durations, TaskDurations)
+        ):
+            self._merged = MergedArrivals(self._durations, self._clients)
         n = self._clients if self._merged is None else 0
         self._queue = EventQueue(n)
         self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
@@ -122,46 +127,49 @@ class Clock(Timeline):
         self.time = self._count = 0  # the time now, and how many gradients are done
         self._last = -1  # the client that arrived last, until it is held or goes on
         self._held: set[int] = set()
-        self._fresh = True  # whether no client has begun yet
-        self._starting: list[tuple[int, int]] = []  # which clients begin a task, and when
+        self._fresh = True  # whether no client has begun its first task yet
+        self._starting: list[tuple[int, int]] = []  # clients that begin a task, and the times at which they do
         self._outages_since = 0  # the number of outages since the last arrival
 
-    def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most; None for a user's clock."""
-        return int(self._tasks.rate * nanoseconds / 1e9) if isinstance(self._tasks, Tasks) else None
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
+        """Return roughly the largest number of arrivals in this time; None for a user's clock."""
+        return int(self._durations.rate * nanoseconds / 1e9) if isinstance(self._durations, TaskDurations) else None
 
     def draw(self, count: int) -> Order:
-        """Return the next arrivals, at most `count` if clients may be held; none if no gradient will ever arrive."""
+        """Return the next arrivals: at most `count` if clients may be held; none if no gradient will ever arrive."""
         if self._merged is not None:
             order = self._merged.next(count)
         else:
             rows: list[tuple[int, ...]] = []
-            while len(rows) < count and (row := self._arrive()):
+            while len(rows) < count and (row := self._next_arrival()):
                 rows.append(row)
             columns = np.array(rows, np.int64).reshape(-1, 7)
             client, number, sent, time = columns[:, :4].T.copy()
             order = Order(client, number, time, sent, columns[:, 4:])
-        if not self.limited:
+        if not self.may_give_up:
             return order
-        assert isinstance(self._tasks, Tasks)  # a user's clock has no limit
-        return replace(order, given_up=self._tasks.given_up(order.client, order.columns["number"]))
+        assert isinstance(self._durations, TaskDurations)  # a user's clock has no limit
+        return replace(order, given_up=self._durations.given_up(order.client, order.columns["number"]))
 
     def choose(self, step: int) -> int:
         """Return the client that arrives next."""
-        row = self._arrive()
+        row = self._next_arrival()
         if not row:
-            raise self.ended(step, None)
+            raise self.ended_error(step, None)
         return row[0]
 
-    def _arrive(self) -> tuple[int, ...]:
-        """Let time pass until the server is done with a push; return its row, or () if that will never happen."""
+    def _next_arrival(self) -> tuple[int, ...]:
+        """Process events until the server is done with a push; return that arrival's row, or () if there is none.
+
+        A row has the client, the task's number, how many gradients were done before, the time, and three stages.
+        """
         if self._last >= 0:
-            self._ask(self._last, self.time, self._size)
-        self._begin()
+            self._request_fetch(self._last, self.time, self._size)
+        self._begin_tasks()
         while (found := self._queue.pop()) is not None and found[0] <= self._until:
             now, client, stage = found
             while stage < SERVED:
-                time = self._after(client, now, stage)
+                time = self._end_of_next_stage(client, now, stage)
                 stage += 1
                 if time > now:
                     if time < NEVER:
@@ -169,30 +177,30 @@ class Clock(Timeline):
                     break  # if no time passes, no other event can come between these stages
             else:
                 if stage == SERVED:
-                    return self._arrived(client, now)
+                    return self._row_of_arrival(client, now)
                 if stage == ASKING:
-                    self._ask(client, now, int(self._bytes[client]))
-                    self._begin()
+                    self._request_fetch(client, now, int(self._bytes[client]))
+                    self._begin_tasks()
                 else:
-                    self._up_again(client, now, begins=stage == FETCHING)
+                    self._resume_after_outage(client, now, begins=stage == FETCHING)
         return ()
 
-    def _arrived(self, client: int, now: int) -> tuple[int, ...]:
+    def _row_of_arrival(self, client: int, now: int) -> tuple[int, ...]:
         self.time, self._last, self._outages_since = now, client, 0
         stages = self._begun[client], self._done[client], self._received[client]
         row = client, self._numbers[client], self._sent[client], now, *stages
         self._numbers[client] += 1
         return tuple(map(int, row))
 
-    def _after(self, client: int, now: int, stage: int) -> int:
-        """Return when the stage after `stage`, which ends now, of a client's task will end."""
+    def _end_of_next_stage(self, client: int, now: int, stage: int) -> int:
+        """Return when the next stage of a client's task will end; `stage` ends now."""
         network = self._network
         if stage == COMPUTING:
             self._sent[client], self._done[client] = self._count, now
             self._count += 1
             size = self._size
-            if self.sends is not None:
-                size = self.sends(client, int(self._numbers[client]), self._count - 1)
+            if self.on_gradient_done is not None:
+                size = self.on_gradient_done(client, int(self._numbers[client]), self._count - 1)
             self._bytes[client] = size
             return network.sent(client, now, size)
         size = int(self._bytes[client])
@@ -201,8 +209,8 @@ class Clock(Timeline):
         self._received[client] = now
         return network.served(now, size)
 
-    def _begin(self) -> None:
-        """Let the clients in `_starting`, or all at the start, begin their tasks."""
+    def _begin_tasks(self) -> None:
+        """Let the clients in `_starting` begin their tasks; at the start of the run, all clients."""
         if self._fresh:
             clients, times = np.arange(self._clients), np.zeros(self._clients, np.int64)
         else:
@@ -214,12 +222,12 @@ class Clock(Timeline):
             self._queue.put_all(clients, times, FETCHING)
             return
         self._begun[clients] = times
-        ends = times + self._tasks(clients, self._numbers[clients])
+        ends = times + self._durations(clients, self._numbers[clients])
         some = ends < NEVER
         self._queue.put_all(clients[some], ends[some], COMPUTING)
 
-    def _up_again(self, client: int, now: int, *, begins: bool) -> None:
-        """Let a client with outages begin a task, or go on with the present one, as soon as it is up."""
+    def _resume_after_outage(self, client: int, now: int, *, begins: bool) -> None:
+        """Let a client with outages begin its task, or continue the present one, as soon as it is up."""
         outages = cast("Outages", self._outages)
         if not begins:
             self._count_outage()
@@ -228,7 +236,7 @@ class Clock(Timeline):
         at = outages.begin(client, now)
         if begins:
             self._begun[client] = at
-            self._left[client] = self._tasks(np.array([client]), self._numbers[[client]])[0]
+            self._left[client] = self._durations(np.array([client]), self._numbers[[client]])[0]
         left, until = int(self._left[client]), outages.until(client)
         if left == NEVER and not outages.lost:
             return
@@ -252,37 +260,37 @@ class Clock(Timeline):
         if client == self._last:
             self._last = -1
         else:
-            self._begin()
+            self._begin_tasks()
             self._queue.cancel(client)
         self._held.add(client)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client go on: it fetches `size` bytes, 0 for nothing, and begins its next task."""
+        """Release a held client: it fetches `size` bytes (0: it does not fetch) and begins its next task."""
         if client in self._held:
             self._held.discard(client)
-            self._go_on(client, size)
+            self._continue(client, size)
 
-    def _go_on(self, client: int, size: int | None) -> None:
+    def _continue(self, client: int, size: int | None) -> None:
         size = self._size if size is None else size
         if self._network.fetches_in_turn:
             self._bytes[client] = size
             self._queue.put(client, self.time, ASKING)  # clients with smaller ids may still ask at this same time
         else:
-            self._ask(client, self.time, size)
+            self._request_fetch(client, self.time, size)
 
-    def _ask(self, client: int, now: int, size: int) -> None:
+    def _request_fetch(self, client: int, now: int, size: int) -> None:
         """Let a client fetch `size` bytes, and then begin its next task."""
         time = self._network.fetched(client, now, size)
         if time < NEVER:
             self._starting.append((client, time))
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Let a client give up its task, or its push under way: it fetches `size` bytes, and begins its next task."""
+        """Make a client give up its task, or its push under way, fetch `size` bytes, and begin its next task."""
         if not self._queue.cancel(client):  # the task that it gives up has not begun yet
-            self._begin()
+            self._begin_tasks()
             self._queue.cancel(client)
         self._numbers[client] += 1
-        self._go_on(client, size)
+        self._continue(client, size)
 
     def put_state(self, state: State) -> None:
         """Restore a state."""

@@ -28,13 +28,24 @@ from fredsim.numerics.distributions import Draw
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["LAST", "NEVER", "Compute", "Draws", "Takes", "Tasks", "as_nanoseconds", "check_each", "check_times"]
+__all__ = [
+    "LAST",
+    "NEVER",
+    "Compute",
+    "Draws",
+    "TaskDurations",
+    "TaskTime",
+    "as_nanoseconds",
+    "check_each",
+    "check_times",
+]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-Takes = Callable[[Integers, Integers], Integers]
-"""A function of clients and the numbers of their tasks, (n,) each: returns how long these take, in nanoseconds."""
+TaskTime = Callable[[Integers, Integers], Integers]
+"""A function of clients and the numbers of their tasks, int64 (n,) each, that returns the durations of these tasks in
+nanoseconds, int64 (n,)."""
 
 #: The end of the clock, 146 years: sums of two such times fit int64.
 LAST = 2**62
@@ -101,13 +112,13 @@ class Compute(HyperParameters):
 
 
 class Draws:
-    """Draws of a run's times, each determined by its purpose, client and number alone."""
+    """Random draws of a run's times, each determined by its purpose, its client and its number alone."""
 
     def __init__(self, streams: Streams, draw: Draw) -> None:
         self._streams, self._draw = streams, draw
 
-    def of(self, found: Distributions, purpose: int, clients: Integers, numbers: Integers) -> Floats:
-        """Return draws (n,) of a distribution, in seconds or as factors."""
+    def draw(self, found: Distributions, purpose: int, clients: Integers, numbers: Integers) -> Floats:
+        """Return draws (n,) of a distribution, in seconds or as factors, by client and number (n,)."""
         units = self._draw(found.unit(), self._streams, Stream.TIME, numbers, clients, purpose)
         scaled: Floats = units * found.scale(clients)
         return scaled
@@ -119,28 +130,28 @@ class Draws:
         return high << np.uint64(32) | low
 
 
-class Tasks:
+class TaskDurations:
     """How long each task of each client takes."""
 
     def __init__(self, compute: Compute, clients: int, draws: Draws) -> None:
         self._noise, self._draws, self._clients = compute.noise, draws, clients
         self._own = own_times(compute.seconds, clients, draws)
         self._limit = None if compute.limit is None else np.broadcast_to(as_nanoseconds(compute.limit), clients)
-        self.settle(1)
+        self.set_steps(1)
 
-    def settle(self, steps: int) -> None:
-        """Say how many gradients a task has."""
+    def set_steps(self, steps: int) -> None:
+        """Set how many gradients a task has."""
         own, clients = self._own * steps, self._clients
         self.means = _means(own, self._noise, clients, steps)  # seconds, float64 (λ,) or ()
         if self._limit is not None:
             self.means = np.minimum(self.means, self._limit / 1e9)
-        # About how many tasks all clients do in a second.
+        # Roughly how many tasks all clients together do in a second.
         self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
         self._steps, self._nanoseconds = steps, own * 1e9
         self._fixed = as_nanoseconds(own) if self._noise == "none" else None
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how long clients spend on these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
+        """Return how long these clients spend on these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
         takes = self._takes(clients, numbers)
         return takes if self._limit is None else np.minimum(takes, self._limit[clients])
 
@@ -158,7 +169,7 @@ class Tasks:
             return np.concatenate([self._takes(clients[part], numbers[part]) for part in parts])
         noise = self._noise
         assert noise != "none"
-        drawn = self._draws.of(noise, TASK, clients, numbers)
+        drawn = self._draws.draw(noise, TASK, clients, numbers)
         own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
         return rounded(own + drawn * 1e9 * self._steps if noise.add else own * drawn)
 
@@ -186,7 +197,7 @@ def own_times(seconds: Any, clients: int, draws: Draws) -> Floats:
         times = np.full(clients, seconds.base)
         times[slow] = seconds.base * seconds.factor
         return times
-    return draws.of(seconds, MACHINE, ids, np.zeros(clients, np.int64))
+    return draws.draw(seconds, MACHINE, ids, np.zeros(clients, np.int64))
 
 
 def rounded(nanoseconds: Any) -> Integers:

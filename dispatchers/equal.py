@@ -1,4 +1,4 @@
-"""The base of dispatchers that treat all clients alike, except those that are held."""
+"""The base of dispatchers that treat all eligible clients alike."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class EventQueue(Stateful):
         self._heap: list[int] = []  # (time, client, stage), each as one number; cancelled ones stay until they are due
 
     def put(self, client: int, time: int, stage: int) -> None:
-        """Let this stage of a client's task end at a time; the event replaces any other of the client."""
+        """Add the event that this stage of a client's task ends at `time`; it replaces the client's other event."""
         self._time[client], self._stage[client] = time, stage
         heappush(self._heap, (time * self._clients + client) * STAGES + stage)
 
@@ -42,7 +42,7 @@ class EventQueue(Stateful):
         return found
 
     def put_all(self, clients: Integers, times: Integers, stage: int) -> None:
-        """Let this stage of the tasks of several clients (n,) end at times (n,)."""
+        """Add the events that this stage of the tasks of `clients` (n,) ends at `times` (n,)."""
         if len(clients) < len(self._heap):
             for client, time in zip(clients.tolist(), times.tolist(), strict=True):
                 self.put(client, time, stage)

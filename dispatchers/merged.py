@@ -1,4 +1,4 @@
-"""Merges the arrivals of clients that never wait for anything: draws a stretch of time for all clients at once."""
+"""The arrivals of clients that never wait for anything, drawn for all clients together, one time span at a time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order
-from fredsim.dispatchers.durations import NEVER, Tasks
+from fredsim.dispatchers.durations import NEVER, TaskDurations
 from fredsim.plugins.states import Stateful
 
-__all__ = ["Merged"]
+__all__ = ["MergedArrivals"]
 
 Integers = NDArray[np.int64]
 
@@ -17,44 +17,44 @@ LONG = NEVER // 64  # MOST tasks shorter than this can be added up within int64
 MOST = 64  # the most tasks of a client that are drawn at once
 
 
-class Merged(Stateful):
-    """The merged arrivals of clients each of which begins its next task as soon as the one before ends."""
+class MergedArrivals(Stateful):
+    """The arrivals, in order, of clients each of which begins its next task as soon as its last one ends."""
 
     state_names = ("_ends", "_numbers", "_now", "_span")
 
-    def __init__(self, tasks: Tasks, clients: int) -> None:
+    def __init__(self, tasks: TaskDurations, clients: int) -> None:
         """Let every client begin its first task at time 0."""
-        self._tasks = tasks
+        self._durations = tasks
         self._numbers = np.zeros(clients, np.int64)  # the number of each client's present task
         self._ends = tasks(np.arange(clients), self._numbers)  # when that task ends
         self._now = 0  # all arrivals up to this time have been returned
-        self._span = 0.0  # the length of a stretch of time that has about as many arrivals as were asked for
+        self._span = 0.0  # the length, in nanoseconds, of a time span with about as many arrivals as are asked for
 
     def next(self, many: int) -> Order:
         """Return the next arrivals, about `many`; none only if no task will ever end."""
         first = int(self._ends.min())
         if first >= NEVER:
             return _order([])
-        self._span = self._span or 1e9 * many / self._tasks.rate
+        self._span = self._span or 1e9 * many / self._durations.rate
         until = min(NEVER - 1, max(first, self._now + min(LONG, int(self._span))))
         found = []
         due = np.flatnonzero(self._ends <= until)
         while len(due):
             found.append((self._ends[due], due, self._numbers[due]))
-            due = self._go_on(due, until, found)
+            due = self._advance(due, until, found)
         order = _order(found)
         self._now = until
         if not many / 2 <= len(order) <= 2 * many:
             self._span *= min(8.0, max(1 / 8, many / max(1, len(order))))
         return order
 
-    def _go_on(self, due: Integers, until: int, found: list[tuple[Integers, Integers, Integers]]) -> Integers:
-        """Let the clients `due`, whose tasks have ended, do their next few; return those due again by `until`."""
-        each = self._few(due, until)
+    def _advance(self, due: Integers, until: int, found: list[tuple[Integers, Integers, Integers]]) -> Integers:
+        """Draw the next few tasks of clients whose tasks have ended (`due`); return those due again by `until`."""
+        each = self._tasks_to_draw(due, until)
         places = np.cumsum(each) - each
         clients, offsets = np.repeat(due, each), np.arange(int(each.sum())) - np.repeat(places, each)
         numbers = np.repeat(self._numbers[due] + 1, each) + offsets
-        takes = self._tasks(clients, numbers)
+        takes = self._durations(clients, numbers)
         if takes.max() > LONG:  # sums of several tasks might overflow: take only each client's first
             places, each = np.arange(len(due)), np.ones(len(due), np.int64)
             first = offsets == 0
@@ -74,9 +74,9 @@ class Merged(Stateful):
         self._ends[due], self._numbers[due] = ends[at], numbers[at]
         return due[self._ends[due] <= until]
 
-    def _few(self, due: Integers, until: int) -> Integers:
-        """Return how many tasks to draw at once for each of these clients: about as many as end by `until`."""
-        means = self._tasks.means
+    def _tasks_to_draw(self, due: Integers, until: int) -> Integers:
+        """Return how many tasks to draw at once for each of these clients: roughly as many as end by `until`."""
+        means = self._durations.means
         expected = (until - self._ends[due]) / (1e9 * (means[due] if means.ndim else float(means)))
         return np.minimum(MOST, expected + 1).astype(np.int64)
 

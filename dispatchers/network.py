@@ -43,17 +43,17 @@ class ServerTime(HyperParameters):
     """Bytes per second of all fetches together, one at a time; null: unlimited."""
 
 
-class Turns(Stateful):
-    """A queue that serves one after the other."""
+class FifoQueue(Stateful):
+    """A first-come, first-served queue with one server."""
 
     state_names = ("_free",)
 
     def __init__(self) -> None:
-        self._free = 0  # the time from which on it is free
+        self._free = 0  # the time from which on the server is free
 
-    def end(self, time: int, takes: int) -> int:
-        """Return when one that comes at `time` has been served; calls must come in the order of time."""
-        self._free = max(self._free, time) + takes
+    def serve(self, time: int, duration: int) -> int:
+        """Return when the server is done with a request that comes at `time`; calls must be in the order of time."""
+        self._free = max(self._free, time) + duration
         return self._free
 
 
@@ -74,7 +74,7 @@ class Network(Stateful):
         self._link = {name: _as_floats(getattr(link, name)) for name in ("latency", "up", "down")}
         self._shared = server
         self._seconds = _nanoseconds(server.seconds)
-        self._up, self._down, self._server = Turns(), Turns(), Turns()
+        self._up, self._down, self._server = FifoQueue(), FifoQueue(), FifoQueue()
 
     @property
     def instant(self) -> bool:
@@ -95,18 +95,18 @@ class Network(Stateful):
     def shared_up(self, time: int, size: int) -> int:
         """Return when a push that has passed the client's link at `time` has passed the shared bandwidth."""
         rate = self._shared.up
-        return self._up.end(time, _transfer(size, rate)) if size and rate is not None else time
+        return self._up.serve(time, _transfer(size, rate)) if size and rate is not None else time
 
     def served(self, time: int, size: int) -> int:
         """Return when the server is done with a push that reaches it at `time`, or with a dropped one, of 0 bytes."""
-        return self._server.end(time, self._seconds if size else 0)
+        return self._server.serve(time, self._seconds if size else 0)
 
     def fetched(self, client: int, time: int, size: int) -> int:
         """Return when a client has received `size` bytes that it is sent from `time` on."""
         if not size:
             return time
         rate = self._shared.down
-        shared = time if rate is None else self._down.end(time, _transfer(size, rate))
+        shared = time if rate is None else self._down.serve(time, _transfer(size, rate))
         return shared + self._transfer(size, "down", client) + self._latency(client)
 
     def _latency(self, client: int) -> int:

@@ -1,4 +1,4 @@
-"""Outages: each client is up and down in turn, for times drawn from (seed, client, number of the time).
+"""Outages: each client is up and down in turn; the periods are drawn from (seed, client, number of the period).
 
 A task that is under way when its client goes down is lost, and the client begins its next task when it is up again; or
 it is paused, and goes on then. Pushes and fetches on their way between client and server go through.
@@ -20,7 +20,7 @@ from fredsim.plugins.states import Stateful
 __all__ = ["OutageTimes", "Outages"]
 
 Integers = NDArray[np.int64]
-MOST_PASSED = 20_000  # the most times that a client may be up while it waits
+MOST_PASSED = 20_000  # the most periods in which a client may be up while it waits
 
 
 class OutageTimes(HyperParameters):
@@ -40,7 +40,7 @@ class OutageTimes(HyperParameters):
 
 
 class Outages(Stateful):
-    """The times at which each client is up."""
+    """The periods in which each client is up."""
 
     state_names = ("_number", "_from", "_until")
 
@@ -49,33 +49,35 @@ class Outages(Stateful):
         self._times, self._draws = times, draws
         #: Whether the task under way is lost when its client goes down.
         self.lost = times.task == "lost"
-        self._number = np.zeros(clients, np.int64)  # the number of each client's present or next time up
+        self._number = np.zeros(
+            clients, np.int64
+        )  # by client: the number of its present period of being up, or of the next one
         self._from = np.zeros(clients, np.int64)
-        self._until = self._drawn("up", np.arange(clients), self._number)
+        self._until = self._draw_periods("up", np.arange(clients), self._number)
 
-    def _drawn(self, name: Literal["up", "down"], clients: Integers, numbers: Integers) -> Integers:
-        """Return the lengths of these times, up or down, of these clients, int64 (n,) nanoseconds."""
+    def _draw_periods(self, name: Literal["up", "down"], clients: Integers, numbers: Integers) -> Integers:
+        """Return the lengths of periods of being up or down, by client and number (n,): int64 (n,) nanoseconds."""
         times = getattr(self._times, name)
         if isinstance(times, float | int):
             return np.full(len(clients), as_nanoseconds(times))
-        return as_nanoseconds(self._draws.of(times, UP if name == "up" else DOWN, clients, numbers))
+        return as_nanoseconds(self._draws.draw(times, UP if name == "up" else DOWN, clients, numbers))
 
-    def _next(self, client: int) -> None:
-        """Advance a client to its next time up."""
+    def _advance(self, client: int) -> None:
+        """Advance a client to its next period of being up."""
         ids, number = np.array([client]), self._number[client : client + 1]
-        begin = min(NEVER, int(self._until[client] + self._drawn("down", ids, number)[0]))
+        begin = min(NEVER, int(self._until[client] + self._draw_periods("down", ids, number)[0]))
         self._number[client] += 1
         self._from[client] = begin
-        self._until[client] = min(NEVER, begin + int(self._drawn("up", ids, number)[0]))
+        self._until[client] = min(NEVER, begin + int(self._draw_periods("up", ids, number)[0]))
 
     def begin(self, client: int, time: int) -> int:
-        """Return when a client that wants to compute from `time` on is up; it then stays up until `until(client)`.
+        """Return the first time from `time` on at which a client is up; it then stays up until `until(client)`.
 
         Calls for a client must come in the order of time. Raises SimulationError if it goes down too often meanwhile.
         """
         passed = 0
         while self._until[client] <= time < NEVER:
-            self._next(client)
+            self._advance(client)
             passed += 1
             if passed > MOST_PASSED:
                 raise SimulationError(

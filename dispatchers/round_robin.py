@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Integers, everybody_held
+from fredsim.dispatchers.base import Integers, all_held_error
 from fredsim.dispatchers.equal import Equal
 from fredsim.numerics.streams import Streams
 
@@ -27,7 +27,7 @@ class RoundRobin(Equal):
         following = (self._last + 1) % self._clients
         if self._eligible is not None and not self._eligible[following]:
             if self._eligible.total == 0:
-                raise everybody_held(step)
+                raise all_held_error(step)
             before = self._eligible.sum_below(following)  # eligible clients with smaller ids come last
             following = self._eligible.find(before % self._eligible.total)
         self._last = following

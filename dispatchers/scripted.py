@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, field_validator
 
-from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, all_held_error
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.streams import Streams
@@ -67,7 +67,7 @@ class Scripted(Dispatcher):
             self._next = (self._next + 1) % len(self._order)
             if client not in self._held:
                 return client
-        raise everybody_held(step)
+        raise all_held_error(step)
 
     def order(self, count: int) -> Integers:
         """Return the given order, repeated."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from fredsim.dispatchers.base import Integers, Order, Timeline, by_client
+from fredsim.dispatchers.base import Integers, Order, Timeline, earlier_arrivals
 from fredsim.dispatchers.trace_file import read, survey
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, Printable
@@ -58,9 +58,9 @@ class Trace(Timeline):
             raise ConfigError(f"{path}: {what}; put the file back, or leave that key out")
         self._survey = survey(path, clients)
         self.timed = self._survey.timed
-        self.limited = self.hyper.check and "given_up" in self._survey.names
+        self.may_give_up = self.hyper.check and "given_up" in self._survey.names
 
-    def covers(self, events: int | None) -> None:
+    def check_length(self, events: int | None) -> None:
         """Raise ConfigError if the trace has fewer events than the run."""
         rows = self._survey.rows
         if events is not None and rows < events:
@@ -70,20 +70,20 @@ class Trace(Timeline):
         """Start over with the first row."""
         self.expect(clients)
         self._clients = clients
-        self.settle()
+        self.configure()
 
     @property
     def instant(self) -> bool:
         """Whether pushes are gated and compressed on arrival; false if the trace says when gradients were done."""
         return not (self.hyper.check and self._survey.early)
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Start at the first row; what to expect of the run makes no difference."""
+    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Start at the first row; what is known about the run makes no difference."""
         del reacts, size, steps, until  # all times are recorded
         self._row = self._count = 0  # how many events there were, and how many gradients were done
         self._numbers = np.zeros(self._clients, np.int64)  # the number of each client's next task
         self._waiting: set[int] = set()  # clients that are held
-        self._done: dict[int, int] = {}  # by client whose gradient is done: how many were done before it
+        self._done: dict[int, int] = {}  # by client whose gradient is done: how many gradients were done before it
         self._seek()
 
     def _seek(self) -> None:
@@ -92,7 +92,7 @@ class Trace(Timeline):
         self._part: dict[str, Any] = {"client": ()}
         self._at = 0
 
-    def about(self, nanoseconds: int) -> int | None:
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return how many arrivals the trace has."""
         return self._survey.rows
 
@@ -106,7 +106,7 @@ class Trace(Timeline):
         part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
         clients = part["client"]
         self._at += len(clients)
-        if self.sends is not None and "done" in part:  # one event at a time then
+        if self.on_gradient_done is not None and "done" in part:  # one event at a time then
             part["done"] = part["done"][:1]
             self._send(part["done"], clients, part.get("sent"))
         if self._waiting:
@@ -118,15 +118,15 @@ class Trace(Timeline):
         return Order(clients, number, part.get("time"), stages=part.get("stages"), **more)
 
     def _send(self, done: Any, clients: Integers, sent: Integers | None) -> None:
-        """Call `sends` for the gradients that were done before the next event."""
-        assert self.sends is not None
+        """Call `on_gradient_done` for each gradient that was done before the next event."""
+        assert self.on_gradient_done is not None
         for pairs in done:
             for client, number in pairs:
                 if client in self._done or client in self._waiting or not 0 <= client < self._clients:
                     raise self._wrong(self._row, f"done_client names client {client}, which has no gradient under way")
                 self._done[client] = self._count
                 self._count += 1
-                self.sends(client, number, self._count - 1)
+                self.on_gradient_done(client, number, self._count - 1)
         for client in clients[:1].tolist():
             before = self._done.pop(client, None)
             if before is None or (sent is not None and before != sent[0]):
@@ -143,7 +143,7 @@ class Trace(Timeline):
 
     def _number(self, clients: Integers, given: Integers | None, first: int) -> Integers:
         """Return which of its client's tasks each arrival is: as recorded, if that is possible."""
-        ranks, before = by_client(clients)
+        ranks, before = earlier_arrivals(clients)
         least = self._numbers[clients] + ranks
         if given is not None:
             least = np.where(before >= 0, given[before] + 1, self._numbers[clients])
@@ -164,7 +164,7 @@ class Trace(Timeline):
         """Return the client that arrives next."""
         order = self.draw(1)
         if not len(order):
-            raise self.ended(step, None)
+            raise self.ended_error(step, None)
         return int(order.client[0])
 
     def hold(self, client: int) -> None:
@@ -180,8 +180,8 @@ class Trace(Timeline):
         self._numbers[client] += 1
         self._done.pop(client, None)
 
-    def ended(self, step: int, events: int | None) -> SimulationError:
-        """Return the error of a run that is longer than the trace."""
+    def ended_error(self, step: int, events: int | None) -> SimulationError:
+        """Return the error for a run that is longer than the trace."""
         return SimulationError(_too_short(self.hyper.file, step, events))
 
     def put_state(self, state: State) -> None:

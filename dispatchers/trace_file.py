@@ -1,4 +1,4 @@
-"""Reads and checks traces, tables of which client arrived when, in CSV or Parquet files, a stretch of rows at a time.
+"""Reads and checks traces, tables of which client arrived when, in CSV or Parquet files, a block of rows at a time.
 
 Rows are counted from 0; the header of a CSV file does not count.
 """
@@ -86,11 +86,11 @@ def _survey(path: str, clients: int, digest: str | None) -> Survey:
 
 
 def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns]:
-    """Yield a trace from row `start` on, as one stretch of n rows after another.
+    """Yield a trace from row `start` on, in blocks of n rows.
 
-    Each has, int64 (n,), those of the columns `client`, `number`, `begun`, `sent`, `given_up` that the trace has, and
-    `time` in nanoseconds; `stages` (n, 3); and `done`, for each row a list of (client, number) of the gradients that
-    were done since the event before. The last stretch has no rows.
+    A block has those of these that the trace has: `client`, `number`, `begun`, `sent`, `given_up` and `time`, in
+    nanoseconds, int64 (n,) each; `stages` (n, 3); and `done`, for each row a list of (client, number) of the gradients
+    that were done since the event before. The last block has no rows.
     """
     row, nothing = start, [{name: () for name in ("time", *LEAST, *DONE) if name in found.names}]
     for raw in chain(_raw(path, found.names, start), nothing):
@@ -199,7 +199,7 @@ def _values(array: Any) -> Any:
 
 
 def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Columns:
-    """Return the columns of a stretch of rows, from `row` on, converted. Raises ConfigError for an impossible value."""
+    """Convert the columns of a block of rows, the first of which is `row`. Raises ConfigError for impossible values."""
 
     def refuse(wrong: NDArray[np.bool_], name: str, text: str) -> None:
         if wrong.any():

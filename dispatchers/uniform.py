@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Integers, everybody_held
+from fredsim.dispatchers.base import Integers, all_held_error
 from fredsim.dispatchers.equal import Equal
 from fredsim.numerics.streams import Stream, Streams
 
@@ -37,7 +37,7 @@ class Uniform(Equal):
             self._words = self._streams.words(Stream.DISPATCH, 0, steps).tolist()
         count = self._clients if self._eligible is None else self._eligible.total
         if count == 0:
-            raise everybody_held(step)
+            raise all_held_error(step)
         product = self._words[step - self._begin] * count
         if product & 0xFFFF_FFFF < 2**32 % count:  # this word would bias the choice: `below` draws another
             k = int(self._streams.below(count, Stream.DISPATCH, 0, step))

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fredsim.dispatchers.base import Dispatcher, Integers, everybody_held
+from fredsim.dispatchers.base import Dispatcher, Integers, all_held_error
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive, PositiveInt
@@ -102,7 +102,7 @@ class Weighted(Dispatcher):
             if self._recovers[client] == due:  # it has not been chosen again meanwhile
                 self._weigh(client, self._base[client])
         if self._eligible.total == 0:
-            raise everybody_held(step)
+            raise all_held_error(step)
         client = self._eligible.find(self._below(self._eligible.total, step))
         rule = self.hyper.on_chosen
         if rule is not None:

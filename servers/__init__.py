@@ -8,7 +8,7 @@ if __name__ != "fredsim.servers":
 
 from typing import Any
 
-from fredsim.plugins.offered import class_named, offered
+from fredsim.plugins.discovery import class_named, find_classes
 from fredsim.servers.base import Reply, Server
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
@@ -17,7 +17,7 @@ from fredsim.servers.window_average import WindowAverage
 
 __all__ = ["SERVERS", "ElementwiseServer", "ParameterStore", "Reply", "Server", "SparseRows", "WindowAverage"]
 
-SERVERS: dict[str, type[Server]] = offered(__name__, Server)
+SERVERS: dict[str, type[Server]] = find_classes(__name__, Server)
 
 
 def __getattr__(name: str) -> Any:

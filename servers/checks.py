@@ -35,15 +35,15 @@ __all__ = [
     "why_whole_gradients",
 ]
 
-#: Attributes that a class may define and still do no more with a push than apply its rule.
-FREE = {
+#: Attributes that a class may define although it does no more with a push than apply its rule.
+HARMLESS = {
     "__init__", "__module__", "__doc__", "__qualname__", "__annotations__", "__annotate_func__", "__dict__",
     "__weakref__", "__static_attributes__", "__firstlineno__", "__repr__", "__slots__", "__annotations_cache__",
     "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
     "expect", "init", "initial_state", "state_names", "coefficients", "rate", "take_state", "put_state",
 }  # fmt: skip
-#: Attributes of an instance that a class must not define: a property would come between the loop and the arrays.
-DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
+#: Attributes of instances that a class must not define: a property would hide the arrays from the loop.
+INSTANCE_DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
 #: The attribute in which a twin keeps the names of the attributes that are hidden from its `coefficients`.
 HIDDEN = "_hidden_from_coefficients"
 #: These are always hidden; so is any other attribute that shares memory with the arrays.
@@ -55,23 +55,23 @@ def comes_with_fredsim(server: object) -> bool:
     return type(server).__module__.startswith("fredsim.servers.")
 
 
-def what_it_adds(server: Any, base: type) -> str:
-    """Return what a started server's class does with a push besides applying a rule; empty if it does no more.
+def why_more_than_a_rule(server: Any, base: type) -> str:
+    """Return what else a started server's class does with a push than apply a rule; '' if it does nothing else.
 
     `base` is the class whose handling of a push is known, ElementwiseServer.
     """
     name = type(server).__name__
-    known = (set(dir(base)) | DATA) - FREE
+    known = (set(dir(base)) | INSTANCE_DATA) - HARMLESS
     defined = {key for cls in type(server).__mro__[: type(server).__mro__.index(base)] for key in vars(cls)}
-    defined |= {key for key in vars(server) if key not in DATA and callable(getattr(base, key, None))}
+    defined |= {key for key in vars(server) if key not in INSTANCE_DATA and callable(getattr(base, key, None))}
     if (defined - {"fetch"}) & known or (server.rule, server.update) != server.compiled:
         return f"{name} does more with a push than apply a rule to it"
     return f"{name} hands out more than its parameters" if "fetch" in defined else ""
 
 
 def why_whole_gradients(server: Any, base: type) -> str:
-    """Return why a started server must see whole gradients; empty if its rule and coefficients are all that matters."""
-    if more := what_it_adds(server, base):
+    """Return why a started server must see whole gradients; '' if only its rule and its coefficients matter."""
+    if more := why_more_than_a_rule(server, base):
         return more
     if server.per_client:
         return f"{type(server).__name__} keeps arrays for each client"
@@ -83,17 +83,19 @@ def why_whole_gradients(server: Any, base: type) -> str:
 def trusted_rule(server: Any) -> Rule:
     """Return a server's rule; for a user's class with `zero_keeps` false, unless it is our own stateless rule."""
     rule: Rule = server.rule
-    ours = comes_with_fredsim(server) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
-    return rule if ours else replace(rule, zero_keeps=False)
+    built_in = comes_with_fredsim(server) or (
+        not rule.state and rule.function.__module__.startswith("fredsim.servers.")
+    )
+    return rule if built_in else replace(rule, zero_keeps=False)
 
 
 def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
-    """Return the object that computes a server's coefficients: a twin, or the server itself.
+    """Return the object that computes a server's coefficients: its twin, or the server itself.
 
     It is the server itself if its class comes with fredsim, or does more with a push than apply its rule. `start` (P,)
-    are the initial parameters.
+    are the initial parameters. The twin is made and started as the server was.
     """
-    if comes_with_fredsim(server) or what_it_adds(server, base):
+    if comes_with_fredsim(server) or why_more_than_a_rule(server, base):
         return server
     arguments, keywords = server.made_with
     twin = type(server)(*arguments, **keywords)
@@ -118,32 +120,32 @@ class _GuardedTwin(Guarded):
 
 
 def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
-    """Return the coefficients of the push that makes update t + 1, each rounded once.
+    """Return the coefficients of the push that makes update t + 1, each rounded once to float32.
 
-    Raises SimulationError if they are not as many as the rule takes, if one is not a number or, for a user's class, if
-    one is not finite (for a class of fredsim's that ends the run as any divergence does).
+    Raises SimulationError if their number is not the one that the rule takes, if one is not a number, or, for a user's
+    class, if one is not finite. (With a class of fredsim's such a run diverges.)
     """
     names, stage = server.rule.coefficients, "coefficients"
-    twin, ours = server.twin, comes_with_fredsim(server)
+    twin, built_in = server.twin, comes_with_fredsim(server)
     guarded = _GuardedTwin(twin)
-    guarded.at(None, t)
-    if not ours:
+    guarded.set_event(None, t)
+    if not built_in:
         twin.timestamp = t
     found = guarded.call(stage, t, staleness)
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
-        raise guarded.broken(stage, what)
+        raise guarded.error(stage, what)
     result = []
     for name, given in zip(names, found, strict=True):
-        value = given if type(given) is np.float32 else _rounded(given)
-        if value is None or not (ours or math.isfinite(value)):
+        value = given if type(given) is np.float32 else _to_float32(given)
+        if value is None or not (built_in or math.isfinite(value)):
             what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
-            raise guarded.broken(stage, what)
+            raise guarded.error(stage, what)
         result.append(value)
     return result
 
 
-def _rounded(given: Any) -> np.float32 | None:
+def _to_float32(given: Any) -> np.float32 | None:
     """Return a number as float32, None if the value is not a number."""
     number = np.asarray(given)
     with np.errstate(all="ignore"):

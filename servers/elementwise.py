@@ -54,11 +54,11 @@ class PerClient(dict[int, Array], Stateful):
         if array is None:
             array = self[client] = self._start.copy() if self._pool is None else self._pool().take()
         array[...] = values
-        self.rest(client)
+        self.page_out(client)
         return array
 
-    def rest(self, client: int) -> None:
-        """Page out a client's array, which will not be used for a while, if it lies in the pool's file."""
+    def page_out(self, client: int) -> None:
+        """Let the pool page out a client's array, which will not be used for a while."""
         if self._pool is not None and client in self:
             self._pool().page_out(self[client])
 
@@ -81,7 +81,7 @@ class PerClient(dict[int, Array], Stateful):
 
 
 class ElementwiseServer(Server):
-    """A server that applies one elementwise rule to every push, with coefficients known from the push alone.
+    """A server that applies one elementwise rule to every push, with coefficients that depend on the push alone.
 
     The arrays of the rule's state are in `arrays`, by name; those named in `per_client` are in `own`, one per client.
     """
@@ -155,20 +155,20 @@ class ElementwiseServer(Server):
         self.update = self._compile(self.rule)
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
-        self._ours = comes_with_fredsim(self)
-        begin = None if self._ours else np.array(params)
+        self._built_in = comes_with_fredsim(self)
+        begin = None if self._built_in else np.array(params)
         self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
 
     @property
     def twin(self) -> ElementwiseServer:
-        """The object that computes the coefficients: this server, or a twin that no push reaches (see .checks)."""
+        """The object that computes the coefficients: this server, or its twin (servers.checks.make_twin)."""
         twin: ElementwiseServer = self._find_twin()  # not called before the `init` of the user's class has ended
         return twin
 
     def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of the push that makes update t + 1. Raises SimulationError if a user's fail."""
         formed: Sequence[np.float32]
-        formed = self.coefficients(t, staleness) if self._ours else form_coefficients(self, t, staleness)
+        formed = self.coefficients(t, staleness) if self._built_in else form_coefficients(self, t, staleness)
         return formed
 
     def take_state(self) -> State:
@@ -202,7 +202,7 @@ class ElementwiseServer(Server):
         self.decay(self.params)
         self.finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
         for name in self.per_client:
-            self.own[name].rest(client_id)
+            self.own[name].page_out(client_id)
         self.timestamp += 1
 
     def decay(self, params: Array) -> None:

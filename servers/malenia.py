@@ -73,7 +73,7 @@ class Malenia(ElementwiseServer):
             gathered.put(client_id, grad)
         else:
             self._add(gathered[client_id], grad, 0, len(grad))
-            gathered.rest(client_id)
+            gathered.page_out(client_id)
         self._counts[client_id] += 1
         if not self._enough():
             return None
@@ -95,5 +95,5 @@ class Malenia(ElementwiseServer):
         for client, count in enumerate(self._counts.tolist()):
             with np.errstate(all="ignore"):
                 tree.add(gathered[client] / np.float32(count))
-            gathered.rest(client)
+            gathered.page_out(client)
         return tree.close()

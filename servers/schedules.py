@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, mod
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
-from fredsim.plugins.modules import import_module, not_imported
+from fredsim.plugins.modules import import_module, why_not_imported
 from fredsim.plugins.source_lines import line_of, where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
@@ -146,7 +146,7 @@ class OwnSchedule(BaseModel):
         except AttributeError as error:
             raise self._failed(f"cannot be had (AttributeError: {error}); {REMEDY}") from None
         except BaseException as error:
-            raise self._failed(f"cannot be had: {not_imported(module, error)}; {REMEDY}") from None
+            raise self._failed(f"cannot be had: {why_not_imported(module, error)}; {REMEDY}") from None
         return found
 
     def _failed(self, what: str) -> SimulationError:

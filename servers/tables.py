@@ -74,7 +74,7 @@ class SummedTable(ElementwiseServer):
         entries, size = self.own[prefix + table], self.params.size
         total, remainder = self.arrays[f"{prefix}total"], self.arrays[f"{prefix}remainder"]
         self._change(total, remainder, entries[client], g, 0, size, *coefficients)
-        entries.rest(client)
+        entries.page_out(client)
 
     def clear_sum(self, prefix: str = "") -> None:
         """Set a table's sum to 0."""

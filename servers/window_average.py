@@ -28,7 +28,7 @@ from fredsim.servers.base import Array, Reply, Server
 
 __all__ = ["WindowAverage"]
 
-SPILL = 16384  # after so many updates sum₁ is added to sum₂: longer sums in float32 would lose digits
+SPILL = 16384  # after this many updates sum₁ is added to sum₂, since longer sums in float32 would lose digits
 
 
 class WindowAverage(Configurable):
@@ -94,16 +94,16 @@ class WindowAverage(Configurable):
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Pass the push to the server; if it stepped, add its new parameters to the average."""
         reply: Reply | None = self.server.apply_update(grad, client_id, timestamp)
-        self._look(pushed=True)
+        self._check_for_update(pushed=True)
         return reply
 
     def given_up(self, client_id: int, timestamp: int) -> Reply | None:
         """Tell the server that a task was given up; if it stepped, add its new parameters to the average."""
         reply: Reply | None = self.server.given_up(client_id, timestamp)
-        self._look(pushed=False)
+        self._check_for_update(pushed=False)
         return reply
 
-    def _look(self, *, pushed: bool) -> None:
+    def _check_for_update(self, *, pushed: bool) -> None:
         """Add the server's parameters if its timestamp has changed or, without a timestamp, after each push."""
         now = getattr(self.server, "timestamp", self._seen + pushed)
         if now != self._seen:

@@ -110,7 +110,7 @@ def test_one_table_names_all_that_a_server_may_have() -> None:
     )
     explained = {name: tuple(given[1:-1].split(", ")) if given != "()" else () for name, given in rows if given}
     assert explained == SIGNATURES | {"record": ("name", "value")}
-    known = {field.name for field in fields(Contract)} - {"name", "ours", "based", "whole_gradients"}
+    known = {field.name for field in fields(Contract)} - {"name", "built_in", "derived", "whole_gradients"}
     assert {name for name, _ in rows} == known | {*SIGNATURES, "gates", "params", "record"}
     assert len(rows) == len({name for name, _ in rows})
 

@@ -11,7 +11,7 @@ import pytest
 
 from fredsim.dispatchers.base import Order
 from fredsim.runs.results import Result
-from fredsim.simulation.schedule import next_works, places_of, whole_schedule, windows_of
+from fredsim.simulation.schedule import assign_places, next_arrivals, split_windows, whole_schedule
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -175,10 +175,10 @@ def test_places_for_what_clients_hold() -> None:
     rng = np.random.default_rng(0)
     for wait in (True, False):
         schedule = whole_schedule(Order(rng.integers(0, 7, 300)), wait=wait)
-        held, kept, places = places_of(schedule)
+        held, kept, places = assign_places(schedule)
         inside: dict[int, int] = {}  # what is in each place: after which event
         live = most = 0
-        for event, (source, target) in enumerate(zip(schedule.begun, next_works(schedule), strict=True)):
+        for event, (source, target) in enumerate(zip(schedule.begun, next_arrivals(schedule), strict=True)):
             if source >= 0:
                 assert inside.pop(held[event]) == source
                 live -= 1
@@ -193,7 +193,7 @@ def test_places_for_what_clients_hold() -> None:
             most = max(most, live)
         assert places == most + 1
         for room in (1, 3, 100):
-            windows = list(windows_of(schedule.begun, room))
+            windows = list(split_windows(schedule.begun, room))
             assert [begin for begin, _ in windows] == [0, *(end for _, end in windows[:-1])]
             assert windows[-1][1] == 300
             for begin, end in windows:

@@ -20,7 +20,7 @@ from fredsim.runs.live_record import fingerprint
 from fredsim.runs.live_wire import pack, unpack
 from fredsim.runs.live_worker import LiveWorker
 from fredsim.runs.results import Result
-from fredsim.simulation.live import Done, Stopped, Work
+from fredsim.simulation.live import ClientTask, StopRequested, TaskResult
 
 Command = Callable[..., tuple[int, str, str]]
 DATA: dict[str, Any] = {
@@ -73,13 +73,13 @@ class FakeCrew:
         experiment = resolve(data)
         self._worker = LiveWorker(*worker_of(experiment), 1, 0.0)
         assert self._worker.ready()[0] is None
-        self._works: dict[int, Work] = {}
+        self._works: dict[int, ClientTask] = {}
         self._rng, self._left, self._flips, self._seen = random.Random(seed), fails, flips, seen
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: ClientTask) -> None:
         self._works[work.client] = work
 
-    def next(self, seconds: float | None) -> Done | None:
+    def next(self, seconds: float | None) -> TaskResult | None:
         if seconds == 0.0:
             return None
         self._left -= 1
@@ -94,7 +94,7 @@ class FakeCrew:
         if self._flips == -1:
             push.view(np.uint32)[np.argmax(np.abs(push)) if self._seen else np.argmin(np.abs(push))] ^= 2**22
         times = began, done, self._worker.clock()
-        return Done(work, push, losses, finite, size, before, *times, f"worker {work.client % 2}")
+        return TaskResult(work, push, losses, finite, size, before, *times, f"worker {work.client % 2}")
 
 
 def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
@@ -156,7 +156,7 @@ def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: 
 def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Command) -> None:
     data = DATA | WAYS[way]
     crew = FakeCrew(data, fails=20)
-    crew.ends = Stopped()
+    crew.ends = StopRequested()
 
     def stop() -> bool:
         """Say so only once the run waits: before, the loop itself would have seen it."""

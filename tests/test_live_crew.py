@@ -9,7 +9,7 @@ import pytest
 
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.live_crew import DaskCrew
-from fredsim.simulation.live import Work
+from fredsim.simulation.live import ClientTask
 
 PUSH = np.ones(3, np.float32)
 
@@ -87,9 +87,9 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     make: Callable[[str], Any] = lambda address: cluster.actors[address]  # noqa: E731
     with DaskCrew(cast("Cluster", cluster), make, notes.append, lambda: False) as crew:
         for client in range(4):
-            crew.begin(Work(client, 0, client, PUSH, 0.0))
+            crew.begin(ClientTask(client, 0, client, PUSH, 0.0))
         cluster.actors = {"b": second}  # it has another address when it comes again
-        found = sorted(crew.next(20.0).work.ticket for _ in range(4))  # type: ignore[union-attr]
+        found = sorted(crew.next(20.0).task.ticket for _ in range(4))  # type: ignore[union-attr]
         assert crew.next(0.01) is None
     assert found == [0, 1, 2, 3]
     assert len(set(second.asked)) == len(second.asked) == crew.redone >= 4 - answers.count("done")
@@ -107,7 +107,7 @@ def test_a_worker_that_goes_while_it_starts_holds_nothing_up() -> None:
         return first if address == "a" else second
 
     with DaskCrew(cast("Cluster", cluster), make, lambda note: None, lambda: False) as crew:
-        crew.begin(Work(0, 0, 5, PUSH, 0.0))
+        crew.begin(ClientTask(0, 0, 5, PUSH, 0.0))
         done = crew.next(20.0)
         assert done is not None
-        assert (done.work.ticket, done.worker) == (5, "b")
+        assert (done.task.ticket, done.worker) == (5, "b")

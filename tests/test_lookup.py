@@ -10,7 +10,7 @@ import pytest
 
 import fredsim
 from fredsim.config.expansion import shipped
-from fredsim.plugins.offered import offered
+from fredsim.plugins.discovery import find_classes
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -98,7 +98,7 @@ def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pyt
     }.items():
         (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert [(name, kind.__name__) for name, kind in offered("own_package", object).items()] == [("one", "One")]
+    assert [(name, kind.__name__) for name, kind in find_classes("own_package", object).items()] == [("one", "One")]
 
 
 @pytest.mark.parametrize("kind", ["servers", "dispatchers", "dispatchers.gates", "compressors"])

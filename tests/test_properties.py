@@ -112,7 +112,7 @@ def check_versions(simulation: Simulation, iterations: int, alive: set[int], sim
     params = {0: np.array(simulation._server.params)}
     for event in range(iterations):
         try:
-            simulation.go_on(Length(event + 1))
+            simulation.process_until(Length(event + 1))
         except Diverged:
             return
         params[simulation._server.timestamp] = np.array(simulation._server.params)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.dispatchers.base import Order, by_client
+from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.length import Length
-from fredsim.simulation.schedule import Arrivals, Schedule, next_works, places_of, slots_of, whole_schedule
+from fredsim.simulation.schedule import Arrivals, Schedule, assign_places, assign_slots, next_arrivals, whole_schedule
 
 
 @dataclass
@@ -53,13 +53,13 @@ def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait:
     assert schedule.client.tolist() == order
     assert rows(schedule) == arrived
     begun_after = {work.begun: event for event, work in enumerate(arrived) if work.begun >= 0}
-    assert next_works(schedule).tolist() == [begun_after.get(event, -1) for event in range(len(order))]
+    assert next_arrivals(schedule).tolist() == [begun_after.get(event, -1) for event in range(len(order))]
     for array in (
         schedule.client,
         schedule.begun,
         schedule.number,
-        next_works(schedule),
-        slots_of(schedule, wait=wait)[0],
+        next_arrivals(schedule),
+        assign_slots(schedule, wait=wait)[0],
     ):
         assert array.dtype == np.int64
 
@@ -68,7 +68,7 @@ def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait:
 def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
     """The works begun at the start have slots of their own; what is begun after an event takes the place free by it."""
     schedule = whole_schedule(Order(np.array(order, np.int64)), wait=wait)
-    (slot, slots), following = slots_of(schedule, wait=wait), next_works(schedule)
+    (slot, slots), following = assign_slots(schedule, wait=wait), next_arrivals(schedule)
     room: list[int | None] = [None] * slots  # the event at which what a slot holds will arrive
     for event in np.flatnonzero(schedule.begun < 0).tolist():
         assert room[slot[event]] is None
@@ -84,7 +84,7 @@ def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
 @given(order=ORDERS, wait=st.booleans())
 def test_a_place_holds_what_is_yet_to_be_used_and_there_are_no_more(order: list[int], wait: bool) -> None:
     schedule = whole_schedule(Order(np.array(order, np.int64)), wait=wait)
-    held, kept, places = places_of(schedule)
+    held, kept, places = assign_places(schedule)
     used = set(schedule.begun.tolist())
     content, most = {0: -1}, 0  # the event after which what is in a place was fetched
     for event, begun in enumerate(schedule.begun.tolist()):
@@ -151,7 +151,7 @@ def test_a_schedule_that_is_made_as_the_run_goes(
                 state, made = made.take_state(), arrivals(name, hyper, wait, iterations)
                 list(made._dispatcher.orders(int(state["_drawn"]), None))  # a dispatcher has a state of its own
                 made.put_state(state)
-            coming = made.coming(5)
+            coming = made.peek(5)
             window = made.next(len(found), min(int(rng.integers(1, 9)), 300 - len(found)))
             kept = int(rng.integers(1, len(window) + 1))
             made.put_back(len(window) - kept)
@@ -176,6 +176,6 @@ def test_a_schedule_that_is_made_as_the_run_goes(
 def test_arrivals_of_the_same_client(most: int) -> None:
     """With ids of any size: those below 2¹⁶ are sorted as such."""
     clients = [most, 0, most, most - 1, 0, most, 1]
-    number, before = by_client(np.array(clients))
+    number, before = earlier_arrivals(np.array(clients))
     assert number.tolist() == [0, 0, 1, 0, 1, 2, 0]
     assert before.tolist() == [-1, -1, 0, -1, 1, 2, -1]

@@ -69,7 +69,7 @@ def run_to(data: Mapping[str, Any], end: int, before: Stopped | None = None) -> 
         for file in run._files:
             opened.enter_context(file)
         try:
-            run.simulation.go_on(Length(end, None))
+            run.simulation.process_until(Length(end, None))
             state = run.simulation.take_state()
         except Diverged as error:
             diverged = error.iteration

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.states import put_state, says_its_state, take_state
+from fredsim.plugins.states import declares_state, put_state, take_state
 from tests.test_states import Plain, of
 
 
@@ -101,10 +101,10 @@ def test_a_class_that_names_its_state() -> None:
     found.mean += 2
     mean = fresh.mean
     put_state(fresh, take_state(found))
-    assert says_its_state(fresh)
+    assert declares_state(fresh)
     assert fresh.waiting == {3}
     assert fresh.mean is mean
     assert (fresh.level(), fresh.first.tolist()) == (6.0, [2.0])
-    assert not says_its_state(Plain())
+    assert not declares_state(Plain())
     with pytest.raises(SimulationError, match=r"NamesNothing: self\.lost is named in state_names, and is not there"):
         take_state(NamesNothing())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.fused_machine import NumbaFusedMachine
 from fredsim.numerics.rules import Rule
-from fredsim.simulation.ahead import Ahead
+from fredsim.simulation.passes_ahead import PassesAhead
 from tests.test_gate_bounds import RUN, Simulate, same
 
 Array = NDArray[np.float32]
@@ -43,13 +43,13 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
     rng = np.random.default_rng(seed)
     clients, window, count = int(rng.integers(1, 12)), int(rng.integers(1, 9)), 400
     machine = Machine(window + spare)
-    ahead = Ahead(machine, window)
+    ahead = PassesAhead(machine, window)
     held, event = [0] * clients, 0  # the event after which each client fetched what it holds
     for _ in range(3):
         order, first = rng.integers(0, clients, count), event
         samples = rng.integers(0, 1000, (count, 2))
         expected = rng.random(count) < 0.8
-        ahead.know(order, samples)
+        ahead.set_events(order, samples)
         while event < first + count:
             at = event - first
             n = int(rng.integers(1, 1 + min(window, count - at)))
@@ -63,7 +63,7 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
                 client = int(order[at + i])
                 assert machine.works[slots[i]] == (held[client], samples[at + i, 0])
                 passes = bool(expected[at + i] == (rng.random() < 0.1))
-                ahead.arrived(at + i, fetched=passes)
+                ahead.free(at + i, fetched=passes)
                 event += 1
                 if passes:
                     held[client] = event
@@ -74,19 +74,19 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
 
 def test_a_client_that_is_refused_has_its_next_works_begun_together() -> None:
     machine = Machine(10)
-    ahead = Ahead(machine, 2)
-    ahead.know(np.array([0, 1, 0, 0, 1, 0]), np.arange(12).reshape(6, 2))
+    ahead = PassesAhead(machine, 2)
+    ahead.set_events(np.array([0, 1, 0, 0, 1, 0]), np.arange(12).reshape(6, 2))
     params = np.array([7.0], np.float32)
     refused = np.array([True, False, True, False, True, True])
     (first, other) = ahead.begin(0, 2, refused, lambda client: params + client)
     assert machine.begun == 4  # the first client's third fetch passes, the other's first
     assert [machine.works[slot] for slot in (first, other)] == [(7, 0), (8, 2)]
-    ahead.arrived(0, fetched=False)
-    ahead.arrived(1, fetched=True)
+    ahead.free(0, fetched=False)
+    ahead.free(1, fetched=True)
     (slot,) = ahead.begin(2, 1, refused, lambda client: params + 10 * client)
     assert machine.begun == 4
     assert machine.works[slot] == (7, 4)
-    ahead.arrived(2, fetched=True)  # not expected: what was begun for event 3 is thrown away
+    ahead.free(2, fetched=True)  # not expected: what was begun for event 3 is thrown away
     ahead.begin(3, 1, refused, lambda client: params + 100)
     assert machine.begun == 5
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from fredsim.dispatchers.gates.base import Gate, Statistics
 from fredsim.errors import nearest
-from fredsim.plugins.offered import class_named, offered
+from fredsim.plugins.discovery import class_named, find_classes
 
 __all__ = ["GATES", "Gate", "Statistics", "spelled_out"]
 
-GATES: dict[str, type[Gate]] = offered(__name__, Gate)
+GATES: dict[str, type[Gate]] = find_classes(__name__, Gate)
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,8 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.opening import make_dispatcher, make_server, open_experiment
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.paths import choose_path
-from fredsim.simulation.start import reacts_to
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
+from fredsim.simulation.start import arrivals_react
 
 __all__ = ["PLAIN", "served"]
 
@@ -39,13 +39,13 @@ def served(changes: Mapping[str, Any]) -> str:
     server, protocol = make_server(experiment)
     dispatcher = make_dispatcher(experiment)
     layout = Layout((("W1", (4, 3)), ("b1", (3,))))
-    supplies = Supplies(experiment.clients.count, layout, Streams(0), NumpyOperations())
-    server.start(np.zeros(layout.size, np.float32), supplies)  # only then it is known what it does with a push
-    reacts = isinstance(dispatcher, GuardedClock) and reacts_to(dispatcher, server.contract, protocol)
+    context = RunContext(experiment.clients.count, layout, Streams(0), NumpyOperations())
+    server.start(np.zeros(layout.size, np.float32), context)  # only then it is known what it does with a push
+    reacts = isinstance(dispatcher, GuardedClock) and arrivals_react(dispatcher, server.contract, protocol)
     found: dict[PathName, str] = {}
     for path, backend in BACKENDS.items():
         try:
-            choose_path(path, backend, server.contract, protocol, 1000, probed=False, whole="", reacts=reacts)
+            choose_path(path, backend, server.contract, protocol, 1000, probed=False, why_whole="", reacts=reacts)
         except ConfigError as error:
             found[path] = str(error).removeprefix(f"path is {path}; ").removesuffix(": leave path out")
         else:

@@ -7,11 +7,11 @@ classes are attributes of this package, too.
 from typing import Any
 
 from fredsim.compressors.base import Compressor
-from fredsim.plugins.offered import class_named, offered
+from fredsim.plugins.discovery import class_named, find_classes
 
 __all__ = ["COMPRESSORS", "Compressor"]
 
-COMPRESSORS: dict[str, type[Compressor]] = offered(__name__, Compressor)
+COMPRESSORS: dict[str, type[Compressor]] = find_classes(__name__, Compressor)
 
 
 def __getattr__(name: str) -> Any:

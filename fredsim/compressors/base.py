@@ -46,22 +46,22 @@ class Compressor(Configurable):
 class PerTensor(Compressor):
     """Base of compressors that compress each tensor separately."""
 
-    #: Whether a random word is needed for each element.
-    draws = False
+    #: Whether `compress_tensor` needs a random word for each element.
+    needs_words = False
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push (P,), tensor by tensor; return what the server decodes, and the bytes."""
         out = np.empty_like(push)
-        words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.draws else None
+        words = self._streams.run_of_words(Stream.COMPRESSION, push.size, step, client) if self.needs_words else None
         size = 0
         with np.errstate(all="ignore"):
             for at in self._layout.slices.values():
-                out[at], count = self.tensor(push[at], words[at] if words is not None else NO_WORDS)
+                out[at], count = self.compress_tensor(push[at], words[at] if words is not None else NO_WORDS)
                 size += count
         return out, size
 
-    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Compress a flat tensor (n,); return what is decoded, and its bytes. `words` are n random ones if `draws`."""
+    def compress_tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
+        """Compress a flat tensor (n,); return what is decoded, and its bytes. `words` are n random ones or none."""
         raise NotImplementedError
 
 

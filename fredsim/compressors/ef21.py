@@ -45,12 +45,12 @@ class EF21(Compressor):
         @classmethod
         def check(cls, inner: dict[str, Any]) -> dict[str, Any]:
             """Fill in C's defaults. Raises ConfigError if C is unknown, or EF21 itself."""
-            return {"name": inner.get("name"), **made(inner).hyper.model_dump()}
+            return {"name": inner.get("name"), **make_inner(inner).hyper.model_dump()}
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start with an estimate of 0 for each client. Raises ConfigError as C does."""
         super().init(layout, streams)
-        self._inner = made(self.hyper.inner)
+        self._inner = make_inner(self.hyper.inner)
         self._inner.init(layout, streams)
         self._estimates: dict[int, Array] = {}
 
@@ -63,7 +63,7 @@ class EF21(Compressor):
         return self._estimates[client].copy(), size
 
 
-def made(inner: dict[str, Any]) -> Compressor:
+def make_inner(inner: dict[str, Any]) -> Compressor:
     """Return the compressor of {name: …, hyper-parameters}. Raises ConfigError if it is unknown, or EF21 itself."""
     from fredsim.compressors import COMPRESSORS  # not at import: that mapping is made from this module, among others
 

@@ -47,6 +47,6 @@ class ErrorFeedbackSign(PerTensor):
         """Compress the push alone."""
         return super().compress(push, client, step)
 
-    def tensor(self, g: Array, words: object) -> tuple[Array, int]:
+    def compress_tensor(self, g: Array, words: object) -> tuple[Array, int]:
         """Return the scaled signs."""
         return np.float32(mean64(np.abs(g))) * sign(g), 4 + packed_size(g.size)

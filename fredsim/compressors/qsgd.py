@@ -25,7 +25,7 @@ class QSGD(PerTensor):
 
     idea = "round values at random, without bias, to a few levels between 0 and the tensor's norm"
     citation = "Alistarh et al. 2017, QSGD, arXiv:1610.02132"
-    draws = True
+    needs_words = True
 
     class Hyper(HyperParameters):
         """`levels` is s."""
@@ -33,7 +33,7 @@ class QSGD(PerTensor):
         levels: PositiveInt = 4
         """s, the number of levels above 0, of which the norm is the highest."""
 
-    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
+    def compress_tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
         """Round each value at random to one of the two levels next to it."""
         s = self.hyper.levels
         size = 4 + (g.size * math.ceil(math.log2(2 * s + 1)) + 7) // 8

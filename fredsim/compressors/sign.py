@@ -22,6 +22,6 @@ class Sign(PerTensor):
     idea = "signs alone"
     citation = "Bernstein et al. 2018, signSGD, arXiv:1802.04434"
 
-    def tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
+    def compress_tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
         """Return the signs."""
         return sign(g), packed_size(g.size)

@@ -56,18 +56,18 @@ class TopK(Compressor):
         left[chosen] = 0
         if self._k < push.size:
             self._residuals[client] = left
-        return self._only(chosen, push)
+        return self._send(chosen, push)
 
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest values of the push alone."""
-        return self._only(self._largest(push), push)
+        return self._send(self._largest(push), push)
 
     def _largest(self, push: Array) -> NDArray[np.intp]:
         """Return the indices of the k values of largest magnitude."""
         magnitude = np.where(np.isnan(push), np.inf, np.abs(push))  # a NaN is sent, not hidden at the client
         return np.argsort(-magnitude, kind="stable")[: self._k]
 
-    def _only(self, chosen: NDArray[np.intp], push: Array) -> tuple[Array, int]:
+    def _send(self, chosen: NDArray[np.intp], push: Array) -> tuple[Array, int]:
         """Return the push with 0 at all indices but the chosen ones, and the bytes that sending these takes."""
         out = np.zeros_like(push)
         out[chosen] = push[chosen]

@@ -1,4 +1,4 @@
-"""Arrays as a state keeps them: of numbers, with the memory that they span; and whether two values are the same."""
+"""Arrays of numbers that are part of a state, with the memory that they span; and whether two values are the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Held", "numeric", "same"]
+__all__ = ["PackedArray", "numeric", "same"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
@@ -23,12 +23,12 @@ def numeric(name: str) -> np.dtype[Any]:
 
 
 @dataclass
-class Held:
-    """An array to be packed: where it was found, the memory that it spans, and its packed form `note`."""
+class PackedArray:
+    """An array in a state: its path (dotted name), its packed form for JSON, and the memory addresses that it spans."""
 
     array: NDArray[Any]
-    at: str
-    note: dict[str, Any]
+    path: str
+    packed: dict[str, Any]
     exact: bool
     begin: int = 0
     end: int = 0

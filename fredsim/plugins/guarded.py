@@ -15,15 +15,15 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
-from fredsim.plugins.states import State, Stateful, part_of, put_state, says_its_state, take_state
+from fredsim.plugins.states import State, Stateful, declares_state, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
 INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
 
-#: Waits, in seconds, before an array is considered kept. A profiler in another thread, such as that of Dask's workers,
-#: may hold a method's frame, and with it the method's arguments, for a moment after its return.
+#: Waits, in seconds, before an array counts as kept by the object. A profiler in another thread, such as that of Dask's
+#: workers, may hold a method's frame, and with it the method's arguments, for a moment after its return.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
 
 
@@ -33,11 +33,11 @@ class Guarded(Stateful):
     #: The positional arguments of its methods, named by the error about a wrong signature.
     signatures: Mapping[str, tuple[str, ...]] = {}
 
-    def __init__(self, inner: Any, users: Any = None) -> None:
-        """Wrap `inner`; `users` is the user's object, if `inner` is one of fredsim's around it."""
+    def __init__(self, inner: Any, user_object: Any = None) -> None:
+        """Wrap `inner`; `user_object` is the user's object, if `inner` is one of fredsim's that wraps it."""
         self._inner = inner
-        self._users = inner if users is None else users
-        self._name = type(self._users).__name__
+        self._user_object = inner if user_object is None else user_object
+        self._name = type(self._user_object).__name__
         self._event: tuple[int | None, int] | str = ""
 
     @property
@@ -47,7 +47,7 @@ class Guarded(Stateful):
 
     @property
     def where(self) -> str:
-        """When the object failed, as errors say it: the client and the iteration, or the text that was set."""
+        """The event, or the phase of the run, in which the object is used, as error messages say it."""
         return self._event if isinstance(self._event, str) else self._in_words(*self._event)
 
     @where.setter
@@ -57,8 +57,8 @@ class Guarded(Stateful):
     def _in_words(self, client: int | None, iteration: int) -> str:
         return f"iteration {iteration}" if client is None else f"client {client}, iteration {iteration}"
 
-    def at(self, client: int | None, iteration: int) -> None:
-        """Note the current event, for `where`."""
+    def set_event(self, client: int | None, iteration: int) -> None:
+        """Note which event the following calls belong to, for error messages; `client` may be None."""
         self._event = client, iteration
 
     def call(self, stage: str, /, *arguments: Any) -> Any:
@@ -71,10 +71,10 @@ class Guarded(Stateful):
             wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) else ""
             raise self._failed(stage, error, wrong) from error
 
-    def lend(self, array: Any, stage: str, /, *arguments: Any) -> Any:
-        """Call a method with arguments among which is `array`, which fredsim will overwrite later.
+    def call_lending(self, array: Any, stage: str, /, *arguments: Any) -> Any:
+        """Call a method that may use `array`, one of the arguments, only during the call: it is overwritten later.
 
-        Raises SimulationError if the object keeps a reference to the array, or to a view of it.
+        Raises SimulationError if the object keeps a reference to the array or to a view of it.
         """
         owner = array if getattr(array, "base", None) is None else array.base
         before = sys.getrefcount(array), sys.getrefcount(owner)
@@ -86,7 +86,7 @@ class Guarded(Stateful):
             time.sleep(pause)
         names = zip(self.signatures[stage], arguments, strict=True)
         (name,) = (name for name, value in names if value is array)
-        raise self.broken(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
+        raise self.error(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
 
     def guard(self, stage: str, do: Callable[[], Any]) -> Any:
         """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, if it fails."""
@@ -98,12 +98,12 @@ class Guarded(Stateful):
             raise self._failed(stage, error) from error
 
     def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
-        return self.broken(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
+        return self.error(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
 
     @property
-    def says_its_state(self) -> bool:
+    def declares_state(self) -> bool:
         """Whether the user's object itself says what its state is."""
-        return says_its_state(self._users)
+        return declares_state(self._user_object)
 
     def take_state(self) -> State:
         """Return this wrapper's state and the object's, whose names begin with `own.`. Raises SimulationError."""
@@ -125,7 +125,7 @@ class Guarded(Stateful):
 
     def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
         """Return what is wrong with the method if it cannot take these arguments; else an empty text."""
-        method = getattr(self._users, stage, None)
+        method = getattr(self._user_object, stage, None)
         try:
             signature = inspect.signature(method)  # type: ignore[arg-type]  # raises TypeError if it is not callable
         except (TypeError, ValueError):
@@ -138,8 +138,8 @@ class Guarded(Stateful):
             return f"is {found}{where_defined(method)}; it must be {wanted}"
         return ""
 
-    def broken(self, stage: str, what: str) -> SimulationError:
-        """Return a SimulationError that says what is wrong, with which class and stage, and at which event."""
+    def error(self, stage: str, what: str) -> SimulationError:
+        """Return a SimulationError that says what is wrong, in which class and stage, and at which event."""
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
     def _check_array(self, array: Any, size: int, what: str) -> None:
@@ -151,14 +151,14 @@ class Guarded(Stateful):
             hint = ": nothing has set it" if array is None else ""
             if is_array and array.dtype == np.float64 and array.shape == (size,):
                 hint = "; a float64 took part: give np.float32 numbers, or .astype(np.float32)"
-            raise self.broken(what, f"is {found}; it must be float32 ({size},){hint}")
+            raise self.error(what, f"is {found}; it must be float32 ({size},){hint}")
 
     def _check_number(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not a real number ≥ 0; ∞ is allowed."""
         if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
-            raise self.broken(what, f"is {value!r}; it must be a number, 0 at least")
+            raise self.error(what, f"is {value!r}; it must be a number, 0 at least")
 
     def check_count(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not an integer ≥ 1."""
         if not isinstance(value, INTEGER) or isinstance(value, bool) or value <= 0:
-            raise self.broken(what, f"is {value!r}; it must be an integer, 1 at least")
+            raise self.error(what, f"is {value!r}; it must be an integer, 1 at least")

@@ -1,4 +1,4 @@
-"""Looks up users' modules: in the current folder, then beside the experiment's file, then where Python looks.
+"""Imports users' modules: from the current folder, the folder of the experiment's file, or sys.path, in this order.
 
 For a recorded run, it is not known where the experiment's file was. So its modules are looked up in the run's folder
 and in each folder above it, since `results/` is usually beside the file.
@@ -16,13 +16,13 @@ from typing import Any
 from fredsim.errors import ConfigError, nearest
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["folders", "import_module", "import_named", "look_above", "look_in", "not_imported"]
+__all__ = ["import_module", "import_named", "look_above", "look_in", "search_folders", "why_not_imported"]
 
 _FOLDERS: list[Path] = []  # the folders of the experiment that was opened last
 
 
-def folders() -> list[Path]:
-    """Return the folders in which modules are looked up before Python looks, the current one first."""
+def search_folders() -> list[Path]:
+    """Return the folders in which modules are looked up before sys.path, the current folder first."""
     return list(dict.fromkeys([Path.cwd(), *_FOLDERS]))
 
 
@@ -44,7 +44,7 @@ def import_module(name: str) -> ModuleType:
     top, here = name.partition(".")[0], str(Path.cwd())
     if here not in sys.path:  # the path of a console script does not include the current folder
         sys.path.insert(0, here)
-    file = _file_of(top, folders())
+    file = _file_of(top, search_folders())
     if file is not None:
         folder = str(file.parent if file.stem == top else file.parent.parent)
         if folder not in sys.path:
@@ -63,20 +63,20 @@ def import_named(name: str, form: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a user's module may raise anything
-        raise ConfigError(not_imported(module_name, error)) from error
+        raise ConfigError(why_not_imported(module_name, error)) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
     return getattr(module, attribute)
 
 
-def not_imported(name: str, error: BaseException) -> str:
-    """Say why a module cannot be imported: where it was looked up, or at which line it fails."""
+def why_not_imported(name: str, error: BaseException) -> str:
+    """Return why a module cannot be imported: where it was looked up, or the line at which it fails."""
     what = error.msg if isinstance(error, SyntaxError) else str(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
     if absent:  # the module itself is missing, not one that it imports in turn
-        return f"{said}); it is looked up from {', '.join(map(str, folders()))}, and where Python looks"
+        return f"{said}); it is looked up from {', '.join(map(str, search_folders()))}, and where Python looks"
     return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
 

@@ -19,15 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.packing import Packing, Putting, Refused, State
+from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
 
-__all__ = ["State", "Stateful", "part_of", "put_state", "says_its_state", "take_state"]
+__all__ = ["State", "Stateful", "declares_state", "part_of", "put_state", "take_state"]
 
-OURS = "fredsim."
+#: How the module names of fredsim's own classes and functions begin.
+PACKAGE = "fredsim."
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
 CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
-#: The flag of classes that are written in Python; instances of others may have more state than their attributes.
-IN_PYTHON = 1 << 9
+#: CPython's flag of classes that are written in Python; other objects may have more state than their attributes.
+HEAP_TYPE = 1 << 9
 
 
 class Stateful:
@@ -41,11 +42,11 @@ class Stateful:
 
         Raises SimulationError for a value that could not be restored as it was.
         """
-        return _taken(self)
+        return _take_attributes(self)
 
     def put_state(self, state: State) -> None:
         """Restore a state; this object was just started, with the same arguments as the one that the state is of."""
-        _put(self, state)
+        _put_attributes(self, state)
 
 
 def part_of(state: Mapping[str, Any], owner: str) -> State:
@@ -56,7 +57,7 @@ def part_of(state: Mapping[str, Any], owner: str) -> State:
 
 def take_state(found: Any) -> State:
     """Return an object's state: arrays, numbers and texts by name. Raises SimulationError if it cannot be taken."""
-    return dict(found.take_state()) if hasattr(type(found), "take_state") else _taken(found)
+    return dict(found.take_state()) if hasattr(type(found), "take_state") else _take_attributes(found)
 
 
 def put_state(found: Any, state: State) -> None:
@@ -64,20 +65,20 @@ def put_state(found: Any, state: State) -> None:
     if hasattr(type(found), "put_state"):
         found.put_state(dict(state))
     else:
-        _put(found, state)
+        _put_attributes(found, state)
 
 
-def says_its_state(found: Any) -> bool:
-    """Return whether an object's class says what the state is: one of fredsim's, or one that names it or takes it."""
-    users = _users(type(found))
-    return not users or any(name in vars(cls) for cls in users for name in ("state_names", "take_state"))
+def declares_state(found: Any) -> bool:
+    """Return whether an object's class declares its state: fredsim's, or one with `state_names` or `take_state`."""
+    classes = _user_classes(type(found))
+    return not classes or any(name in vars(cls) for cls in classes for name in ("state_names", "take_state"))
 
 
-def _users(kind: type) -> list[type]:
-    return [cls for cls in kind.__mro__[:-1] if not cls.__module__.startswith(OURS)]
+def _user_classes(kind: type) -> list[type]:
+    return [cls for cls in kind.__mro__[:-1] if not cls.__module__.startswith(PACKAGE)]
 
 
-def _named(kind: type) -> list[str]:
+def _state_names(kind: type) -> list[str]:
     return [name for cls in reversed(kind.__mro__) for name in vars(cls).get("state_names", ())]
 
 
@@ -100,24 +101,28 @@ def _set_by(cls: type) -> frozenset[str]:
     return frozenset(instruction.argval for instruction in code if instruction.opname == "STORE_ATTR")
 
 
-def _unnamed(found: Any) -> list[str]:
-    """Return the attributes that are the state of an object whose class does not say what its state is.
+def _implied_state(found: Any) -> list[str]:
+    """Return the names of the attributes that are the state of an object whose class does not declare its state.
 
     Those named in `state_names` are left out; so are those that fredsim's classes set, which name their own state, and
     values of fredsim's that never change.
     """
-    kind, users = type(found), _users(type(found))
-    users_set = {name for cls in users for name in _set_by(cls)}
-    ours_set = {name for cls in kind.__mro__ if cls not in users for name in _set_by(cls)} - users_set
-    known = {*_named(kind), *ours_set}
-    return sorted(name for name in _attributes(found) if name not in known and not _is_ours(getattr(found, name)))
+    kind, classes = type(found), _user_classes(type(found))
+    set_by_users = {name for cls in classes for name in _set_by(cls)}
+    set_by_fredsim = {name for cls in kind.__mro__ if cls not in classes for name in _set_by(cls)} - set_by_users
+    known = {*_state_names(kind), *set_by_fredsim}
+    return sorted(
+        name for name in _attributes(found) if name not in known and not _belongs_to_fredsim(getattr(found, name))
+    )
 
 
-def _is_ours(value: Any) -> bool:
+def _belongs_to_fredsim(value: Any) -> bool:
     """Return whether a value is a function of fredsim, or something unchanging that fredsim gave to `init`."""
     if isinstance(value, FunctionType):
-        return value.__module__.startswith(OURS)
-    return type(value).__module__.startswith(OURS) and (isinstance(value, Enum) or hasattr(type(value), "UNCHANGING"))
+        return value.__module__.startswith(PACKAGE)
+    return type(value).__module__.startswith(PACKAGE) and (
+        isinstance(value, Enum) or hasattr(type(value), "UNCHANGING")
+    )
 
 
 def _has(found: Any, name: str) -> bool:
@@ -130,33 +135,33 @@ def _has(found: Any, name: str) -> bool:
 
 
 def _check_class(found: Any) -> None:
-    """Raise Refused if a class may keep something from event to event outside the object's attributes."""
+    """Raise CannotPack if a class may keep something from event to event outside the object's attributes."""
     own = {"metrics", *_attributes(found)}
-    for cls in _users(type(found)):
-        if not cls.__flags__ & IN_PYTHON:
-            raise Refused("", f"is a {cls.__name__}, too, which keeps more than its attributes")
+    for cls in _user_classes(type(found)):
+        if not cls.__flags__ & HEAP_TYPE:
+            raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
             if isinstance(value, CHANGING) and name not in own and not name.startswith("__"):
-                raise Refused(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
+                raise CannotPack(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
 
 
-def _taken(found: Any) -> State:
+def _take_attributes(found: Any) -> State:
     """Return the state in an object's attributes. Raises SimulationError for a value that could not be restored."""
-    packing, kind = Packing(_state_of), type(found)
-    named, unnamed = _named(kind), list[str]()
+    packer, kind = Packer(_state_of), type(found)
+    named, unnamed = _state_names(kind), list[str]()
     try:
-        if not says_its_state(found):
+        if not declares_state(found):
             _check_class(found)
-            unnamed = _unnamed(found)
-        for cls in _users(kind):
+            unnamed = _implied_state(found)
+        for cls in _user_classes(kind):
             for name in vars(cls).get("state_names", ()):
                 if not _has(found, name):
-                    raise Refused(name, "is named in state_names, and is not there")
-        there = {name: getattr(found, name) for name in named if _has(found, name)}
-        packed = {name: packing.pack(value, name, exact=False) for name, value in there.items()}
-        packed |= {name: packing.pack(getattr(found, name), name, exact=True) for name in unnamed}
-        return packing.finish(packed)
-    except Refused as error:
+                    raise CannotPack(name, "is named in state_names, and is not there")
+        existing = {name: getattr(found, name) for name in named if _has(found, name)}
+        packed = {name: packer.pack(value, name, exact=False) for name, value in existing.items()}
+        packed |= {name: packer.pack(getattr(found, name), name, exact=True) for name in unnamed}
+        return packer.finish(packed)
+    except CannotPack as error:
         self = f"self.{error.name} " if error.name else ""
         raise SimulationError(
             f"{kind.__name__}: {self}{error.what}; name what changes from push to push in state_names, a tuple, or "
@@ -165,26 +170,26 @@ def _taken(found: Any) -> State:
         ) from None
 
 
-def _put(found: Any, state: State) -> None:
+def _put_attributes(found: Any, state: State) -> None:
     """Restore an object's attributes from a state."""
-    named = _named(type(found))
-    there = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
+    named = _state_names(type(found))
+    existing = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
     names = dict.fromkeys(named)
-    if not says_its_state(found):
-        names |= dict.fromkeys([*_unnamed(found), *(name.partition(".")[0] for name in state)])
+    if not declares_state(found):
+        names |= dict.fromkeys([*_implied_state(found), *(name.partition(".")[0] for name in state)])
 
-    def put_into(part: Any, at: str) -> None:
+    def restore_part(part: Any, path: str) -> None:
         if part is None:
-            raise SimulationError(f"{at} is in the state, but does not exist after the start; create it in init")
-        put_state(part, part_of(state, at))
+            raise SimulationError(f"{path} is in the state, but does not exist after the start; create it in init")
+        put_state(part, part_of(state, path))
 
-    putting = Putting(state, there, put_into)
+    unpacker = Unpacker(state, existing, restore_part)
     for name in names:
         if name in state:
-            object.__setattr__(found, name, putting.attribute(name))
+            object.__setattr__(found, name, unpacker.unpack(name))
         elif name not in named:
             object.__delattr__(found, name)
-    putting.finish()
+    unpacker.finish()
 
 
 def _state_of(value: Any) -> State | None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from fredsim.config.document import dump_yaml
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
-from fredsim.plugins.modules import folders
+from fredsim.plugins.modules import search_folders
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.handover import make_queue, put_piece, to_hand_back
@@ -186,7 +186,7 @@ class Assignments:
         options: dict[str, Any] = {"key": key, "workers": [worker], "allow_other_workers": False}
         self._queues[worker] = make_queue(self._client, key) if task.policy.seconds else None
         begun = self._handed_back(worker, task)
-        return task, self._client.submit(run_on_worker, task, self._topic, folders(), begun, **options)
+        return task, self._client.submit(run_on_worker, task, self._topic, search_folders(), begun, **options)
 
     def _handed_back(self, worker: str, task: Task) -> Any:
         """Send the files of the checkpoint that a run goes on from to its worker; return the future, or no files."""

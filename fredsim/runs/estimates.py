@@ -31,7 +31,7 @@ from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
 from fredsim.simulation.paths import LONGEST_SCHEDULE
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["Estimate", "estimate"]
 
@@ -99,7 +99,7 @@ def _could_be_a_rule(experiment: Experiment) -> bool:
     guarded, _ = make_server(experiment)
     contract = guarded.contract
     more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
-    own = not contract.ours and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
+    own = not contract.built_in and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
     plain = contract.pushes == "gradient" and not any(getattr(contract, name) for name in more)
     return own and plain and isinstance(experiment.model, MlpChoice)
 
@@ -130,7 +130,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
         if found.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = found.clock.about(prepared.length.until)
+            events = found.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
@@ -176,10 +176,10 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     guarded, protocol = make_server(experiment)
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
-    if guarded.contract.ours and guarded.contract.holds:
+    if guarded.contract.built_in and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
-        supplies = Supplies(experiment.clients.count, layout, streams, NumpyOperations())
-        guarded.start(np.zeros(1, np.float32), supplies)
+        context = RunContext(experiment.clients.count, layout, streams, NumpyOperations())
+        guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
         live, each = works, _work_bytes(prepared)

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 from fredsim.compute.engines import Engine
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
-from fredsim.plugins.digests import another_version, own_code
+from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.observer import Observer
@@ -27,7 +27,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.run_files import config_digest, file_digests, sealed
 from fredsim.runs.ways import USUAL, Ways
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
@@ -67,7 +67,7 @@ def execute(
     """
     observer = observer or Observer()
     prepared = prepare(experiment, root)
-    backend = found_backend(experiment.backend)
+    backend = resolve_backend(experiment.backend)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
         opened.enter_context(on_compiling(observer.compiling))
@@ -103,9 +103,9 @@ def execute(
 
 def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:
     """Return the SHA-256 of the user's modules. Raises ConfigError if they are not the `wanted` ones."""
-    found = own_code(experiment.plain())
+    found = user_code_digests(experiment.plain())
     if wanted is not None and found != wanted:
-        raise another_version(wanted, found)
+        raise version_mismatch_error(wanted, found)
     return found
 
 

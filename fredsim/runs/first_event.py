@@ -22,10 +22,10 @@ from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.verify import identity_of, recorded_experiment
 from fredsim.runs.ways import Ways
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
+from fredsim.simulation.event_details import EVENT_PARTS, DetailedSnapshots, EventDetails
 from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.start import make_simulation
-from fredsim.simulation.watched import PARTS, Event, Watched
 
 __all__ = ["first_event", "replay"]
 
@@ -77,19 +77,19 @@ def _side_by_side(
             for event, run in ((ours, one), (theirs, other)):
                 if isinstance(event, str):
                     return f"{at}: {run.folder} {event}, the other one does not"
-            assert isinstance(ours, Event)
-            assert isinstance(theirs, Event)
-            for name in PARTS:
+            assert isinstance(ours, EventDetails)
+            assert isinstance(theirs, EventDetails)
+            for name in EVENT_PARTS:
                 if not same(getattr(ours, name), getattr(theirs, name)):
                     return f"{at}: {_in_words(name, ours, theirs)}"
     return None
 
 
-def _events(simulations: Iterator[Simulation]) -> Iterator[Event | str]:
+def _events(simulations: Iterator[Simulation]) -> Iterator[EventDetails | str]:
     """Yield the events of a run and, if it diverges, the text "diverges" after them."""
     try:
         for simulation in simulations:
-            yield cast(Watched, simulation).event
+            yield cast(DetailedSnapshots, simulation).event
     except Diverged:
         yield "diverges"
 
@@ -99,14 +99,14 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
     """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
-    prepared, backend = prepare(experiment, root), found_backend(experiment.backend)
+    prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
     engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
     with ExitStack() as opened:
         opened.callback(engine.close)
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         run = Run(
             prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-            ways=Ways(simulation=lambda parts, _: make_simulation(parts, Watched)),
+            ways=Ways(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
         )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
         begun = None
@@ -119,11 +119,11 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
 
 
 @contextmanager
-def replay(result: Result, root: Root = None) -> Iterator[Iterator[Event]]:
+def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]]:
     """Give the events of a recorded run, which is run again event by event."""
     with _again(result, None, root, Observer()) as simulations:
         next(simulations)
-        yield (event for event in _events(simulations) if isinstance(event, Event))
+        yield (event for event in _events(simulations) if isinstance(event, EventDetails))
 
 
 def _last_checkpoint(result: Result, before: int) -> int | None:
@@ -134,7 +134,7 @@ def _last_checkpoint(result: Result, before: int) -> int | None:
     return None if found is None else found.iteration
 
 
-def _in_words(name: str, one: Event, other: Event) -> str:
+def _in_words(name: str, one: EventDetails, other: EventDetails) -> str:
     """Say how a part of an event differs."""
     if name == "order":
         said = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"

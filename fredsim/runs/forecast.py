@@ -18,8 +18,8 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.opening import make_dispatcher, make_server
 from fredsim.runs.prepared import Prepared
 from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.start import reacts_to
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
+from fredsim.simulation.start import arrivals_react
 
 __all__ = ["Course", "Mark", "clock_of", "course"]
 
@@ -55,11 +55,13 @@ def clock_of(prepared: Prepared) -> RunClock | None:
         return None
     server, protocol = make_server(prepared.experiment)
     layout = Layout((("params", (1,)),))
-    supplies = Supplies(prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations())
-    supplies.start(clock)
+    context = RunContext(
+        prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations()
+    )
+    context.call_init(clock)
     if not clock.timed:
         return None
-    return RunClock(clock, reacts_to(clock, server.contract, protocol), protocol.local_steps)
+    return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.local_steps)
 
 
 def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
@@ -88,14 +90,14 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     """Return marks in the middle and at the end of the first arrivals, and whether these are all of the run's."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
-    clock.settle(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
+    clock.configure(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
     order = Order.joined(list(clock.orders(most, until)))
     assert order.time is not None
     seconds, count = order.time / 1e9, len(order)
     over = count < most
     if over and until is None:
-        raise clock.ended(count, iterations)
+        raise clock.ended_error(count, iterations)
     if count == 0:
         return ((0, 0.0), (0, 0.0)), over
     middle = (count - 1) // 2

@@ -28,7 +28,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.runner import stop_on_interrupt
 from fredsim.runs.ways import Ways
 from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.live import Crew, Done, Live, Reality
+from fredsim.simulation.live import Crew, Live, LiveDispatcher, TaskResult
 from fredsim.simulation.local_work import PushKind
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.start import make_simulation
@@ -105,7 +105,7 @@ def execute_live(
             "arrival when they begin; give a number"
         )
     ways = Ways(
-        dispatcher=lambda experiment: GuardedClock(Reality(crew), experiment.clients.count),
+        dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
         simulation=_simulation,
         files=("live.csv",),
         facts=lambda: {"live": facts()},
@@ -121,15 +121,15 @@ def execute_live(
 
 def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     """Return the simulation of a live run, which writes live.csv."""
-    file, reality = files["live.csv"], parts.dispatcher.inner
+    file, dispatcher = files["live.csv"], parts.dispatcher.inner
 
-    def note(iteration: int, done: Done, params: NDArray[np.float32]) -> None:
+    def note(iteration: int, done: TaskResult, params: NDArray[np.float32]) -> None:
         if iteration == 0:
             file.write(",".join(COLUMNS) + "\n")
         gradient = done.fingerprint if done.size else fingerprint(done.push)
         file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(params):016x}\n")
 
-    return make_simulation(parts, partial(Live, reality=reality, note=note))
+    return make_simulation(parts, partial(Live, dispatcher=dispatcher, note=note))
 
 
 def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
@@ -148,7 +148,7 @@ def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
     server, protocol = make_server(experiment)
     compressor = protocol.compressor
     alone = protocol.push_gate is None and not protocol.replica
-    compresses = compressor is not None and alone and not compressor.remembers
+    compresses = compressor is not None and alone and not compressor.has_memory
     return experiment, server.contract.pushes, protocol.local_steps, compresses
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from fredsim.errors import ClusterError, FredsimError
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.live_wire import unpack
-from fredsim.simulation.live import Done, Stopped, Work
+from fredsim.simulation.live import ClientTask, StopRequested, TaskResult
 
 __all__ = ["START_SECONDS", "DaskCrew"]
 
@@ -35,8 +35,8 @@ class Station:
     def __init__(self, crew: DaskCrew, address: str, actor: Any, offset: int) -> None:
         """Take the actor, and by how much its clock is behind ours, in nanoseconds."""
         self.address, self.lost = address, False
-        self.waiting: deque[Work] = deque()  # not sent yet; this and `sent` are guarded by the crew's lock
-        self.sent: deque[tuple[Work, Any]] = deque()  # each with its future
+        self.waiting: deque[ClientTask] = deque()  # not sent yet; this and `sent` are guarded by the crew's lock
+        self.sent: deque[tuple[ClientTask, Any]] = deque()  # each with its future
         self._crew, self._actor, self._offset = crew, actor, offset
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -82,7 +82,7 @@ class Station:
                     return
                 self.sent.popleft()
             times = began + self._offset, min(done + self._offset, received), received
-            crew.arrived.put(Done(work, push, losses, finite, size, before, *times, self.address))
+            crew.arrived.put(TaskResult(work, push, losses, finite, size, before, *times, self.address))
 
 
 class DaskCrew:
@@ -97,10 +97,10 @@ class DaskCrew:
         self.closed = False
         #: The error of a work that no worker can do.
         self.failure: FredsimError | None = None
-        self.arrived: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self.arrived: queue.SimpleQueue[TaskResult] = queue.SimpleQueue()
         self._stations: dict[str, Station] = {}  # the workers that have started, by address
         self._met: dict[str, threading.Thread] = {}  # by address of every present worker, the thread that starts it
-        self._homeless: deque[Work] = deque()  # works that no worker has
+        self._homeless: deque[ClientTask] = deque()  # works that no worker has
         self._under_way: dict[int, int] = {}  # by client, the ticket of the work that it is to push next
         self._looked = -math.inf  # the time of the last check of which workers there are
         #: How many works of lost workers were done again; and how many workers ever started.
@@ -124,27 +124,27 @@ class DaskCrew:
             self.closed = True
             self.changed.notify_all()
 
-    def begin(self, work: Work) -> None:
-        """Give a work to the worker that has the fewest; an earlier work of the same client is given up."""
+    def begin(self, task: ClientTask) -> None:
+        """Give a task to the worker that has the fewest; an earlier task of the same client is given up."""
         with self.changed:
-            before = self._under_way.get(work.client)
-            self._under_way[work.client] = work.ticket
+            before = self._under_way.get(task.client)
+            self._under_way[task.client] = task.ticket
             if before is not None:
                 for station in self._stations.values():
                     station.waiting = deque(other for other in station.waiting if other.ticket != before)
-            self._give(work)
+            self._give(task)
 
-    def _give(self, work: Work) -> None:
+    def _give(self, work: ClientTask) -> None:
         if not self._stations:
             self._homeless.append(work)
             return
         min(self._stations.values(), key=lambda station: station.load).waiting.append(work)
         self.changed.notify_all()
 
-    def next(self, seconds: float | None) -> Done | None:
+    def next(self, seconds: float | None) -> TaskResult | None:
         """Return the next work that is done and was not given up; see fredsim.simulation.live.Crew.
 
-        Raises Stopped; ClusterError if there is no worker for too long; SimulationError if a work cannot be done.
+        Raises StopRequested; ClusterError if there is no worker for too long; SimulationError if a work cannot be done.
         """
         limit = None if seconds is None else time.monotonic() + seconds
         alone = time.monotonic()
@@ -165,10 +165,10 @@ class DaskCrew:
             except queue.Empty:
                 continue
             with self.changed:
-                if self._under_way.get(done.work.client) == done.work.ticket:
-                    del self._under_way[done.work.client]
+                if self._under_way.get(done.task.client) == done.task.ticket:
+                    del self._under_way[done.task.client]
                     return done
-        raise Stopped
+        raise StopRequested
 
     def _look(self) -> None:
         """Start new workers, and give up those that have gone, if LOOK_SECONDS have passed since the last check."""

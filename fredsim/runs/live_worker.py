@@ -18,10 +18,10 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.live_record import fingerprint
 from fredsim.runs.live_wire import pack
 from fredsim.runs.prepared import prepare
-from fredsim.simulation.engines import found_backend, make_engine
+from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.local_work import LocalWork, PushKind, minibatches
 from fredsim.simulation.protocol import make_compressor
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["LiveWorker"]
 
@@ -51,8 +51,8 @@ class LiveWorker:
             self._start(experiment, pushes, local_steps, threads)
             self._compressor = make_compressor(experiment) if compresses else None
             if self._compressor is not None:
-                supplies = Supplies(experiment.clients.count, self._layout, Streams(experiment.seed), self._engine)
-                self._compressor.start(supplies)
+                context = RunContext(experiment.clients.count, self._layout, Streams(experiment.seed), self._engine)
+                self._compressor.start(context)
         except FredsimError as error:
             self.failure = error
 
@@ -61,7 +61,7 @@ class LiveWorker:
         size = experiment.clients.batch_size
         self._digest = prepared.dataset.digest
         self._engine = make_engine(
-            found_backend(experiment.backend),
+            resolve_backend(experiment.backend),
             prepared.model,
             prepared.dataset,
             size,

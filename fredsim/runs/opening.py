@@ -82,7 +82,7 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     clients = experiment.clients.count
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):
-        dispatcher.covers(None if experiment.until else experiment.iterations)
+        dispatcher.check_length(None if experiment.until else experiment.iterations)
     if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.instant:
         raise ConfigError(
             "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "

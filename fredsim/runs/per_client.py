@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.data.shards import Shards
 from fredsim.numerics.oracle import tree_sum
-from fredsim.simulation.by_client import ByClient
+from fredsim.simulation.client_counts import ClientCounts
 from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck
 
 __all__ = ["CLIENTS", "clients_text"]
@@ -29,7 +29,7 @@ CLIENTS: Mapping[str, CellCheck] = {
 
 
 def clients_text(
-    engine: Engine, params: NDArray[np.float32], rows: int, shards: Shards | None, counts: ByClient
+    engine: Engine, params: NDArray[np.float32], rows: int, shards: Shards | None, counts: ClientCounts
 ) -> str:
     """Return the content of clients.csv, one row per client.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
-from fredsim.plugins.digests import changed, own_code
+from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import asked_files
 
@@ -27,7 +27,7 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
             return ""
         if files := result.changed_files:
             return "; ".join(files)
-        if code := changed(summary.get("code", {}), own_code(experiment.plain())):
+        if code := code_changes(summary.get("code", {}), user_code_digests(experiment.plain())):
             return "; ".join(code)
         for name in ("config.yaml", *asked_files(experiment.plain())):
             if not (folder / name).is_file():

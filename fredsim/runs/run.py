@@ -155,7 +155,7 @@ class Run:
             if not self._ways.replayable:
                 raise
             self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
-            trusted = self.simulation.says_its_state
+            trusted = self.simulation.declares_state
             self.simulation, self.recorder = self._make()
             last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
             if last is not None:
@@ -171,9 +171,9 @@ class Run:
         simulation, length = self.simulation, self._length
         with self._begun(begun):
             yield simulation
-            while length.left(simulation.iteration, simulation.server.timestamp) != 0:
+            while length.events_left(simulation.iteration, simulation.server.timestamp) != 0:
                 before = simulation.iteration
-                simulation.go_on(replace(length, iterations=before + 1))
+                simulation.process_until(replace(length, iterations=before + 1))
                 if simulation.iteration == before:  # the clock has passed the run's end
                     return
                 yield simulation
@@ -246,8 +246,8 @@ class Run:
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures]
         recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
-        timed, limited = dispatcher.timed, dispatcher.limited
-        log = EventLog(self._events, clients, timed=timed, limited=limited) if experiment.events else None
+        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
+        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,

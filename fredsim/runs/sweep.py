@@ -20,7 +20,7 @@ from fredsim.config.experiment import LinearChoice
 from fredsim.config.resolution import located
 from fredsim.config.selection import Selection, best_rows
 from fredsim.errors import ConfigError
-from fredsim.plugins.digests import own_code
+from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.folders import claim, locked, write_errors
@@ -72,7 +72,7 @@ def run_sweep(
             if why is None:
                 tables.add(number)
             else:
-                code = own_code(run.experiment.plain())
+                code = user_code_digests(run.experiment.plain())
                 tasks.append(Task(number, run.label, run.experiment, folder / name, root, code, policy))
                 again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()

@@ -21,9 +21,9 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, exchange_keys
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.arrays import same
-from fredsim.plugins.digests import changed, own_code
 from fredsim.plugins.modules import look_above
 from fredsim.plugins.states import State
+from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.differences import check, difference, first_line
 from fredsim.runs.execution import execute
@@ -209,7 +209,7 @@ def identity_of(result: Result) -> dict[str, Any]:
         "fredsim": version("fredsim"),
         "backend": summary["backend"],
         "path": summary["path"],
-        "code": own_code(experiment.plain()),
+        "code": user_code_digests(experiment.plain()),
     }
 
 
@@ -251,7 +251,7 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     Raises ConfigError, DataError.
     """
     experiment = recorded_experiment(result)
-    found = changed(result.summary.get("code", {}), own_code(experiment.plain()))
+    found = code_changes(result.summary.get("code", {}), user_code_digests(experiment.plain()))
     if result.summary.get("data") not in (None, prepare(experiment, root).dataset.digest):
         found.append("the data is another than the run had")
     if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):

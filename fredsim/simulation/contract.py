@@ -21,8 +21,8 @@ from fredsim.servers.checks import comes_with_fredsim, trusted_rule, why_whole_g
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.local_work import PushKind
-from fredsim.simulation.own_numbers import check_metrics
 from fredsim.simulation.recorder import Kind
+from fredsim.simulation.server_metrics import check_metrics
 
 __all__ = ["SETTINGS", "SIGNATURES", "Contract", "complete", "read_contract", "without_average"]
 
@@ -55,9 +55,9 @@ class Contract:
 
     name: str
     """The name of the server's class."""
-    ours: bool
+    built_in: bool
     """Whether the class itself comes with fredsim; a user's class derived from one of fredsim's does not count."""
-    based: bool
+    derived: bool
     """Whether the class derives from fredsim.servers.Server."""
 
     pushes: PushKind = "gradient"
@@ -96,7 +96,7 @@ class Contract:
     @property
     def checked(self) -> bool:
         """Whether the server is checked after each push, because some of its code may be a user's."""
-        return not self.ours and self.rule is None
+        return not self.built_in and self.rule is None
 
 
 METHODS = [name for name in SIGNATURES if name in Contract.__dataclass_fields__ and name != "gates"]
@@ -124,10 +124,10 @@ def read_contract(server: Any, clients: int) -> Contract:
         read.call("expect", clients)
     contract = Contract(
         name=type(own).__name__,
-        ours=comes_with_fredsim(own),
-        based=isinstance(own, Server),
+        built_in=comes_with_fredsim(own),
+        derived=isinstance(own, Server),
         gates=_gates(read),
-        **_v(own),
+        **_declared_v(own),
     )
     return replace(contract, **_declared(read, own))
 
@@ -142,8 +142,8 @@ def complete(contract: Contract, server: Any) -> Contract:
         plain = name in METHODS and not callable(read.get(name, None))  # a data attribute that has a method's name
         if now != before and not plain:
             what = "exists only after init" if name in METHODS else f"is {now!r} after init, and was {before!r} before"
-            raise read.broken(name, f"{what}; declare it in the class, in __init__ or in expect(clients)")
-    whole = f"{contract.name if contract.based else 'the server'} sees whole gradients"
+            raise read.error(name, f"{what}; declare it in the class, in __init__ or in expect(clients)")
+    whole = f"{contract.name if contract.derived else 'the server'} sees whole gradients"
     if isinstance(server, WindowAverage):
         whole = "the average needs the parameters after every update"
     elif isinstance(server, ElementwiseServer):
@@ -163,7 +163,7 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
     """Return the declarations, which `init` must not change. Raises SimulationError if one is invalid."""
     pushes, steps = read.get("pushes", "gradient"), read.get("local_steps", None)
     if pushes not in get_args(PushKind):
-        raise read.broken("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(PushKind))}")
+        raise read.error("pushes", f"is {pushes!r}; it must be one of {', '.join(get_args(PushKind))}")
     if steps is not None:
         read.check_count(steps, "local_steps")
     found = {"pushes": pushes, "local_steps": steps, "metrics": check_metrics(read)}
@@ -179,7 +179,7 @@ def _has(read: Guarded, own: Any, name: str) -> bool:
     return read.has(name)
 
 
-def _v(own: Any) -> dict[str, Any]:
+def _declared_v(own: Any) -> dict[str, Any]:
     """Return `v`, whether the server keeps v (None if only `init` can tell), and `deviation`, which array that is."""
     if getattr(type(own), "v", None) is ElementwiseServer.v:
         return {"v": bool(own.deviation), "deviation": own.deviation}
@@ -192,7 +192,7 @@ def _gates(read: Guarded) -> dict[str, Any]:
         return {}
     found = read.call("gates")
     if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
-        raise read.broken("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
+        raise read.error("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
     for key, value in found.items():
         try:
             if key in {"push", "fetch"}:
@@ -201,5 +201,5 @@ def _gates(read: Guarded) -> dict[str, Any]:
                 known = ", ".join(get_args(DroppedPush)) if key == "dropped_push" else "true, false"
                 raise ValueError(f"is {value!r}; it must be one of {known}")
         except ValueError as error:
-            raise read.broken(f"gates, {key}", str(error)) from None
+            raise read.error(f"gates, {key}", str(error)) from None
     return found

@@ -23,11 +23,11 @@ from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
 from fredsim.numerics.distributions import Draw
 
-__all__ = ["found_backend", "make_engine", "make_operations"]
+__all__ = ["make_engine", "make_operations", "resolve_backend"]
 
 
-def found_backend(backend: Backend) -> Backend:
-    """Return the backend; `auto` becomes `cuda` if this machine has a CUDA device, else `numba`."""
+def resolve_backend(backend: Backend) -> Backend:
+    """Return the backend to use: `auto` stands for `cuda` if this machine has a CUDA device, else for `numba`."""
     if backend != "auto":
         return backend
     try:

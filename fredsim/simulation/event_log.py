@@ -1,6 +1,6 @@
 """Collects a row for each event of a run, the content of events.parquet, and hands the rows on in groups.
 
-Nothing here feeds back into the run.
+Nothing in this module changes the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.base import by_client
+from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.schedule import Schedule
 
@@ -30,7 +30,7 @@ CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64"
 #: A further column of runs on a clock on which tasks may be given up.
 GIVEN_UP = {"given_up": "bool"}
 #: Further columns of runs in which a push is gated or compressed as soon as its gradient is done, before it arrives:
-#: lists of the clients whose gradients were done since the event before, and of the numbers of their works.
+#: lists of the clients whose gradients were done since the previous event, and of the numbers of their tasks.
 DONE = {"done_client": "list of int32", "done_number": "list of int64"}
 
 #: The most rows that are kept in memory before they are written.
@@ -53,9 +53,9 @@ class EventLog(Stateful):
 
     state_names = ("_last", "_done", "_done_until")
 
-    def __init__(self, sink: EventSink, clients: int, *, timed: bool, limited: bool = False) -> None:
-        """Start empty. `timed`: the run has a clock; `limited`: on that clock tasks may be given up."""
-        self._sink, self._timed, self._limited = sink, timed, limited
+    def __init__(self, sink: EventSink, clients: int, *, timed: bool, may_give_up: bool = False) -> None:
+        """Start empty. `timed`: the run has a clock; `may_give_up`: on that clock tasks may be given up."""
+        self._sink, self._timed, self._may_give_up = sink, timed, may_give_up
         #: Whether pushes are gated or compressed as soon as their gradients are done, before they arrive.
         self.early = False
         self._kept = [name for name in self.columns if name != "time"]
@@ -68,11 +68,11 @@ class EventLog(Stateful):
     @property
     def columns(self) -> dict[str, str]:
         """The columns of this run's events, and their types."""
-        clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._limited else {}
+        clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._may_give_up else {}
         return EVENTS | clock | given_up | (DONE if self.early else {})
 
-    def done(self, client: int, number: int) -> None:
-        """Note that a client's gradient is done, and that its push has been gated and compressed."""
+    def note_done(self, client: int, number: int) -> None:
+        """Note that a client's gradient is done and its push has been gated and compressed."""
         self._done += (client, number)
 
     def add(
@@ -95,7 +95,7 @@ class EventLog(Stateful):
         known = (schedule.client, schedule.number, schedule.begun, timestamp, staleness)
         sent = iterations if schedule.sent is None else schedule.sent
         values = (iterations, *known, *copies, sent, *(self._times(schedule) if self._timed else ()))
-        values += (schedule.given_up,) if self._limited else ()
+        values += (schedule.given_up,) if self._may_give_up else ()
         begin = 0
         while begin < n:
             end = min(n, begin + self._sink.wanted - self._count)
@@ -115,12 +115,12 @@ class EventLog(Stateful):
         self.add(schedule, iteration, timestamp, staleness, copies=copies)
 
     def _times(self, schedule: Schedule) -> tuple[Integers, ...]:
-        """Return, for each event, when its work began and was done, and when the server received and finished it."""
+        """Return, for each event, when its task began and was done, and when the server received and finished it."""
         time, clients = schedule.time, schedule.client
         assert time is not None
         if schedule.stages is not None:
             return *schedule.stages.T, time
-        before = by_client(clients)[1]
+        before = earlier_arrivals(clients)[1]
         began = np.where(before >= 0, time[before], self._last[clients])
         self._last[clients] = time  # if a client arrives several times, its last time is kept
         return began, time, time, time

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
 from fredsim.plugins.states import State
-from fredsim.simulation.ahead import Ahead
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
+from fredsim.simulation.passes_ahead import PassesAhead
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.schedule import AHEAD, Schedule
 from fredsim.simulation.snapshots import Snapshots
@@ -38,12 +38,12 @@ class Fused(Snapshots):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._meet = False  # each event is an update, after which one client fetches: no two share a version
+        self._share_versions = False  # each event is an update, after which one client fetches: no two share a version
         self._known_from = self._known_to = 0  # the range of events whose minibatches and bounds are known
         self._spare: list[Array] = []  # arrays taken from the pool for fetches that did not pass
         usual = max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
         self._window = min(parts.limits.window or usual, self._most_known())
-        self._mean = np.nan  # v̄ approximately, after the last window
+        self._v_mean = np.nan  # v̄ approximately, after the last window
         protocol = parts.protocol
         #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
@@ -54,7 +54,7 @@ class Fused(Snapshots):
         self._machine = engine.fused_machine(
             self._server.rule, [server.params, *state.values()], watched if watched in state else "", self._window
         )
-        self._ahead = Ahead(self._machine, self._window)
+        self._passes_ahead = PassesAhead(self._machine, self._window)
 
     def _warm(self) -> None:
         if self._parts.probe is not None:
@@ -77,14 +77,14 @@ class Fused(Snapshots):
 
     def _look_ahead(self, count: int) -> None:
         """Draw the next `count` clients, their minibatches, and the gate's bounds for their fetches."""
-        coming = self._arrivals.coming(count)
+        coming = self._arrivals.peek(count)
         clients, count = coming.client.tolist(), len(coming)
         self._known_from, self._known_to = self.iteration, self.iteration + count
         sent = np.arange(self._known_from, self._known_to) if coming.sent is None else coming.sent
         self._samples = self._sampler.rows(sent, coming.client, coming.columns["number"])
         gate = self._protocol.fetch_gate
         self._bounds = np.full((count, 2), -np.inf) if gate is None else gate.bounds(self._known_from, clients)
-        self._ahead.know(coming.client, self._samples)
+        self._passes_ahead.set_events(coming.client, self._samples)
 
     def _next_window(self, length: Length) -> tuple[Schedule, slice, NDArray[np.bool_]]:
         """Return the next events, none after the next row is due, their places among the known events, and `refused`.
@@ -93,18 +93,18 @@ class Fused(Snapshots):
         more than once among the events returned.
         """
         if self.iteration >= self._known_to:
-            left, most = length.left(self.iteration, self._server.timestamp), self._most_known()
+            left, most = length.events_left(self.iteration, self._server.timestamp), self._most_known()
             self._look_ahead(most if left is None else min(most, left))
-        row = self._interval.left(self.iteration, self._server.timestamp)
+        row = self._interval.events_until_due(self.iteration, self._server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
         at = self.iteration - self._known_from
         low = self._bounds[:, 0]
-        refused = (low > self._mean) | (low == np.inf) if self._may_return else np.zeros(len(low), np.bool_)
+        refused = (low > self._v_mean) | (low == np.inf) if self._may_return else np.zeros(len(low), np.bool_)
         schedule = self._arrivals.next(self.iteration, limit, refused=refused[at : at + limit].tolist())
         if schedule.time is not None and len(schedule):
-            self._rows_before(int(schedule.time[0]))
-            due = -1 if self._reached else self._interval.next_time(self._rows_on_clock)
+            self._record_rows_before(int(schedule.time[0]))
+            due = -1 if self._goal_reached else self._interval.next_time(self._rows_on_clock)
             count = int(np.searchsorted(schedule.time, due, side="right"))
             self._arrivals.put_back(len(schedule) - count)
             schedule = schedule.first(count)
@@ -115,12 +115,12 @@ class Fused(Snapshots):
         holdings, server = self._holdings, self._server
         schedule, window, refused = self._next_window(length)
         if not len(schedule):
-            self._over = not self._reached
+            self._ended = not self._goal_reached
             return
         clients, probe = schedule.client.tolist(), self._parts.probe
         if probe is not None and probe.due(self.iteration):
             self._measure(probe, clients[0], self._samples[window.start])
-        slots = self._ahead.begin(window.start, len(clients), refused, holdings.params)
+        slots = self._passes_ahead.begin(window.start, len(clients), refused, holdings.params)
         iterations = np.arange(self.iteration, self.iteration + len(clients))
         stamps = np.array([holdings.timestamp(client) for client in clients])
         staleness = iterations - stamps  # every event is an update
@@ -141,12 +141,12 @@ class Fused(Snapshots):
                 client = clients[i]
                 received[i] = self._reply(client, verdict, copies[i])
                 if verdict == UNDECIDED and received[i] and client in clients[i + 1 : n]:
-                    n = clients.index(client, i + 1)  # it fetched, so its next work is not the expected one
-                self._ahead.arrived(window.start + i, fetched=received[i] > 0)
+                    n = clients.index(client, i + 1)  # it fetched, so its next task is not the expected one
+                self._passes_ahead.free(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
-        self._mean = self._machine.mean(n - 1)
+        self._v_mean = self._machine.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
-        self._recorder.arrivals(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])
+        self._recorder.count_pushes(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])
         if schedule.time is not None:
             self.time = int(schedule.time[n - 1])
         if self._log is not None:
@@ -156,7 +156,7 @@ class Fused(Snapshots):
             self._record()
 
     def _reply(self, client: int, verdict: int, copy: Array | None) -> int:
-        """Let the client whose gradient was applied begin its next work; return how many bytes it fetched.
+        """Let the client whose gradient was applied begin its next task; return how many bytes it fetched.
 
         `copy` is the array into which the kernel has copied the parameters, if the verdict is PASSED.
         """
@@ -168,7 +168,7 @@ class Fused(Snapshots):
         if verdict == PASSED:
             self._arrivals.fetched(client, self.iteration)
             holdings.adopt(client, cast(Array, copy), server.timestamp)
-            self._recorder.fetch(server.params.nbytes, client)
+            self._recorder.count_fetch(server.params.nbytes, client)
             return server.params.nbytes
         if copy is not None:
             self._spare.append(copy)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fredsim.dispatchers.base import Order, Sends, Timeline
+from fredsim.dispatchers.base import OnGradientDone, Order, Timeline
 from fredsim.dispatchers.clock import Clock
 from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
 from fredsim.errors import ConfigError, SimulationError
@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 
 
 class GuardedClock(GuardedDispatcher):
-    """A clock or a trace, as the event loop calls it; what a user's class returns is checked by OwnTasks."""
+    """A clock or a trace, as the event loop calls it; what a user's class returns is checked by OwnDurations."""
 
     state_names = ("reacts",)
 
@@ -39,10 +39,10 @@ class GuardedClock(GuardedDispatcher):
         """Tell the clock how many clients there will be. Raises ConfigError if it refuses so many."""
         super().__init__(clock, clients)
         self._clock = clock
-        self._users = clock.users if isinstance(clock, OwnClock) else clock
-        self._name = type(self._users).__name__
-        self.timed, self.limited = clock.timed, clock.limited
-        #: Whether the run tells the clock when each client goes on; if not, a client goes on as soon as it arrives.
+        self._user_object = clock.user_object if isinstance(clock, OwnClock) else clock
+        self._name = type(self._user_object).__name__
+        self.timed, self.may_give_up = clock.timed, clock.may_give_up
+        #: Whether the run tells the clock when each client continues; if not, a client continues as soon as it arrives.
         self.reacts = False
 
     @property
@@ -50,40 +50,38 @@ class GuardedClock(GuardedDispatcher):
         """Whether copies (pushes and fetches) take no time."""
         return self._clock.instant
 
-    def settle(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
-        """Say what the clock has to expect of the run, before the first arrival.
+    def configure(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
+        """Tell the clock what it needs to know about the run, before the first arrival; see Timeline.configure.
 
-        `reacts`: the run will tell which clients go on when. A task is `steps` gradients; a copy has `size` bytes
-        unless the run says otherwise. `until` is the run's end in nanoseconds, None if the clock does not end it.
-        Raises ConfigError if so many gradients take longer than the clock can count.
+        Raises ConfigError if a task of `steps` gradients takes longer than the clock can count.
         """
         self.reacts = reacts
-        self._clock.settle(reacts=reacts, size=size, steps=steps, until=until)
+        self._clock.configure(reacts=reacts, size=size, steps=steps, until=until)
 
-    def about(self, nanoseconds: int) -> int | None:
-        """Return about how many arrivals there will be in that time at most; None if that cannot be known."""
-        return self._clock.about(nanoseconds)
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
+        """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""
+        return self._clock.expected_arrivals(nanoseconds)
 
-    def tell_sizes(self, sends: Sends) -> None:
-        """Let the clock call `sends` to ask how many bytes each push takes."""
-        self._clock.sends = sends
+    def call_when_done(self, on_gradient_done: OnGradientDone) -> None:
+        """Have the clock call `on_gradient_done` whenever a gradient is done; it returns the bytes of the push."""
+        self._clock.on_gradient_done = on_gradient_done
 
     def draw(self, count: int) -> Order:
-        """Return about `count` next arrivals; none if no gradient will ever arrive."""
+        """Return about `count` next arrivals; none if no gradient will ever arrive again."""
         return self._clock.draw(count)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Let a held client begin its next task once it has fetched `size` bytes."""
+        """Release a held client: it begins its next task once it has fetched `size` bytes."""
         self._held.discard(client)
         self._clock.release(client, size)
 
     def restart(self, client: int, size: int) -> None:
-        """Let a client give up its task, and begin its next one once it has fetched `size` bytes."""
+        """Make a client give up its task; it begins its next one once it has fetched `size` bytes."""
         self._clock.restart(client, size)
 
-    def ended(self, step: int, events: int | None) -> SimulationError:
-        """Return the error of a run of `events` events (None: unknown) in which no gradient arrives at `step`."""
-        return self._clock.ended(step, events)
+    def ended_error(self, step: int, events: int | None) -> SimulationError:
+        """Return the error for no arrival at iteration `step` of a run of `events` events (None: unknown)."""
+        return self._clock.ended_error(step, events)
 
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
         """Yield, in pieces, the first `count` arrivals, or those until a time in nanoseconds.
@@ -103,8 +101,8 @@ class GuardedClock(GuardedDispatcher):
             ended = len(part) < max(1, len(order))
 
 
-class OwnTasks(Guarded):
-    """The durations of tasks that a user's class returns, checked."""
+class OwnDurations(Guarded):
+    """The durations of tasks that a user's clock returns, checked."""
 
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "seconds": ("client", "task"),
@@ -120,7 +118,7 @@ class OwnTasks(Guarded):
                 what = (
                     f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
                 )
-                raise self.broken("seconds", what)
+                raise self.error("seconds", what)
             found.append(float(min(seconds, LAST)))  # an integer may exceed float64
         return as_nanoseconds(found)
 
@@ -128,18 +126,22 @@ class OwnTasks(Guarded):
 class OwnClock(Clock):
     """A clock whose tasks take as long as a user's object says."""
 
-    def __init__(self, users: Any) -> None:
+    def __init__(self, user_object: Any) -> None:
         """Wrap a user's object. Raises ConfigError if its `link`, `server` or `outages` is invalid."""
         given = {
-            key: value for key in ("link", "server", "outages") if (value := getattr(users, key, None)) is not None
+            key: value
+            for key in ("link", "server", "outages")
+            if (value := getattr(user_object, key, None)) is not None
         }
         try:
             self.hyper = Clock.Hyper.model_validate(given)
         except ValidationError as error:
             ((at, text), *_) = explain(error, Clock.Hyper)
-            raise ConfigError(f"dispatcher.name: {type(users).__name__}.{'.'.join(map(str, at))}: {text}") from None
-        self.users = users
-        self._own = OwnTasks(users)
+            raise ConfigError(
+                f"dispatcher.name: {type(user_object).__name__}.{'.'.join(map(str, at))}: {text}"
+            ) from None
+        self.user_object = user_object
+        self._own = OwnDurations(user_object)
 
     def expect(self, clients: int) -> None:
         """Tell the clock, and the user's object, how many clients there will be."""
@@ -153,15 +155,15 @@ class OwnClock(Clock):
             self._own.call("init", clients, streams)
         super().init(clients, streams)
 
-    def _make_tasks(self, draws: Draws) -> OwnTasks:
+    def _make_durations(self, draws: Draws) -> OwnDurations:
         return self._own
 
     def take_state(self) -> State:
         """Return the clock's state and that of the user's object."""
-        own = {f"users.{name}": value for name, value in take_state(self.users).items()}
+        own = {f"users.{name}": value for name, value in take_state(self.user_object).items()}
         return super().take_state() | own
 
     def put_state(self, state: State) -> None:
         """Restore the clock's state and that of the user's object."""
         super().put_state(state)
-        put_state(self.users, part_of(state, "users"))
+        put_state(self.user_object, part_of(state, "users"))

@@ -18,7 +18,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import State, Stateful
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
@@ -34,7 +34,7 @@ class GuardedDispatcher(Guarded):
     #: Whether arrivals have times, as those of a clock have (fredsim.simulation.guarded_clock).
     timed = False
     #: Whether it is a clock on which tasks may be given up.
-    limited = False
+    may_give_up = False
     state_names = ("_held",)
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
@@ -48,20 +48,20 @@ class GuardedDispatcher(Guarded):
         self._held: set[int] = set()  # the clients that are held
         self._step = 0  # the iteration of the last choice
         #: Whether the class itself comes with fredsim: a user's class derived from one may choose differently.
-        self._ours = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
+        self._built_in = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
         if self.has("expect"):
             self.call("expect", clients)
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
         self._step = step
-        self.at(None, step)
+        self.set_event(None, step)
         client = self.call("choose", step)
         if not isinstance(client, INTEGER) or not 0 <= client < self._clients:
-            raise self.broken("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+            raise self.error("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
         if client in self._held:
             what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
-            raise self.broken("choose", what)
+            raise self.error("choose", what)
         return int(client)
 
     @property
@@ -72,19 +72,19 @@ class GuardedDispatcher(Guarded):
     def hold(self, client: int) -> None:
         """Exclude a client from the choice until it is released."""
         self._held.add(client)
-        if self._ours:
+        if self._built_in:
             self._inner.hold(client)
             return
-        self.at(client, self._step)
+        self.set_event(client, self._step)
         self.call("hold", client)
 
     def release(self, client: int) -> None:
         """Let a held client be chosen again."""
         self._held.discard(client)
-        if self._ours:
+        if self._built_in:
             self._inner.release(client)
             return
-        self.at(client, self._step)
+        self.set_event(client, self._step)
         self.call("release", client)
 
     def put_state(self, state: State) -> None:
@@ -97,7 +97,7 @@ class GuardedDispatcher(Guarded):
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
         """Yield, in pieces, the first `count` arrivals of a run in which no client is ever held, without times."""
         assert count is not None  # only a clock can end a run
-        if self._ours:
+        if self._built_in:
             yield Order(self._inner.order(count))
             return
         for begin in range(0, count, OWN_CHOICES):
@@ -120,10 +120,10 @@ class GuardedGate(Guarded):
         self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
         self._tensors = 0
 
-    def start(self, supplies: Supplies) -> None:
+    def start(self, context: RunContext) -> None:
         """Start the gate."""
-        self._tensors = len(supplies.tensors)
-        supplies.start(self, stream=self._stream)
+        self._tensors = len(context.tensors)
+        context.call_init(self, stream=self._stream)
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Tell one of fredsim's gates who arrives from iteration `begin` on, so that it draws many numbers at once."""
@@ -136,20 +136,20 @@ class GuardedGate(Guarded):
         A copy is refused if v̄ is below the first bound, and passes if it is above the second; (−∞, ∞) if the gate
         has to be asked each time.
         """
-        ours = type(self._inner) in GATES.values()  # a user's class derived from one may decide differently
-        found = self._inner.bounds(begin, clients) if ours else None
+        built_in = type(self._inner) in GATES.values()  # a user's class derived from one may decide differently
+        found = self._inner.bounds(begin, clients) if built_in else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes; a list of one bool per tensor if the gate decides tensor by tensor."""
-        self.at(client, step)
+        self.set_event(client, step)
         passes = self.call("passes", step, client, statistics)
         if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
         if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one per tensor"
-            raise self.broken("passes", what)
+            raise self.error("passes", what)
         return [bool(part) for part in mask]
 
 
@@ -159,40 +159,40 @@ class GuardedCompressor(Guarded):
     signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
 
     @property
-    def _ours(self) -> bool:
+    def _built_in(self) -> bool:
         return type(self._inner).__module__.startswith("fredsim.compressors.")
 
     @property
-    def remembers(self) -> bool:
+    def has_memory(self) -> bool:
         """Whether the result for a push may depend on earlier pushes; assumed so for a user's compressor."""
-        return not self._ours or self._inner.keeps_residual
+        return not self._built_in or self._inner.keeps_residual
 
-    def start(self, supplies: Supplies) -> None:
+    def start(self, context: RunContext) -> None:
         """Start the compressor."""
-        self._size = supplies.layout.size
-        supplies.start(self)
+        self._size = context.layout.size
+        context.call_init(self)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""
-        self.at(client, step)
+        self.set_event(client, step)
         if not getattr(self._inner, "on_device", False):
             push = np.asarray(push)
-            if not self._ours:
+            if not self._built_in:
                 push = push.view()
                 push.flags.writeable = False  # it is the client's gradient, which the loop may still need
         try:
-            result = self.lend(push, "compress", push, client, step)
+            result = self.call_lending(push, "compress", push, client, step)
         except SimulationError as error:
             if "read-only" not in str(error):
                 raise
             remedy = "; compress must leave the push as it is: return a new array, or begin with push = push.copy()"
             raise SimulationError(f"{error}{remedy}") from error
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self.broken("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
+            raise self.error("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         self._check_array(decoded, self._size, "what compress returns")
         if not isinstance(size, INTEGER) or size <= 0:
-            raise self.broken("compress", f"returned {size!r} bytes; it must be a positive integer")
+            raise self.error("compress", f"returned {size!r} bytes; it must be a positive integer")
         if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
             decoded = decoded.copy()  # it is the push itself, and a server may write into what it gets
         return decoded, int(size)

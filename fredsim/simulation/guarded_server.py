@@ -17,9 +17,9 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
-from fredsim.simulation.own_numbers import check_proxies, let_record
 from fredsim.simulation.recorder import Recorder
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
+from fredsim.simulation.server_metrics import add_record_method, check_proxies
 
 __all__ = ["GuardedServer", "PushResult"]
 
@@ -46,7 +46,7 @@ class GuardedServer(Guarded):
         """
         super().__init__(server, without_average(server))
         self.contract = read_contract(server, clients)
-        self.signatures = SIGNATURES | ({"init": ("params", "clients", "layout")} if self.contract.based else {})
+        self.signatures = SIGNATURES | ({"init": ("params", "clients", "layout")} if self.contract.derived else {})
         self._clients = clients
         self.timestamp = 0
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # the timestamp and the values, by kind
@@ -54,17 +54,17 @@ class GuardedServer(Guarded):
         self._held: set[int] = set()  # the clients that are held
         self._certain = 0  # how many more pushes are certain to come before any client is released
 
-    def start(self, params: Array, supplies: Supplies, recorder: Recorder | None = None) -> None:
+    def start(self, params: Array, context: RunContext, recorder: Recorder | None = None) -> None:
         """Start the server from these parameters; the numbers that it records go to `recorder`.
 
         Raises SimulationError if its `init` fails or its `params` are not float32 (P,).
         """
-        let_record(self, self._users, self.contract.metrics, recorder)
-        mine = params if self.contract.based or self._users is not self._inner else params.copy()
-        supplies.start(self, params=mine)
+        add_record_method(self, self._user_object, self.contract.metrics, recorder)
+        initial = params if self.contract.derived or self._user_object is not self._inner else params.copy()
+        context.call_init(self, params=initial)
         self.where = "init"
-        self._size, self._layout = supplies.layout.size, supplies.layout
-        self._mean, finite = supplies.operations.mean, supplies.operations.finite
+        self._size, self._layout = context.layout.size, context.layout
+        self._mean, finite = context.operations.mean, context.operations.finite
         self.check: Callable[..., bool] = lambda params, **_: finite(params)  # a path may set one that copies, too
         self._check_array(self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
@@ -77,7 +77,7 @@ class GuardedServer(Guarded):
         return params
 
     @property
-    def result(self) -> Array:
+    def evaluated_params(self) -> Array:
         """The parameters to evaluate: the average, if the server keeps one. Raises SimulationError if it is invalid."""
         if not self.contract.averaged_params:
             return self.params
@@ -116,7 +116,7 @@ class GuardedServer(Guarded):
         server = self.elementwise
         result = np.empty((len(t), len(server.rule.coefficients)), np.float32)
         with np.errstate(all="ignore"):
-            if self.contract.ours:
+            if self.contract.built_in:
                 try:
                     for column, values in enumerate(server.coefficients(t, staleness)):
                         result[:, column] = values
@@ -124,7 +124,7 @@ class GuardedServer(Guarded):
                 except Exception:  # a user's schedule failed: push by push below shows for which push
                     pass
             for i, (one, behind) in enumerate(zip(t.tolist(), staleness.tolist(), strict=True)):
-                self.at(None, one)
+                self.set_event(None, one)
                 try:
                     result[i] = self.guard("coefficients", partial(server.checked_coefficients, one, behind))
                 except FredsimError:
@@ -137,7 +137,7 @@ class GuardedServer(Guarded):
         """Return the learning rate of the clients' local steps. Raises SimulationError if the server has none."""
         if not self.contract.rate:
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
-            raise self.broken("rate", what)
+            raise self.error("rate", what)
         rate = self.call("rate")
         self._check_number(rate, "the learning rate that rate returns")
         return float(rate)
@@ -177,7 +177,7 @@ class GuardedServer(Guarded):
         """Return the server's own estimates of a gradient's B-staleness, by name; no name may be in `taken`."""
         if not self.contract.proxies:
             return {}
-        self.at(client, iteration)
+        self.set_event(client, iteration)
         found: dict[str, float] = self.call("proxies", client, timestamp)
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
@@ -187,13 +187,13 @@ class GuardedServer(Guarded):
 
         `needed`: the client needs the array afterwards; a user's server, which may write into it, then gets a copy.
         """
-        self.at(client, iteration)
+        self.set_event(client, iteration)
         if not self._checked:
             return self._result(self.call("apply_update", grad, client, timestamp), client)
         self._before_reply()
-        grad = grad if self.contract.based else np.asarray(grad)  # a class without our base gets a NumPy array always
+        grad = grad if self.contract.derived else np.asarray(grad)  # a class without our base gets a NumPy array always
         grad = grad.copy() if needed else grad
-        return self._result(self.lend(grad, "apply_update", grad, client, timestamp), client)
+        return self._result(self.call_lending(grad, "apply_update", grad, client, timestamp), client)
 
     def given_up(self, client: int, timestamp: int, iteration: int) -> PushResult:
         """Tell the server that a client's task was given up; without a method `given_up` the client just goes on.
@@ -202,7 +202,7 @@ class GuardedServer(Guarded):
         """
         if not self.contract.given_up:
             return PushResult((client,), (), finite=True)
-        self.at(client, iteration)
+        self.set_event(client, iteration)
         if self._checked:
             self._before_reply()
         return self._result(self.call("given_up", client, timestamp), client, pushed=False)
@@ -228,14 +228,14 @@ class GuardedServer(Guarded):
     def _check_reply(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return which clients go on and which start over. Raises SimulationError if the reply cannot be followed."""
         if reply is not None and not hasattr(reply, "released"):
-            raise self.broken("apply_update", f"returned {reply!r}; it must return None or a Reply")
+            raise self.error("apply_update", f"returned {reply!r}; it must return None or a Reply")
         if reply is None and not self.contract.holds:
             return (client,), ()
         released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
         restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
             if not isinstance(other, INTEGER) or not 0 <= other < self._clients:
-                raise self.broken("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+                raise self.error("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
         what, named = "", {*released, *restarted}
         if len(named) < len(released) + len(restarted):
             what = "names a client twice; it fetches once"
@@ -252,7 +252,7 @@ class GuardedServer(Guarded):
             elif other in restarted and other in self._held:
                 what = f"restarts client {other}, which waits; to let it go on, name it in released"
         if what:
-            raise self.broken("reply", what)
+            raise self.error("reply", what)
         self._held.difference_update(released)
         return released, restarted
 
@@ -265,19 +265,19 @@ class GuardedServer(Guarded):
         else:
             now = self.get("timestamp", None)
             if not isinstance(now, INTEGER) or not before <= now <= before + 1:
-                raise self.broken("timestamp", f"is {now!r} after {before}; it must be that, or one more")
+                raise self.error("timestamp", f"is {now!r} after {before}; it must be that, or one more")
             self.timestamp = int(now)
         self._check_array(params, self._size, "params")
         return bool(getattr(self._inner, "finite", True)) and self.check(params, new=self.timestamp > before)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that has `begins` which parameters a client computes its next gradient from."""
-        self.at(client, iteration)
+        self.set_event(client, iteration)
         if not self._checked:
             self.call("begins", client, params, timestamp)
             return
-        params = params if self.contract.based else np.asarray(params)
-        self.lend(params, "begins", client, params, timestamp)
+        params = params if self.contract.derived else np.asarray(params)
+        self.call_lending(params, "begins", client, params, timestamp)
 
     def tell_time(self, seconds: float) -> None:
         """Tell a server that has `tell_time` at which time, in seconds, the next push arrives."""
@@ -287,7 +287,7 @@ class GuardedServer(Guarded):
         """Return the parameters that the client gets: `params` itself, unless the server has a method `fetch`."""
         if not self.contract.fetch:
             return self.params
-        self.at(client, iteration)
+        self.set_event(client, iteration)
         given: Array = self.call("fetch", client)
         if given is not self.params:
             self._check_array(given, self._size, "what fetch returns")
@@ -296,5 +296,5 @@ class GuardedServer(Guarded):
     def changed_params(self, client: int, iteration: int) -> SimulationError:
         """Return the error for parameters that changed between two fetches at the same timestamp."""
         what = f"changed while timestamp stayed at {self.timestamp}; count every update in self.timestamp"
-        self.at(client, iteration)
-        return self.broken("params", what)
+        self.set_event(client, iteration)
+        return self.error("params", what)

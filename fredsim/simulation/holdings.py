@@ -1,4 +1,4 @@
-"""The parameters that each client holds between a fetch and a push, and the gradients computed from them.
+"""The parameters that clients hold between a fetch and a push, and what they compute from these.
 
 A version is the parameters of one timestamp. Clients that hold the same version share one array, which is freed when
 the last of them fetches another.
@@ -23,7 +23,7 @@ Array = NDArray[np.float32]
 
 
 class Version:
-    """The parameters of one timestamp, and how many times clients hold them."""
+    """The parameters (P,) of one timestamp, and how many references clients have to them."""
 
     __slots__ = ("holders", "params", "shared", "timestamp")
 
@@ -35,10 +35,10 @@ class Version:
 
 
 class Holdings(Stateful):
-    """Which version each client holds: for the work under way and, if `wait` is false, also for the next work.
+    """Which version each client holds: for the task under way and, if `wait` is false, also for the next task.
 
-    A client that does not wait begins its next work as soon as it has pushed, from the version that it holds then;
-    what it fetches after the push takes effect in the work after that.
+    A client that does not wait begins its next task as soon as it has pushed, from the version that it holds then;
+    what it fetches after the push takes effect in the task after that.
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class Holdings(Stateful):
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
 
     def timestamp(self, client: int) -> int:
-        """Return the timestamp of the version that the work under way started from."""
+        """Return the timestamp of the version that the task under way started from."""
         return self._under_way[client].timestamp
 
     def compute_pushes(
         self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
     ) -> tuple[Sequence[Array], Array, list[bool]]:
-        """Return what B different clients push, their samples' losses, and if all was finite, as LocalWork does."""
+        """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
         return self._work([self._under_way[client].params for client in clients], rows, rate)
 
     def params(self, client: int) -> Array:
-        """Return the parameters that the work under way started from, MARGIN floats behind them."""
+        """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
         return self._under_way[client].params
 
     def begin(self, client: int) -> None:
-        """Let a client that does not wait begin its next work, from the version that it holds now."""
+        """Let a client that does not wait begin its next task, from the version that it holds now."""
         self._drop(self._under_way[client])
         self._under_way[client] = self._fetched[client]
         self._under_way[client].holders += 1
@@ -116,13 +116,13 @@ class Holdings(Stateful):
             self._spare = self._pool.take()
         return self._engine.duplicate_finite(params, self._spare)
 
-    def agrees(self, params: Array, timestamp: int) -> bool:
+    def matches_version(self, params: Array, timestamp: int) -> bool:
         """Return whether all clients that fetched at this timestamp, if any, hold exactly these parameters (P,)."""
         version = self._shared.get(timestamp)
         return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
 
     def keep(self, client: int) -> None:
-        """Let the client keep the version that it holds; the pool may page it out."""
+        """Keep the version that the client holds, after a dropped fetch; the pool may page it out."""
         self._pool.page_out(self._held[client].params)
 
     def adopt(self, client: int, params: Array, timestamp: int) -> None:
@@ -189,7 +189,7 @@ class Holdings(Stateful):
         self._stamps = {int(client): stamps.tolist() for client, stamps in part_of(state, "stamps").items()}
 
     def _lists(self) -> dict[str, list[Version]]:
-        """Return the versions by client: for the work under way and, if clients do not wait, for the next one."""
+        """Return the versions by client: for the task under way and, if clients do not wait, for the next one."""
         return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
 
     def _replace(self, client: int, version: Version) -> None:

@@ -28,8 +28,8 @@ class Length:
         """How many events there will be if each is an update; None if only the clock ends the run."""
         return min((limit for limit in (self.iterations, self.updates) if limit is not None), default=None)
 
-    def left(self, iteration: int, timestamp: int) -> int | None:
-        """Return how many events are certain to be left, unless the clock ends the run before.
+    def events_left(self, iteration: int, timestamp: int) -> int | None:
+        """Return how many events are left for certain, unless the clock ends the run before.
 
         An event makes at most one update, so updates count as events here. None if only the clock ends the run.
         """
@@ -53,7 +53,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Interval:
-    """When rows of metrics.csv are recorded: each `every` iterations, updates or nanoseconds.
+    """When rows of metrics.csv are recorded: every `every` iterations, updates or nanoseconds.
 
     There is also a row at the beginning and one at the end. With nanoseconds, a row covers all events up to its time.
     """
@@ -67,17 +67,17 @@ class Interval:
             return timestamp != before and timestamp % self.every == 0
         return self.unit == "iterations" and iteration % self.every == 0
 
-    def left(self, iteration: int, timestamp: int) -> int | None:
-        """Return how many events are certain to happen until the next row, at least 1; None if the clock decides."""
+    def events_until_due(self, iteration: int, timestamp: int) -> int | None:
+        """Return how many events certainly happen before the next row is due, at least 1; None if the clock decides."""
         if self.unit == "nanoseconds":
             return None
         return self.every - (timestamp if self.unit == "updates" else iteration) % self.every
 
     def next_time(self, rows: int) -> float:
-        """Return the time of the next row on the clock, in nanoseconds, after `rows` of them; ∞ for other units."""
+        """Return when the next row is due on the clock, in nanoseconds, after `rows` such rows; ∞ for other units."""
         return (rows + 1) * self.every if self.unit == "nanoseconds" else math.inf
 
     def rows(self, iterations: int, updates: float, nanoseconds: float = 0.0) -> int:
-        """Return how many rows a run has that takes so many iterations, updates and simulated nanoseconds."""
+        """Return how many rows a run of so many iterations, updates and simulated nanoseconds has."""
         count = {"iterations": iterations, "updates": updates, "nanoseconds": nanoseconds}[self.unit]
         return 1 + math.ceil(count / self.every)

@@ -1,7 +1,8 @@
 """A live run: real worker processes compute the clients' gradients, and the order in which they finish is the order.
 
 The server's side is that of a simulated run on the path `snapshots`: the same server, gates, compressor, recorder and
-rows. Only who arrives when, and what it pushes, come from the workers, which are called the crew.
+rows. Only who arrives when, and what it pushes, comes from the workers, which are
+called the crew.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Parts
-from fredsim.simulation.outbox import UnderWay
+from fredsim.simulation.outbox import PendingPush
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.snapshots import Snapshots
 
-__all__ = ["Crew", "Done", "Live", "Reality", "Stopped", "Work"]
+__all__ = ["ClientTask", "Crew", "Live", "LiveDispatcher", "StopRequested", "TaskResult"]
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a client is to compute: the `number`-th of its own works, the `ticket`-th of all, from `params` (P,).
+class ClientTask:
+    """What a client is to compute: its task number `number`, the `ticket`-th of all clients' tasks, from `params` (P,).
 
     `rate` is the learning rate of its local steps.
     """
@@ -43,15 +44,15 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
-    """A work that is done: its push (P,), its samples' losses (k·µ,), and whether everything stayed finite.
+class TaskResult:
+    """The result of a task: its push (P,), its samples' losses (k·µ,), and whether everything stayed finite.
 
     If the client compressed the push, `push` is what the server decodes, and `size` the bytes that it took, else 0;
     `fingerprint` is that of the push before compression. `began`, `done` and `received` are `time.monotonic_ns()` on
     the server's machine: when the client began, when it was done, and when its push had arrived.
     """
 
-    work: Work
+    task: ClientTask
     push: Array
     losses: Array
     finite: bool
@@ -63,39 +64,39 @@ class Done:
     worker: str
 
 
-class Stopped(Exception):  # noqa: N818  it reports a wish, not an error
-    """The run was asked to stop while it waited for a client's work to be done."""
+class StopRequested(Exception):  # noqa: N818  it reports a wish, not an error
+    """The run was asked to stop while it waited for a client's task to be done."""
 
 
 class Crew(Protocol):
-    """The workers that do the clients' works."""
+    """The workers, which do the clients' tasks."""
 
-    def begin(self, work: Work) -> None:
-        """Let a client begin this work; a work of its that has not been pushed yet is given up."""
+    def begin(self, task: ClientTask) -> None:
+        """Let a client begin this task; if it has another task that it has not pushed yet, it gives that up."""
 
-    def next(self, seconds: float | None) -> Done | None:
-        """Return the next work that is done, or None if none is done within `seconds`; None waits without a limit.
+    def next(self, seconds: float | None) -> TaskResult | None:
+        """Return the next result, or None if there is none within `seconds`; `seconds` None waits without a limit.
 
-        Raises Stopped if the run is asked to stop meanwhile, ClusterError if no worker is left.
+        Raises StopRequested if the run is asked to stop meanwhile, ClusterError if no worker is left.
         """
 
 
-class Reality(Timeline):
-    """The dispatcher of a live run: it says which client has really arrived."""
+class LiveDispatcher(Timeline):
+    """The dispatcher of a live run: clients arrive when their workers are done."""
 
     timed = True
     state_names = ("_elapsed",)
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
-        #: The work that arrived last.
-        self.last: Done | None = None
-        self._elapsed = 0  # nanoseconds of this run when its last work arrived, also in an earlier process
+        #: The result that arrived last.
+        self.last: TaskResult | None = None
+        self._elapsed = 0  # nanoseconds of this run when its last task arrived, also in an earlier process
         self._began = 0
 
     @property
     def instant(self) -> bool:
-        """Whether copies take no time: yes, as far as the loop is concerned, which gates a push when it arrives."""
+        """Whether copies take no time: true, since the loop gates a push when it arrives, not when it leaves."""
         return True
 
     def init(self, clients: int, streams: Streams) -> None:
@@ -104,16 +105,16 @@ class Reality(Timeline):
         self.start()
 
     def start(self) -> None:
-        """Let the run's clock go on from now."""
+        """Let the run's clock continue from now."""
         self._began = time.monotonic_ns() - self._elapsed
 
-    def settle(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
-        """Note when the run ends."""
+    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+        """Note when the run ends; nothing else matters here."""
         del reacts, size, steps
         self._until = until
 
-    def about(self, nanoseconds: int) -> int | None:
-        """Return None: how many will arrive cannot be known."""
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
+        """Return None: the number of arrivals cannot be estimated."""
         del nanoseconds
         return None
 
@@ -132,55 +133,55 @@ class Reality(Timeline):
         stages = np.array([[done.began, done.done, done.received]], np.int64) - self._began
         now = max(self.now(), int(stages.max()), self._elapsed)
         self._elapsed = now
-        work = done.work
-        client, number, ticket, at = (np.array([n], np.int64) for n in (work.client, work.number, work.ticket, now))
+        task = done.task
+        client, number, ticket, at = (np.array([n], np.int64) for n in (task.client, task.number, task.ticket, now))
         return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
 
     def hold(self, client: int) -> None:
-        """Do nothing: a client computes nothing until `Live` submits its next work."""
+        """Do nothing: a client computes nothing until `Live` submits its next task."""
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `Live` submits the client's next work itself."""
+        """Do nothing: `Live` submits the client's next task itself."""
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `Live` submits the client's next work itself."""
+        """Do nothing: `Live` submits the client's next task itself."""
 
 
 class Live(Snapshots):
     """A live run: the path `snapshots`, except that workers compute what clients push."""
 
-    def __init__(self, parts: Parts, choice: Choice, reality: Reality, note: Any) -> None:
-        """Take the dispatcher, and `note`, called after each event with its iteration, its work and the params (P,)."""
+    def __init__(self, parts: Parts, choice: Choice, dispatcher: LiveDispatcher, note: Any) -> None:
+        """Take the dispatcher; `note` is called after each event with its iteration, its result and the params (P,)."""
         super().__init__(parts, Choice("live", "clients are real"))
         self._window = 1
         self._keeps_pushes = True  # `note` takes the fingerprint of the push
         #: Whether what clients push depends on the learning rate.
-        self._rated = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
-        self._reality, self._note = reality, note
-        self._numbers = np.zeros(parts.clients, np.int64)  # how many works each client has begun
+        self._rate_matters = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
+        self._live_dispatcher, self._note = dispatcher, note
+        self._numbers = np.zeros(parts.clients, np.int64)  # how many tasks each client has begun
         self._tickets = 0
         self._begun = False
 
     def _advance(self, length: Any) -> None:
-        if not self._begun:  # at the start all clients begin; after a stop all that are not held start over
+        if not self._begun:  # at first all clients begin; after a stop, all that are not held start over
             self._begun = True
-            self._reality.start()
+            self._live_dispatcher.start()
             held = self._dispatcher.held
             for client in range(self._parts.clients):
                 if client not in held:
                     self._submit(client)
         try:
             super()._advance(length)
-        except Stopped:  # no event has happened; the loop checks why
+        except StopRequested:  # no event has happened; the loop checks why
             return
 
     def _submit(self, client: int) -> None:
         params = np.array(np.asarray(self._holdings.params(client)))
-        rate = self._server.rate() if self._rated else 0.0
-        work = Work(client, int(self._numbers[client]), self._tickets, params, rate)
+        rate = self._server.rate() if self._rate_matters else 0.0
+        task = ClientTask(client, int(self._numbers[client]), self._tickets, params, rate)
         self._numbers[client] += 1
         self._tickets += 1
-        self._reality.crew.begin(work)
+        self._live_dispatcher.crew.begin(task)
 
     def _begin(self, client: int) -> None:
         super()._begin(client)
@@ -188,32 +189,32 @@ class Live(Snapshots):
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
         del clients, rows
-        done = self._reality.last
+        done = self._live_dispatcher.last
         assert done is not None
-        if self._rated and self._server.rate() != done.work.rate:  # a simulated run uses the rate at the arrival
+        if self._rate_matters and self._server.rate() != done.task.rate:  # a simulated run uses the rate at the arrival
             raise SimulationError(
-                f"iteration {self.iteration}: client {done.work.client} took its local steps with the learning rate "
-                f"{done.work.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
+                f"iteration {self.iteration}: client {done.task.client} took its local steps with the learning rate "
+                f"{done.task.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
             )
         return [done.push], done.losses[None], [done.finite]
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
-        done = self._reality.last
+        done = self._live_dispatcher.last
         assert done is not None
         return (push, done.size) if done.size else super()._compress(client, step, push)
 
-    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
-        done, iteration = self._reality.last, self.iteration
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
+        done, iteration = self._live_dispatcher.last, self.iteration
         assert done is not None
-        found = super()._arrive(client, work)
+        found = super()._arrive(client, pending)
         self._note(iteration, done, np.asarray(self._server.params))
         return found
 
     def take_state(self) -> State:
-        """Return the state; the works under way are not part of it: they are begun again."""
+        """Return the state; the tasks under way are not part of it: they are begun again."""
         return super().take_state() | {"live.numbers": self._numbers.copy(), "live.tickets": self._tickets}
 
     def put_state(self, state: State) -> None:
-        """Restore the state, with how many works have begun."""
+        """Restore the state, with how many tasks have begun."""
         super().put_state(state)
         self._numbers[...], self._tickets = state["live.numbers"], int(state["live.tickets"])

@@ -44,9 +44,9 @@ STEPS: dict[PushKind, Rule] = {
 
 
 def minibatches(sampler: Sampler, steps: int, sent: Integers, clients: Integers, numbers: Integers) -> Integers:
-    """Return the indices (B, k, µ) of the samples of B works of k local steps each.
+    """Return the indices (B, k, µ) of the samples of B tasks of k local steps each.
 
-    `sent` (B,) is how many gradients were done before each work, `numbers` (B,) how many works of the same client.
+    `sent` (B,) is how many gradients were done before each task, `numbers` (B,) how many tasks of the same client.
     """
     within = np.arange(steps)
     sent, numbers = (values[:, None] * steps + within for values in (sent, numbers))

@@ -1,7 +1,7 @@
-"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases go on.
+"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases continue.
 
 An event is one client's arrival; `iteration` counts events, from 0. The loop knows no algorithm by name. Each path,
-that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .in_hand
+that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.snapshots, .fused, .hand
 and .scheduled. All paths give the same bits.
 """
 
@@ -49,7 +49,7 @@ class Outcome:
 
     `params` (P,) are those to evaluate; `raw_params` are the server's current ones, if `params` is an average, else
     None. `seconds` leaves out evaluation and the probe. `seconds_kernels` of these were spent in compiled code (NaN
-    for a backend without any); `shares` divides them by what the kernels did, if the path measures that.
+    for a backend without any); `shares` are the shares of this time by activity, if the path measures them.
     """
 
     status: Status
@@ -86,7 +86,7 @@ class Parts:
     streams: Streams
     clients: int
     length: Length
-    drawn: Length  # how much is drawn of a schedule that is known whole: what this process runs, `length` at most
+    drawn: Length  # up to where a whole schedule is drawn: what this process is to run, `length` at most
     limits: Limits
     path: PathName
     backend: Backend
@@ -94,7 +94,7 @@ class Parts:
     recorder: Recorder
     progress: Callable[[int, int, float], None]
     stop: Callable[[], bool]
-    stop_at: int | None = None  # an iteration at which to stop, because the run paused there before
+    stop_at: int | None = None  # an iteration at which to stop, because the recorded run stopped there
     probe: Probe | None = None
     log: EventLog | None = None
     goal: Goal | None = None
@@ -103,20 +103,20 @@ class Parts:
 
     @property
     def events(self) -> int | None:
-        """The most events that there will be: about so many if the clock ends the run, None if that is not known."""
+        """The largest possible number of events; an estimate if the clock ends the run; None if it is unknown."""
         if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
             return self.length.events
-        return self.dispatcher.about(self.length.until)
+        return self.dispatcher.expected_arrivals(self.length.until)
 
     @cached_property
     def pool(self) -> Pool:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
         return self.engine.pool(len(self.params), self.limits)
 
-    def most(self, works: int) -> int:
-        """Return how many works are begun at most, if there may be `works` at once: no more than there are events."""
+    def most_tasks(self, tasks: int) -> int:
+        """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
         events = self.events
-        return works if events is None else min(works, events)
+        return tasks if events is None else min(tasks, events)
 
 
 class Simulation:
@@ -136,9 +136,9 @@ class Simulation:
         self._interval = parts.interval
         self.iteration = 0
         self.time = 0  # of the last event, in nanoseconds, if there is a clock
-        self._rows_on_clock = 0  # how many rows on the clock are recorded
+        self._rows_on_clock = 0  # how many rows that the clock determines are recorded
         self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
-        self._over = False  # whether the clock has passed the run's end
+        self._ended = False  # whether the clock has passed the run's end
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
         #: The seconds that the run had taken when it was last stopped, by their names in summary.json.
         self.spent: dict[str, float] = {}
@@ -149,12 +149,12 @@ class Simulation:
         Raises Diverged, ConfigError, SimulationError.
         """
         self._began, self._seconds_before = time.perf_counter(), self._engine.seconds
-        status = self.go_on(length)
+        status = self.process_until(length)
         if status == "interrupted":
             on_interrupt()
-        if self._over and length.until is not None:
-            self._rows_before(length.until + 1)
-            if not self._reached:
+        if self._ended and length.until is not None:
+            self._record_rows_before(length.until + 1)
+            if not self._goal_reached:
                 self.time = length.until
         if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
             self._record()
@@ -165,7 +165,7 @@ class Simulation:
         return Outcome(
             status,
             self.iteration,
-            np.asarray(server.result),
+            np.asarray(server.evaluated_params),
             None if raw is None else np.asarray(raw),
             spent["seconds"],
             spent["seconds_evaluation"],
@@ -183,19 +183,20 @@ class Simulation:
         found["seconds_kernels"] = self._engine.seconds - self._seconds_before
         return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
 
-    def go_on(self, length: Length) -> Status:
-        """Process events until the run has this length, or is stopped; record only the rows that are due."""
+    def process_until(self, length: Length) -> Status:
+        """Process events until the run has this length or is stopped. Record only the rows that are due."""
         if not self._recorder.rows:
             self._record()
-        while not (self._over or self._reached) and length.left(self.iteration, self._server.timestamp) != 0:
+        server = self._server
+        while not (self._ended or self._goal_reached) and length.events_left(self.iteration, server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
             self._advance(length)
-            self._parts.progress(self.iteration, self._server.timestamp, self._now)
+            self._parts.progress(self.iteration, server.timestamp, self._now)
         return "finished"
 
     @property
-    def _reached(self) -> bool:
+    def _goal_reached(self) -> bool:
         """Whether a row has reached the run's goal."""
         goal, rows = self._parts.goal, self._recorder.rows
         return goal is not None and bool(rows) and goal.reached(rows[-1])
@@ -216,27 +217,27 @@ class Simulation:
         return self._dispatcher.timed
 
     @property
-    def says_its_state(self) -> bool:
-        """Whether the state is certain to be complete: not if a user's class does not say what its state is."""
-        return all(part.says_its_state for part in self._owners().values() if isinstance(part, Guarded))
+    def declares_state(self) -> bool:
+        """Whether the state is certain to be complete: false if a user's class does not declare its state."""
+        return all(part.declares_state for part in self._stateful_parts().values() if isinstance(part, Guarded))
 
     def take_state(self) -> State:
-        """Return, as copies, all that is needed to go on. Raises SimulationError if a user's state cannot be saved."""
-        states = {owner: part.take_state() for owner, part in self._owners().items()}
-        parts = {f"{owner}.{name}": value for owner, state in states.items() for name, value in state.items()}
-        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | parts
+        """Return copies of all that is needed to continue. Raises SimulationError if a user's state cannot be saved."""
+        states = {part: found.take_state() for part, found in self._stateful_parts().items()}
+        values = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
+        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | values
 
     def put_state(self, state: State) -> None:
         """Restore a state that was taken of the same experiment on the same path."""
         self.iteration, self.time = int(state["iteration"]), int(state["time"])
         self._rows_on_clock, self._measured = int(state["rows_on_clock"]), None
-        for name, part in self._owners().items():
+        for name, part in self._stateful_parts().items():
             part.put_state(part_of(state, name))
 
-    def _owners(self) -> dict[str, Stateful]:
+    def _stateful_parts(self) -> dict[str, Stateful]:
         """Return the parts that have a state, by name, in the order in which their states are restored."""
         protocol, parts = self._protocol, self._parts
-        owners: dict[str, Stateful | None] = {
+        found: dict[str, Stateful | None] = {
             "server": self._server,
             "dispatcher": self._dispatcher,
             "push_gate": protocol.push_gate,
@@ -246,10 +247,10 @@ class Simulation:
             "probe": parts.probe,
             "log": parts.log,
         }
-        return {name: owner for name, owner in owners.items() if owner is not None}
+        return {name: part for name, part in found.items() if part is not None}
 
     def _shares(self) -> dict[str, float] | None:
-        """Return the kernels' time divided by what they did, as shares of 1; None if the path does not measure it."""
+        """Return which share of the kernels' time each activity took, by name; None if the path does not measure it."""
         return None
 
     def _advance(self, length: Length) -> None:
@@ -261,9 +262,9 @@ class Simulation:
         """The time that a row gets: simulated seconds, or the iteration if there is no clock."""
         return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
 
-    def _rows_before(self, time: int) -> None:
-        """Record the rows on the clock that are due before an event at `time`, in nanoseconds."""
-        while not self._reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
+    def _record_rows_before(self, time: int) -> None:
+        """Record the rows that are due on the clock before an event at `time`, in nanoseconds."""
+        while not self._goal_reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
             self.time = int(due)
             self._record()
             self._rows_on_clock += 1
@@ -272,13 +273,12 @@ class Simulation:
         """Record a row; consecutive rows without an event between them share their measurements."""
         if self._measured is None or self._measured[0] != self.iteration:
             self._measured = self.iteration, self._measurements()
-        self._recorder.row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
+        self._recorder.record_row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
 
     def _measurements(self) -> Measurements:
         """Return loss and error over the validation data, the parameters' digest, and the optional columns."""
-        begin = time.perf_counter()
-        kernels = self._engine.seconds
-        result = self._server.result
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        result = self._server.evaluated_params
         validation = evaluate(self._engine, result, "validation")
         test = evaluate(self._engine, result, "test") if self._parts.test else ()
         more = dict(zip(TEST, test, strict=False))

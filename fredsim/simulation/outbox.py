@@ -25,7 +25,7 @@ from fredsim.numerics.operations import Operations
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
-__all__ = ["Message", "Outbox", "UnderWay"]
+__all__ = ["Message", "Outbox", "PendingPush"]
 
 Array = NDArray[np.float32]
 Compress = Callable[[Array], tuple[Array, int]]
@@ -45,7 +45,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class PendingPush:
     """A push that has left its client and has not arrived yet.
 
     `message` is what will reach the server, None if the gate dropped the push; `push` (P,) is what the client computed,
@@ -71,7 +71,7 @@ class Outbox(Stateful):
         #: By client, what it has not sent: the sum (P,) and, by tensor, how many gradients, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # by client: its last push, and each tensor's timestamp
-        self.under_way: dict[int, UnderWay] = {}  # by client
+        self.under_way: dict[int, PendingPush] = {}  # by client
 
     def take_state(self) -> State:
         """Return the unsent pushes, those sent last, and those under way."""
@@ -98,7 +98,7 @@ class Outbox(Stateful):
             one = part_of(state, f"under_way.{client}")
             timestamp, size = one["of"].tolist() if "of" in one else (0, 0)
             message = Message(self._array(one["sent"]), timestamp, size) if "of" in one else None
-            self.under_way[client] = UnderWay(message, self._array(one["push"]), one["losses"].copy())
+            self.under_way[client] = PendingPush(message, self._array(one["push"]), one["losses"].copy())
 
     def _array(self, values: Array) -> Array:
         array = self._operations.zeros(len(values))

@@ -1,6 +1,6 @@
-"""Chooses the path on which a run is computed: all paths give the same bits; the more is known ahead, the faster.
+"""Chooses the path on which a run is computed. All paths give the same bits; the more is known ahead, the faster.
 
-- `hand`: clients hold their work in hand, that is, activations and back-propagated errors (see in_hand). It needs
+- `hand`: clients hold pending passes, that is, activations and back-propagated errors (see hand.py). It needs
   fetches that all pass and an order of arrivals that nothing computed changes. A server's elementwise rule, whose
   coefficients follow from timestamp and staleness alone, is applied to a gradient row by row while it is formed; any
   other server gets whole gradients, one after the other.
@@ -25,7 +25,7 @@ PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
 #: The most iterations of a schedule that is drawn ahead and kept: about 50 bytes each.
 LONGEST_SCHEDULE = 10_000_000
-NOTES = "the server notes what clients compute from"
+NOTES_BEGINS = "the server notes what clients compute from"
 
 
 @dataclass(frozen=True)
@@ -45,50 +45,54 @@ def choose_path(
     events: int | None,
     *,
     probed: bool,
-    whole: str,
+    why_whole: str,
     reacts: bool = False,
-    limited: bool = False,
+    may_give_up: bool = False,
     in_updates: bool = False,
 ) -> Choice:
-    """Return the path of a run of about so many `events`, None if their number is unknown.
+    """Return the path of a run of about `events` events (None: unknown).
 
-    `probed`: the true B-staleness is measured; `whole`: why the engine can only form whole gradients, empty if it need
-    not; `reacts`: what is computed affects who arrives when; `limited`: tasks may be given up; `in_updates`: the run's
-    length is given in updates. Raises ConfigError if the path `wanted` cannot compute the run.
+    `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
+    also apply a rule while it forms them. `reacts`: what is computed affects who arrives when. `may_give_up`: tasks may
+    be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the path `wanted` cannot
+    compute the run.
     """
-    unusual = whole or _why_unusual(contract, protocol)
-    if limited and not unusual:
-        unusual = "a task may be given up"
-    if reacts and not unusual:
-        unusual = "how long a fetch takes depends on whether it passes"
-    unfused = unusual or _why_unfused(contract)
-    unknown = _why_unknown(protocol, events, probed)
-    without_work = unusual or unknown or (unfused and _why_without_work(contract, protocol, in_updates=in_updates))
-    offered: dict[PathTaken, str] = {"snapshots": ""}
+    why_snapshots = why_whole or _why_snapshots(contract, protocol)
+    if may_give_up and not why_snapshots:
+        why_snapshots = "a task may be given up"
+    if reacts and not why_snapshots:
+        why_snapshots = "how long a fetch takes depends on whether it passes"
+    why_not_rule = why_snapshots or _why_not_rule(contract)
+    why_not_known = _why_not_known(protocol, events, probed)
+    why_not_hand = (
+        why_snapshots or why_not_known or (why_not_rule and _why_not_hand(contract, protocol, in_updates=in_updates))
+    )
+    # By path, why it cannot be taken; an empty text if it can. The faster paths come first.
+    obstacles: dict[PathTaken, str] = {"snapshots": ""}
     if backend == "numba":
-        offered = {"hand": without_work, "fused": unfused, **offered}
+        obstacles = {"hand": why_not_hand, "fused": why_not_rule, **obstacles}
     elif backend == "cuda":
-        offered = {"queued": unfused or unknown, **offered}
+        obstacles = {"queued": why_not_rule or why_not_known, **obstacles}
     if wanted != "auto":
-        why_not = offered.get(wanted, f"the backend {backend} has no such path")
+        why_not = obstacles.get(wanted, f"the backend {backend} has no such path")
         if why_not:
             raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
-        return Choice(wanted, f"path is {wanted}", bool(unfused))
-    taken = next(path for path, why_not in offered.items() if not why_not)
+        return Choice(wanted, f"path is {wanted}", bool(why_not_rule))
+    taken = next(path for path, why_not in obstacles.items() if not why_not)
     why = "all that an event depends on is known ahead"
     if backend == "numpy":
         why = "the backend numpy forms whole gradients"
     elif backend == "cuda":
-        why = unfused or unknown or why
-    elif without_work:
-        why = without_work
-    elif unfused:
-        why = f"{unfused}; all else is known ahead"
-    return Choice(taken, why, bool(unfused))
+        why = why_not_rule or why_not_known or why
+    elif why_not_hand:
+        why = why_not_hand
+    elif why_not_rule:
+        why = f"{why_not_rule}; all else is known ahead"
+    return Choice(taken, why, bool(why_not_rule))
 
 
-def _why_unusual(contract: Contract, protocol: Protocol) -> str:
-    """Return why only the path `snapshots` can handle the run's pushes, or an empty text."""
+def _why_snapshots(contract: Contract, protocol: Protocol) -> str:
+    """Return why only the path `snapshots` can handle the run's pushes; else ''."""
     if protocol.push_gate is not None:
         return "a push may be dropped"
     if protocol.compressor is not None:
@@ -102,15 +106,15 @@ def _why_unusual(contract: Contract, protocol: Protocol) -> str:
     return "the server is told the time of each push" if contract.tell_time else ""
 
 
-def _why_unfused(contract: Contract) -> str:
-    """Return why the server's rule cannot be applied to a gradient while it is formed, or an empty text."""
+def _why_not_rule(contract: Contract) -> str:
+    """Return why an update is more than the server's rule, applied to a gradient while it is formed; else ''."""
     if contract.metrics:
         return "the server records numbers of its own, push by push"
-    return contract.whole_gradients or (NOTES if contract.begins else "")
+    return contract.whole_gradients or (NOTES_BEGINS if contract.begins else "")
 
 
-def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
-    """Return why the path `hand` is not open to a server that sees whole gradients, or an empty text."""
+def _why_not_hand(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
+    """Return why the path `hand` cannot serve a server that sees whole gradients; else ''."""
     if contract.holds or contract.cancels:
         return "the server decides which clients go on, and which begin anew"
     if contract.pushes != "gradient":
@@ -118,12 +122,13 @@ def _why_without_work(contract: Contract, protocol: Protocol, *, in_updates: boo
     if contract.fetch:
         return "the server says what a client fetches"
     if contract.begins and (contract.checked or not protocol.wait):
-        return NOTES  # but the parameters that they begin from are gone, or a user's server might write into them
+        # On this path those parameters are gone by then, or a user's server might write into them.
+        return NOTES_BEGINS
     return "only the server knows how many pushes make an update" if in_updates and contract.timestamp else ""
 
 
-def _why_unknown(protocol: Protocol, events: int | None, probed: bool) -> str:
-    """Return why the whole schedule is not known ahead, or cannot be used; else an empty text."""
+def _why_not_known(protocol: Protocol, events: int | None, probed: bool) -> str:
+    """Return why the whole schedule is not known ahead, or cannot be used; else ''."""
     if events is not None and events > LONGEST_SCHEDULE:
         return f"the order of more than {LONGEST_SCHEDULE:,} iterations is not kept in memory"
     if probed:

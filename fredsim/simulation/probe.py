@@ -5,7 +5,7 @@
 (Odena 2016, arXiv:1601.04033, eq 3), beside the quantities that algorithms use in its place: the staleness τ, the
 distance between the parameters, v̄ of servers that keep v, and whatever a server's own `proxies(client_id, timestamp)`
 returns. Norms are of float64 values, summed by a balanced tree, so probe.csv has the same bits on every backend.
-Nothing here feeds back into the run.
+Nothing in this module changes the run.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Probe(Stateful):
         """Return whether the arrival of this iteration, from 0, is measured."""
         return (iteration + 1) % self.every == 0
 
-    def left(self, iteration: int) -> int:
-        """Return how many arrivals, counting this one, come before the next later one that is measured."""
+    def events_until_due(self, iteration: int) -> int:
+        """Return how many events, from this one on, come before the next later one that is measured."""
         return self.every if self.due(iteration) else self.every - 1 - iteration % self.every
 
     def measure(

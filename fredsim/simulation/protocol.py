@@ -13,7 +13,7 @@ from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream
 from fredsim.simulation.contract import SETTINGS, Contract
 from fredsim.simulation.guarded_plugins import GuardedCompressor, GuardedGate
-from fredsim.simulation.supplies import Supplies
+from fredsim.simulation.run_context import RunContext
 
 __all__ = ["Protocol", "check", "make_compressor", "make_protocol"]
 
@@ -31,11 +31,11 @@ class Protocol:
     fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
     local_steps: int = 1
 
-    def start(self, supplies: Supplies) -> None:
+    def start(self, context: RunContext) -> None:
         """Start the gates and the compressor."""
         for part in (self.push_gate, self.fetch_gate, self.compressor):
             if part is not None:
-                part.start(supplies)
+                part.start(context)
 
 
 def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:

@@ -1,6 +1,6 @@
 """Counts what clients and server exchange, and records the rows of metrics.csv and the histogram of staleness.
 
-Nothing here feeds back into the run: how often a row is recorded changes no parameter.
+Nothing in this module changes the run: how often a row is recorded changes no parameter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
-from fredsim.simulation.by_client import ByClient
+from fredsim.simulation.client_counts import ClientCounts
 
 __all__ = ["MEASURED", "METRICS", "TEST", "Kind", "Recorder", "Row", "histogram_text"]
 
@@ -87,7 +87,7 @@ class Recorder(Stateful):
         self._losses: list[NDArray[np.float32]] = []
         self._more = tuple(more)
         self._kinds: Mapping[str, Kind] = {}
-        self.by_client = ByClient(clients) if clients else None
+        self.by_client = ClientCounts(clients) if clients else None
         self._numbers: dict[str, list[float]] = {}
 
     @property
@@ -105,16 +105,16 @@ class Recorder(Stateful):
         """How many fetches there were, and how many bytes they took."""
         return self.fetches, self.bytes_fetched
 
-    def declare(self, kinds: Mapping[str, Kind]) -> None:
+    def declare_metrics(self, kinds: Mapping[str, Kind]) -> None:
         """Add columns for the numbers that a server records: the sum or the mean since the row before, by name."""
         self._kinds = kinds
         self._numbers = {name: [] for name in kinds}
 
-    def number(self, name: str, value: float) -> None:
+    def record_number(self, name: str, value: float) -> None:
         """Add a number that the server records."""
         self._numbers[name].append(value)
 
-    def push(self, size: int, losses: NDArray[np.float32] | None, client: int) -> None:
+    def count_push(self, size: int, losses: NDArray[np.float32] | None, client: int) -> None:
         """Count a client's push of `size` bytes (0 if it was dropped) and take its samples' losses (µ,), if any."""
         self.potential_pushes += 1
         self.pushes += size > 0
@@ -122,9 +122,9 @@ class Recorder(Stateful):
         if losses is not None:
             self._losses.append(losses[None])
         if self.by_client is not None:
-            self.by_client.push(client, size)
+            self.by_client.count_push(client, size)
 
-    def arrivals(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
+    def count_pushes(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
         """Count n applied pushes of `size` bytes each: staleness (n,), samples' losses (n, µ), clients (n,)."""
         n = len(staleness)
         self.potential_pushes += n
@@ -133,32 +133,32 @@ class Recorder(Stateful):
         self._staleness.extend(staleness.tolist())
         self._losses.append(losses)
         if self.by_client is not None:
-            self.by_client.arrivals(clients, staleness, size)
+            self.by_client.count_pushes(clients, staleness, size)
 
-    def events(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
-        """Count n applied pushes as `arrivals` does, each followed by a fetch of as many bytes."""
-        self.arrivals(staleness, losses, size, clients)
+    def count_exchanges(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
+        """Count n applied pushes as `count_pushes` does, each followed by a fetch of as many bytes."""
+        self.count_pushes(staleness, losses, size, clients)
         if self.by_client is not None:
-            self.by_client.fetches(clients, size)
+            self.by_client.count_fetches(clients, size)
         self.potential_fetches += len(staleness)
         self.fetches += len(staleness)
         self.bytes_fetched += len(staleness) * size
 
-    def apply(self, staleness: int, client: int) -> None:
+    def count_applied(self, staleness: int, client: int) -> None:
         """Count a push of this client that the server applied, and its staleness."""
         self._staleness.append(staleness)
         if self.by_client is not None:
-            self.by_client.apply(client, staleness)
+            self.by_client.count_applied(client, staleness)
 
-    def fetch(self, size: int, client: int) -> None:
+    def count_fetch(self, size: int, client: int) -> None:
         """Count a client's fetch of `size` bytes; 0 if it was dropped."""
         self.potential_fetches += 1
         self.fetches += size > 0
         self.bytes_fetched += size
         if self.by_client is not None and size:
-            self.by_client.fetches(client, size)
+            self.by_client.count_fetches(client, size)
 
-    def row(
+    def record_row(
         self,
         iteration: int,
         timestamp: int,

@@ -1,8 +1,8 @@
-"""The schedule of a run: which client arrives with which work, and from which parameters that work was begun.
+"""The schedule of a run: which client arrives with which task, and from which parameters that task was begun.
 
-A work is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
+A task is what a client does between two pushes. If nothing that is computed affects who arrives next, and every fetch
 passes, the whole schedule is known before the first event (`whole_schedule`), and says what each event depends on.
-Otherwise it is made while the run goes, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
+Otherwise it is made during the run, only as far ahead as no server's reply and no gate can change it (`Arrivals`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.dispatchers.base import Order, by_client
+from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.length import Length
 
-__all__ = ["Arrivals", "Schedule", "next_works", "places_of", "slots_of", "whole_schedule", "windows_of"]
+__all__ = ["Arrivals", "Schedule", "assign_places", "assign_slots", "next_arrivals", "split_windows", "whole_schedule"]
 
 Integers = NDArray[np.int64]
 
@@ -36,15 +36,15 @@ class Schedule:
     client: Integers
     #: The event after which the client fetched the parameters that it used, −1 for the initial parameters.
     begun: Integers
-    #: Which of the client's works this is, from 0; it determines the minibatch.
+    #: Which of the client's tasks this is, from 0; it determines the minibatch.
     number: Integers
 
     #: When the server is done with the arrival, in nanoseconds; None without a clock.
     time: Integers | None = None
     #: How many gradients were done before this one; None if copies take no time: then that is the iteration.
     sent: Integers | None = None
-    #: (T, 3) nanoseconds: when the work was begun, when its gradient was done, and when the push reached the server;
-    #: None if the work was begun at the client's arrival before, and the other two are `time`.
+    #: (T, 3) nanoseconds: when the task was begun, when its gradient was done, and when the push reached the server;
+    #: None if the task was begun at the client's arrival before, and the other two are `time`.
     stages: Integers | None = None
     #: 1 for a task that was given up and has no gradient, else 0; None if no task can be.
     given_up: Integers | None = None
@@ -65,9 +65,9 @@ class Schedule:
 def whole_schedule(order: Order, *, wait: bool) -> Schedule:
     """Return the schedule that follows from an order of arrivals if every fetch passes.
 
-    With `wait` a client begins its next work from what it fetches on arrival; without, from what it held before that.
+    With `wait`, a client begins its next task from what it fetches on arrival; without, from what it held before.
     """
-    number, before = by_client(order.client)
+    number, before = earlier_arrivals(order.client)
     begun = before if wait else np.where(before >= 0, before[before], -1)
     _check_begun(order.client, begun, order.begun, 0)
     if order.number is not None:
@@ -84,36 +84,36 @@ def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, 
         raise SimulationError(f"the trace, row {first + at}: by its column begun {found}; {remedy}")
 
 
-def next_works(schedule: Schedule) -> Integers:
-    """Return for each event the later event at which the work begun after it arrives, −1 if none; int64 (T,)."""
+def next_arrivals(schedule: Schedule) -> Integers:
+    """Return for each event the later event at which the task begun after it arrives, −1 if none; int64 (T,)."""
     events = np.full(len(schedule), -1, np.int64)
     begun = schedule.begun >= 0
     events[schedule.begun[begun]] = np.flatnonzero(begun)
     return events
 
 
-def slots_of(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
-    """Return for each event the slot of the work that arrives, int64 (T,), and the number of slots.
+def assign_slots(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
+    """Return for each event the slot of the task that arrives, int64 (T,), and the number of slots.
 
-    A work that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
+    A task that is begun after an event takes the slot of the one that arrived at it. A client that never arrives has
     no slot.
     """
     known, inverse = np.unique(schedule.client, return_inverse=True)
-    works = 1 if wait else 2  # works of a client at once: one under way, and one to be begun from what it holds
-    return inverse * works + by_client(schedule.client)[0] % works, len(known) * works
+    tasks = 1 if wait else 2  # tasks of a client at once: one under way, and one to be begun from what it holds
+    return inverse * tasks + earlier_arrivals(schedule.client)[0] % tasks, len(known) * tasks
 
 
-def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
-    """Return for each event where its gradient's parameters lie, and where those fetched after it go, int64 (T,) each.
+def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
+    """Return each event's places: of its gradient's parameters, and of those fetched after it; int64 (T,) each.
 
-    Both are places on a device; the third value is their number. A fetch that is never used has place −1. Place 0
-    keeps the initial parameters; any other place is free again once the client that used it has arrived.
+    A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
+    −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     free: list[int] = []
     places = 1
     for event, (begun, following) in enumerate(
-        zip(schedule.begun.tolist(), next_works(schedule).tolist(), strict=True)
+        zip(schedule.begun.tolist(), next_arrivals(schedule).tolist(), strict=True)
     ):
         if begun >= 0:
             held[event] = kept[begun]
@@ -126,8 +126,8 @@ def places_of(schedule: Schedule) -> tuple[Integers, Integers, int]:
     return held, kept, places
 
 
-def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
-    """Yield windows [begin, end) of at most `room` events whose works were all begun before the window."""
+def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
+    """Yield windows [begin, end) of at most `room` events whose tasks were all begun before the window."""
     begin = 0
     for event, started in enumerate(begun.tolist()):
         if started >= begin or event - begin == room:
@@ -138,7 +138,7 @@ def windows_of(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
 
 
 class Arrivals(Stateful):
-    """Makes the schedule while the run goes: the loop tells it which clients fetched and which began a new work."""
+    """Makes the schedule during the run; the loop tells it which clients fetched and which began a new task."""
 
     state_names = ("_ahead", "_columns", "_drawn", "_ended", "_works", "_under_way", "_fetched")
 
@@ -157,11 +157,11 @@ class Arrivals(Stateful):
         """
         self._dispatcher, self._gates, self._length = dispatcher, gates, length
         self._clock = dispatcher if isinstance(dispatcher, GuardedClock) else None
-        self._drawn = self._at = 0  # how many choices are drawn; the next arrival's place among those kept ahead
-        self._ended = False  # whether the clock has passed the run's end, or no gradient will ever arrive
-        self._works = np.zeros(clients, np.int64)  # how many works of each client are drawn or given up
+        self._drawn = self._at = 0  # how many choices are drawn; the index of the next arrival in `_ahead`
+        self._ended = False  # whether the run's time is over, or no gradient will ever arrive again
+        self._works = np.zeros(clients, np.int64)  # how many tasks of each client are drawn or given up
         self._keep_ahead([], {})
-        self._under_way = [-1] * clients  # by client, the event after which it fetched for its work under way
+        self._under_way = [-1] * clients  # by client, the event after which it fetched for its task under way
         self._fetched = self._under_way if wait else self._under_way.copy()
 
     def next(
@@ -169,45 +169,45 @@ class Arrivals(Stateful):
         iteration: int,
         limit: int,
         *,
-        held_for: Callable[[], int] | None = None,
+        until_release: Callable[[], int] | None = None,
         refused: Sequence[bool] = (),
     ) -> Schedule:
-        """Return the next arrivals, `limit` at most, of different clients; no arrival depends on a reply to another.
+        """Return the next arrivals, at most `limit`, all of different clients; none depends on the reply to another.
 
-        `held_for`, given if replies decide which clients go on, returns for how many pushes no client can be released.
-        Otherwise `refused` says for the next arrivals whether the fetch will be refused: such a client may occur again
-        among them. The schedule is empty if the run's time is over. Raises SimulationError if no gradient will ever
-        arrive.
+        `until_release`, given if replies decide which clients continue, returns how many pushes are certain to come
+        before any client is released. Without it, `refused` says for the next arrivals whether their fetch will be
+        refused; the client of such an arrival may occur again. The schedule is empty if the run's time is over. Raises
+        SimulationError if no gradient will ever arrive.
         """
-        if held_for is None:
+        if until_release is None:
             self._draw(limit)
             begin = end = self._at
             stop = min(begin + limit, len(self._ahead))
             if "begun" in self._columns:  # it is compared with the actual fetches, so these must have happened
                 refused = ()
-            while end < stop and ((at := self._before[end] - begin) < 0 or (at < len(refused) and refused[at])):
+            while end < stop and ((at := self._previous[end] - begin) < 0 or (at < len(refused) and refused[at])):
                 end += 1
             self._at = end
             clients = self._ahead[begin:end]
             columns = {name: values[begin:end] for name, values in self._columns.items()}
         else:
-            clients, columns = self._choose(min(limit, held_for()), iteration)
+            clients, columns = self._choose(min(limit, until_release()), iteration)
         if not clients and self._length.until is None:
             assert self._clock is not None  # any other dispatcher raises an error itself
-            raise self._clock.ended(iteration, self._length.iterations)
+            raise self._clock.ended_error(iteration, self._length.iterations)
         under_way = np.array([self._under_way[client] for client in clients], np.int64)
         ids = np.array(clients, np.int64)
         _check_begun(ids, under_way, columns.pop("begun", None), iteration)
         return Schedule(ids, under_way, **columns)
 
     def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
-        """Return the next clients, which are held from then on, and the further columns of their arrivals."""
+        """Choose the next clients, and hold them; return them, and the further columns of their arrivals."""
         clients: list[int] = []
         orders = []
         while len(clients) < count and not self._ended:
             if self._clock is None:
                 clients.append(self._dispatcher.choose(iteration + len(clients)))
-            elif len(order := self._of_run(self._clock.draw(1))):
+            elif len(order := self._within_run(self._clock.draw(1))):
                 clients += order.client.tolist()
                 orders.append(order)
             if clients and not self._ended:
@@ -218,8 +218,8 @@ class Arrivals(Stateful):
         self._works[clients] += 1
         return clients, {"number": numbers}
 
-    def coming(self, count: int) -> Order:
-        """Return at most `count` next arrivals without consuming them; only if the server never holds clients."""
+    def peek(self, count: int) -> Order:
+        """Return the next arrivals, at most `count`, without consuming them; only if the server never holds clients."""
         self._draw(count)
         some = slice(self._at, self._at + count)
         return Order(np.array(self._ahead[some], np.int64), **{n: values[some] for n, values in self._columns.items()})
@@ -229,16 +229,16 @@ class Arrivals(Stateful):
         self._at -= count
 
     def _draw(self, count: int) -> None:
-        """Make sure that at least `count` choices are drawn ahead, if there are so many."""
+        """Draw choices until at least `count` are kept ahead, or no more will come."""
         while (there := len(self._ahead) - self._at) < count and not self._ended:
             iterations = self._length.iterations
             left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
             wanted = max(count - there, left)
             if self._clock is not None:
-                order = self._of_run(self._clock.draw(wanted))
+                order = self._within_run(self._clock.draw(wanted))
             else:
                 ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
-                order = Order(ids, self._works[ids] + by_client(ids)[0])
+                order = Order(ids, self._works[ids] + earlier_arrivals(ids)[0])
                 self._works[ids] = order.columns["number"] + 1  # if a client arrives several times, the last counts
             clients = order.client.tolist()
             self._tell_gates(self._drawn, clients)
@@ -249,16 +249,16 @@ class Arrivals(Stateful):
             }
             self._keep_ahead(self._ahead[self._at :] + clients, columns)
 
-    def _of_run(self, order: Order) -> Order:
-        """Return the arrivals that are part of the run; note whether these are the last."""
+    def _within_run(self, order: Order) -> Order:
+        """Return those of these arrivals that are part of the run; note whether they are the last."""
         part = order.until(self._length.until)
         self._ended = len(part) < max(1, len(order))
         return part
 
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:
-        """Keep the choices that are drawn and have not arrived yet."""
+        """Keep the choices that are drawn but have not arrived yet."""
         self._ahead, self._columns, self._at = clients, columns, 0
-        self._before: list[int] = by_client(np.array(clients, np.int64))[1].tolist()
+        self._previous: list[int] = earlier_arrivals(np.array(clients, np.int64))[1].tolist()
 
     def _tell_gates(self, begin: int, clients: Sequence[int]) -> None:
         """Let the gates draw random numbers for the clients that arrive from iteration `begin` on."""
@@ -270,17 +270,17 @@ class Arrivals(Stateful):
         self._fetched[client] = event
 
     def began(self, client: int) -> None:
-        """Note that a client began its next work from what it holds."""
+        """Note that a client began its next task from the parameters that it holds."""
         self._under_way[client] = self._fetched[client]
 
     def give_up(self, client: int) -> None:
-        """Note that a client was restarted, so that the work that it had under way will never arrive."""
+        """Note that a client was restarted, so that the task that it had under way will never arrive."""
         self._works[client] += 1
         for place in range(self._at, len(self._ahead)):
             self._columns["number"][place] += self._ahead[place] == client
 
     def take_state(self) -> State:
-        """Return the state: the choices drawn ahead, and which fetch each work under way started from."""
+        """Return the state: the choices drawn ahead, and which fetch each task under way started from."""
         self._keep_ahead(self._ahead[self._at :], {name: values[self._at :] for name, values in self._columns.items()})
         return super().take_state()
 

@@ -1,6 +1,6 @@
 """Runs whose whole schedule is known before the first event, and one such path: `queued`, for a CUDA device.
 
-`Scheduled` is also the base of the path `hand` (fredsim.simulation.in_hand).
+`Scheduled` is also the base of the path `hand` (fredsim.simulation.hand).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths import LONGEST_SCHEDULE, Choice
-from fredsim.simulation.schedule import Schedule, places_of, whole_schedule, windows_of
+from fredsim.simulation.schedule import Schedule, assign_places, split_windows, whole_schedule
 
 __all__ = ["SLICE", "ByRule", "Queued", "Scheduled"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Seconds of work between two checks of whether to stop.
+#: Seconds of computation between two checks of whether to stop.
 SLICE = 0.2
-#: The most bytes of the gradients of one window on a device.
+#: The most bytes that the gradients of one window take on a device.
 QUEUED_BYTES = 256 * 2**20
 
 
@@ -38,24 +38,24 @@ class Scheduled(Simulation):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._many = 64  # how many events to process at once, adapted to take a fraction of a second
-        self._schedule: Schedule | None = None  # drawn when it is first needed
-        self._orders: list[Order] = []  # the pieces of the schedule drawn so far
-        self._coming = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
+        self._at_once = 64  # how many events to process at once; adapted so that they take a fraction of a second
+        self._schedule: Schedule | None = None  # None until it is drawn, when it is first needed
+        self._orders: list[Order] = []  # the pieces of the order of arrivals that are drawn so far
+        self._orders_left = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
 
     @property
-    def _known(self) -> Schedule:
-        """The schedule, once it is drawn."""
+    def _drawn_schedule(self) -> Schedule:
+        """The whole schedule; only once it is drawn."""
         assert self._schedule is not None
         return self._schedule
 
     def _draw(self, seconds: float) -> None:
-        """Draw the schedule for about so many seconds, because a user's dispatcher or clock may be slow.
+        """Draw the schedule, or go on drawing it, for about so many seconds: a user's dispatcher or clock may be slow.
 
-        Raises SimulationError if too few gradients ever arrive, ConfigError if there are too many arrivals to keep.
+        Raises SimulationError if too few gradients will ever arrive, ConfigError if there are too many to keep.
         """
         end = time.perf_counter() + seconds
-        for order in self._coming:
+        for order in self._orders_left:
             self._orders.append(order)
             if time.perf_counter() > end:
                 return
@@ -70,24 +70,24 @@ class Scheduled(Simulation):
         self._prepare()
 
     def _check_length(self, order: Order | Schedule) -> None:
-        """Raise SimulationError if fewer gradients ever arrive than the run has events."""
+        """Raise SimulationError if fewer gradients will ever arrive than the run has events."""
         drawn, clock = self._parts.drawn, self._dispatcher
         by_events = drawn.events is not None and drawn.until is None
         if isinstance(clock, GuardedClock) and by_events and len(order) < (drawn.events or 0):
-            raise clock.ended(len(order), drawn.events)
+            raise clock.ended_error(len(order), drawn.events)
 
-    def _owners(self) -> dict[str, Stateful]:
-        owners = super()._owners()
-        del owners["dispatcher"]  # it has no state to save: a resumed run draws the schedule again from the start
-        return owners
+    def _stateful_parts(self) -> dict[str, Stateful]:
+        parts = super()._stateful_parts()
+        del parts["dispatcher"]  # it has no state to save: a resumed run draws the schedule again from the start
+        return parts
 
     def take_state(self) -> State:
-        """Return the state with what clients hold; before the first event the initial parameters determine that."""
+        """Return the state; it includes what clients hold, except before the first event."""
         held = self._take_held() if self.iteration > 0 else {}
         return super().take_state() | held
 
     def put_state(self, state: State) -> None:
-        """Restore a state, what clients hold included."""
+        """Restore a state; draw the schedule again if events have happened."""
         super().put_state(state)
         if self.iteration > 0:
             self._draw(math.inf)
@@ -105,16 +105,17 @@ class Scheduled(Simulation):
         """Restore what clients hold."""
         raise NotImplementedError
 
-    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
-        """Process the `many` events from `begin` on, or fewer; n is how many were processed.
+    def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
+        """Process `count` events from `begin` on, or only the first n of them.
 
-        Returns the timestamp before each (n,), their staleness (n,), and the samples' losses (n, µ). Raises Diverged.
+        Returns the timestamp before each event (n,), the staleness (n,), and the samples' losses (n, µ). Raises
+        Diverged.
         """
         raise NotImplementedError
 
     def _rows(self, events: Integers) -> NDArray[np.int32]:
-        """Return the samples (n, µ) of the works that arrive at these events; zeros for an event −1."""
-        schedule, some = self._known, events >= 0
+        """Return the samples (n, µ) of the tasks that arrive at these events (n,); zeros for an event −1."""
+        schedule, some = self._drawn_schedule, events >= 0
         result = np.zeros((len(events), self._parts.sampler.batch_size), np.int32)
         chosen = events[some]
         sent = chosen if schedule.sent is None else schedule.sent[chosen]
@@ -122,23 +123,23 @@ class Scheduled(Simulation):
         return result
 
     def _advance(self, length: Length) -> None:
-        """Process events up to the next row, or for a fraction of a second; or draw more of the schedule."""
+        """Draw the schedule for a while; once it is whole, process events for a while, at most up to the next row."""
         if self._schedule is None:
             self._draw(SLICE)
             return
         schedule = self._schedule
         started, begin, server = time.perf_counter(), self.iteration, self._server
-        many = self._next_stretch(schedule, length)
-        if not many:
-            if not self._reached and begin == len(schedule):
+        count = self._next_stretch(schedule, length)
+        if not count:
+            if not self._goal_reached and begin == len(schedule):
                 self._check_length(schedule)
-            self._over = not self._reached
+            self._ended = not self._goal_reached
             return
         before = server.timestamp
-        timestamps, staleness, losses = self._let_happen(begin, many)
+        timestamps, staleness, losses = self._process_events(begin, count)
         n, size = len(staleness), server.params.nbytes
         part = schedule.part(begin, begin + n)
-        self._recorder.events(staleness, losses, size, part.client)
+        self._recorder.count_exchanges(staleness, losses, size, part.client)
         if self._log is not None:
             self._log.add(part, begin, timestamps, staleness, copies=(1, 1, size, size))
         if schedule.time is not None:
@@ -146,22 +147,22 @@ class Scheduled(Simulation):
         self.iteration = begin + n
         took = time.perf_counter() - started
         if took < SLICE / 2:
-            self._many *= 2
-        elif took > SLICE and self._many > 1:
-            self._many //= 2
+            self._at_once *= 2
+        elif took > SLICE and self._at_once > 1:
+            self._at_once //= 2
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
-        """Return how many events to process now, none beyond the next row; 0 at the run's end."""
+        """Return how many events to process at once, none of them beyond the next row; 0 at the run's end."""
         begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
-        left, row = length.left(begin, timestamp), self._interval.left(begin, timestamp)
-        limits = [self._many, left, row, len(schedule) - begin]
+        left, row = length.events_left(begin, timestamp), self._interval.events_until_due(begin, timestamp)
+        limits = [self._at_once, left, row, len(schedule) - begin]
         if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause
             limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):
-            self._rows_before(int(schedule.time[begin]))
-            if self._reached:
+            self._record_rows_before(int(schedule.time[begin]))
+            if self._goal_reached:
                 return 0
             due = self._interval.next_time(self._rows_on_clock)
             limits.append(int(np.searchsorted(schedule.time, due, side="right")) - begin)
@@ -171,18 +172,21 @@ class Scheduled(Simulation):
 class ByRule(Scheduled):
     """Base of the scheduled paths on which every event is an update by the server's elementwise rule."""
 
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Process events begin … end − 1; return the losses (n, µ) and how many events left every parameter finite."""
+    def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Process events begin … end − 1, as far as parameters stay finite.
+
+        Returns the losses (n, µ) of these n events, and how many events left all parameters finite.
+        """
         raise NotImplementedError
 
-    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
-        server, iterations = self._server, np.arange(begin, begin + many)
-        staleness = iterations - (self._known.begun[begin : begin + many] + 1)  # every event is an update
+    def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
+        server, iterations = self._server, np.arange(begin, begin + count)
+        staleness = iterations - (self._drawn_schedule.begun[begin : begin + count] + 1)  # every event is an update
         coefficients = server.coefficients(iterations, staleness)
         n = len(coefficients)
-        losses, happened = self._process(begin, begin + n, coefficients)
-        if happened < n:
-            raise Diverged(begin + happened)
+        losses, finite = self._apply_rule(begin, begin + n, coefficients)
+        if finite < n:
+            raise Diverged(begin + finite)
         server.elementwise.timestamp = server.timestamp = begin + n
         return iterations[:n], staleness[:n], losses
 
@@ -201,13 +205,13 @@ class Queued(ByRule):
 
     def _prepare(self) -> None:
         """Assign the places on the device for what clients will hold, and make the machine."""
-        self._held, self._kept, places = places_of(self._known)
+        self._held, self._kept, places = assign_places(self._drawn_schedule)
         self._machine = self._make_machine(places)
 
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+    def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Process these events on the device, window by window."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
-        windows = list(windows_of(self._known.begun[begin:end] - begin, room))
+        windows = list(split_windows(self._drawn_schedule.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))
         return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
 

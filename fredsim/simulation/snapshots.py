@@ -25,7 +25,7 @@ from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
 from fredsim.simulation.local_work import minibatches
 from fredsim.simulation.loop import Diverged, Parts, Simulation
-from fredsim.simulation.outbox import Message, Outbox, UnderWay
+from fredsim.simulation.outbox import Message, Outbox, PendingPush
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
@@ -47,7 +47,7 @@ class Snapshots(Simulation):
         super().__init__(parts, choice)
         contract, protocol, wait = self._server.contract, parts.protocol, parts.protocol.wait
         tensors, self._pool = list(self._layout.slices.values()), parts.pool
-        self._meet = True  # whether several clients may fetch at one timestamp
+        self._share_versions = True  # whether several clients may fetch at one timestamp
         self._check_memory()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
@@ -65,18 +65,19 @@ class Snapshots(Simulation):
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and self._sends_early:
-            self._clock.tell_sizes(self._send_early)
+            self._clock.call_when_done(self._send_early)
             if self._log is not None:
                 self._log.early = True
         self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
-        #: Returns for how many pushes no client can be released, if replies, or times, decide which clients go on.
-        self._held_for: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
+        #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
+        self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
-            self._held_for = lambda: 1
-        # A window is one event if an event may change the next one: a restart discards work under way; a dropped copy
+            self._until_release = lambda: 1
+        # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
         # or a task given up changes which clients are held; local steps take the learning rate at their arrival.
         self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
-        certain = not (contract.cancels or (contract.holds and (gates or self._dispatcher.limited)) or self._own_steps)
+        held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
+        certain = not (contract.cancels or held_differ or self._own_steps)
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
@@ -86,8 +87,8 @@ class Snapshots(Simulation):
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
         parts, contract = self._parts, self._server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
-            copies = 1 + parts.most(parts.clients * (1 if parts.protocol.wait else 2))
-            arrays = contract.per_client * parts.most(parts.clients)
+            copies = 1 + parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
+            arrays = contract.per_client * parts.most_tasks(parts.clients)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
@@ -96,33 +97,33 @@ class Snapshots(Simulation):
         self._engine.gradients([], np.empty((0, 1), np.int64))
 
     def _limit(self, length: Length) -> int:
-        """Return how many events may be computed together: all are certain to be part of the run."""
-        left, stop_at = length.left(self.iteration, self._server.timestamp), self._parts.stop_at
+        """Return how many of the next events may be computed together; all of them certainly belong to the run."""
+        left, stop_at = length.events_left(self.iteration, self._server.timestamp), self._parts.stop_at
         pause = None if stop_at is None else stop_at - self.iteration
         limit = min(count for count in (self._window, left, pause) if count is not None)
         if self._parts.goal is not None:  # a row may end the run
-            row = self._interval.left(self.iteration, self._server.timestamp)
+            row = self._interval.events_until_due(self.iteration, self._server.timestamp)
             limit = 1 if row is None else min(limit, row)
         probe = self._parts.probe
-        return limit if probe is None else min(limit, probe.left(self.iteration))
+        return limit if probe is None else min(limit, probe.events_until_due(self.iteration))
 
-    def _owners(self) -> dict[str, Stateful]:
-        return super()._owners() | {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+    def _stateful_parts(self) -> dict[str, Stateful]:
+        own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+        return super()._stateful_parts() | own
 
     def _advance(self, length: Length) -> None:
-        """Compute the work of the next few arrivals together, then let them arrive one by one."""
-        schedule = self._arrivals.next(self.iteration, self._limit(length), held_for=self._held_for)
+        """Compute the pushes of the next few arrivals together, then process these events one by one."""
+        schedule = self._arrivals.next(self.iteration, self._limit(length), until_release=self._until_release)
         if not len(schedule):
-            self._over = True
+            self._ended = True
             return
-        probe = self._parts.probe
-        if probe is not None and probe.due(self.iteration):
+        if (probe := self._parts.probe) is not None and probe.due(self.iteration):
             self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
         clients = schedule.client.tolist()
         times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
         if self._sends_early:
             self._pass_time(times[0])
-            if self._reached:
+            if self._goal_reached:
                 return
             found = [self._arrive(clients[0], self._outbox.under_way.pop(clients[0]))]
         else:
@@ -133,23 +134,23 @@ class Snapshots(Simulation):
                 if not finite[i] and not given_up[i]:
                     raise Diverged(self.iteration)
                 self._pass_time(times[i])
-                if self._reached:  # a row on the clock, due before this event, reached the goal
+                if self._goal_reached:  # a row on the clock, due before this event, reached the goal
                     return
-                self._server.at(client, self.iteration)
+                self._server.set_event(client, self.iteration)
                 message = None if given_up[i] else self._send(client, pushes[i], sent[i])
-                found.append(self._arrive(client, UnderWay(message, pushes[i], losses[i], given_up[i])))
+                found.append(self._arrive(client, PendingPush(message, pushes[i], losses[i], given_up[i])))
         if self._log is not None:
             self._log.add_each(schedule, self.iteration - len(found), found)
 
     def _pass_time(self, time: int) -> None:
         """Advance the clock, if there is one, to an event at `time`; record the rows that are due before it."""
         if self._dispatcher.timed:
-            self._rows_before(time)
-            self.time = self.time if self._reached else time
+            self._record_rows_before(time)
+            self.time = self.time if self._goal_reached else time
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
-        self._server.at(clients[0], self.iteration)
+        self._server.set_event(clients[0], self.iteration)
         rate = self._server.rate() if self._own_steps else 0.0
         pushes, losses, finite = self._holdings.compute_pushes(clients, rows, rate)
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
@@ -162,10 +163,10 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
         if self._log is not None:
-            self._log.done(client, number)
+            self._log.note_done(client, number)
         if message is not None:  # the engine reuses its arrays
             message = replace(message, push=self._copy(message.push))
-        self._outbox.under_way[client] = UnderWay(message, self._copy(push), losses)
+        self._outbox.under_way[client] = PendingPush(message, self._copy(push), losses)
         return 0 if message is None else message.size
 
     def _copy(self, push: Array) -> Array:
@@ -182,7 +183,7 @@ class Snapshots(Simulation):
         return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
 
     def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of B works; see fredsim.simulation.local_work."""
+        """Return the samples (B, k, µ) of the k local steps of B tasks; see fredsim.simulation.local_work."""
         return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
 
     def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
@@ -192,16 +193,16 @@ class Snapshots(Simulation):
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
-    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
-        """Let one client's work arrive: update the server, follow its reply, and let clients fetch.
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
+        """Process one event: give the client's push to the server, follow the reply, and let clients fetch.
 
         Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
         """
-        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, work.message
+        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
         counts = *recorder.pushed, *recorder.fetched
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
-        server.at(client, self.iteration)
-        if work.given_up:
+        server.set_event(client, self.iteration)
+        if pending.given_up:
             pushed = server.given_up(client, started_from, self.iteration)
         elif message is None:  # nothing reached the server: this client alone goes on
             pushed = PushResult((client,), (), finite=True)
@@ -213,17 +214,16 @@ class Snapshots(Simulation):
         if not pushed.finite:
             raise Diverged(self.iteration)
         if message is not None:
-            recorder.apply(before - message.timestamp, client)
-        recorder.push(0 if message is None else message.size, None if work.given_up else work.losses, client)
-        waits = self._protocol.wait
-        if not waits:
+            recorder.count_applied(before - message.timestamp, client)
+        recorder.count_push(message.size if message else 0, None if pending.given_up else pending.losses, client)
+        if not self._protocol.wait:
             self._begin(client)
         for other in pushed.released:
             size = self._fetch(other)
-            stays = not size and self._protocol.replica and other == client and not work.given_up
-            if stays and not self._holdings.step(client, work.push, server.rate()):
+            stays = not size and self._protocol.replica and other == client and not pending.given_up
+            if stays and not self._holdings.step(client, pending.push, server.rate()):
                 raise Diverged(self.iteration)
-            if waits:
+            if self._protocol.wait:
                 self._begin(other)
             if self._clock is not None:
                 self._clock.release(other, size)
@@ -231,7 +231,7 @@ class Snapshots(Simulation):
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             size = self._fetch(other)
-            self._begin(other)  # its work under way is given up: it starts over even if `wait` is false
+            self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
                 self._outbox.under_way.pop(other, None)
                 self._clock.restart(other, size)
@@ -260,7 +260,7 @@ class Snapshots(Simulation):
         return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
-        """Let a client begin its next work from what it holds."""
+        """Let a client begin its next task from what it holds."""
         holdings = self._holdings
         if not self._protocol.wait:
             holdings.begin(client)
@@ -269,7 +269,7 @@ class Snapshots(Simulation):
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _fetch(self, client: int) -> int:
-        """Let a client fetch, if the gate allows it; return the bytes that it got, 0 for none."""
+        """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""
         server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
         passes = True if gate is None else gate.passes(self.iteration, client, server)
         parts = None if isinstance(passes, bool) or all(passes) else passes
@@ -281,20 +281,20 @@ class Snapshots(Simulation):
         if given is not server.params and not self._engine.finite(given):
             raise Diverged(self.iteration)
         if parts is None:
-            shared = self._meet and given is server.params
-            if shared and server.contract.checked and not holdings.agrees(given, server.timestamp):
+            shared = self._share_versions and given is server.params
+            if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, shared=shared)
             size = server.bytes_of("fetched", given.nbytes)
         else:
             holdings.fetch_parts(client, given, server.timestamp, parts)
             size = 4 * sum(compress(self._layout.sizes, parts))
-        self._recorder.fetch(size, client)
+        self._recorder.count_fetch(size, client)
         return size
 
     def _refuse(self, client: int) -> None:
-        """Let a client go on with what it holds, because its fetch was dropped."""
+        """Let a client continue from the parameters that it holds, because its fetch was dropped."""
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
             self._holdings.restamp(client, self._server.timestamp)
-        self._recorder.fetch(0, client)
+        self._recorder.count_fetch(0, client)

@@ -11,15 +11,15 @@ from fredsim.models.linear import Linear
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.in_hand import OneByOne, WorkInHand
+from fredsim.simulation.hand import HandByRule, HandWholeGradients
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
+from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.scheduled import Queued
 from fredsim.simulation.snapshots import Snapshots
-from fredsim.simulation.supplies import Supplies
 
-__all__ = ["make_simulation", "reacts_to"]
+__all__ = ["arrivals_react", "make_simulation"]
 
 
 def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
@@ -28,42 +28,49 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
     server, layout = parts.server, parts.model.layout
-    supplies = Supplies(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
-    supplies.start(parts.dispatcher)
-    parts.protocol.start(supplies)
-    server.start(parts.params, supplies, parts.recorder)
+    context = RunContext(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
+    context.call_init(parts.dispatcher)
+    parts.protocol.start(context)
+    server.start(parts.params, context, parts.recorder)
     contract, protocol = server.contract, parts.protocol
-    if not contract.ours:  # a user's `init` may have changed the initial parameters: clients begin from the server's
+    if (
+        not contract.built_in
+    ):  # a user's `init` may have changed the initial parameters: clients begin from the server's
         parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
-    reacts = _settle_clock(parts)
-    events, probed, whole = parts.events, parts.probe is not None, ""
+    reacts = _configure_clock(parts)
+    events, probed, why_whole = parts.events, parts.probe is not None, ""
     if isinstance(parts.engine, NativeEngine):
-        whole = "a PyTorch module forms whole gradients"
+        why_whole = "a PyTorch module forms whole gradients"
     elif isinstance(parts.model, Linear):
-        whole = "a linear model forms whole gradients"
+        why_whole = "a linear model forms whole gradients"
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, events,
-        probed=probed, whole=whole, reacts=reacts, limited=parts.dispatcher.limited,
+        probed=probed, why_whole=why_whole, reacts=reacts, may_give_up=parts.dispatcher.may_give_up,
         in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
-    paths = {"hand": OneByOne if choice.whole else WorkInHand, "fused": Fused, "queued": Queued, "snapshots": snapshots}
+    paths = {
+        "hand": HandWholeGradients if choice.whole else HandByRule,
+        "fused": Fused,
+        "queued": Queued,
+        "snapshots": snapshots,
+    }
     return paths[choice.path](parts, choice)
 
 
-def _settle_clock(parts: Parts) -> bool:
-    """Tell a clock what to expect of the run; return whether what is computed affects who arrives when."""
+def _configure_clock(parts: Parts) -> bool:
+    """Tell the clock, if there is one, about the run; return whether what is computed affects who arrives when."""
     clock = parts.dispatcher
     if not isinstance(clock, GuardedClock):
         return False
-    reacts = reacts_to(clock, parts.server.contract, parts.protocol)
+    reacts = arrivals_react(clock, parts.server.contract, parts.protocol)
     size, steps = parts.params.nbytes, parts.protocol.local_steps
-    clock.settle(reacts=reacts, size=size, steps=steps, until=parts.length.until)
+    clock.configure(reacts=reacts, size=size, steps=steps, until=parts.length.until)
     return reacts
 
 
-def reacts_to(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
-    """Return whether what is computed affects who arrives when: by replies, or by the sizes of copies."""
+def arrivals_react(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
+    """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies."""
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     return contract.holds or contract.cancels or (not clock.instant and any(sizes))

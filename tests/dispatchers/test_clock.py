@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 def started(clients: int, seed: int = 0, *, reacts: bool = False, **hyper: Any) -> Clock:
     clock = Clock(**hyper)
     clock.init(clients, Streams(seed))
-    clock.settle(reacts=reacts)
+    clock.configure(reacts=reacts)
     return clock
 
 
@@ -34,7 +34,7 @@ def order(count: int, clients: int, seed: int = 0, **hyper: Any) -> Order:
     """Return the first arrivals, as a run draws them."""
     clock = GuardedClock(Clock(**hyper), clients)
     clock._clock.init(clients, Streams(seed))
-    clock.settle(reacts=False, size=0, steps=1, until=None)
+    clock.configure(reacts=False, size=0, steps=1, until=None)
     return Order.joined(list(clock.orders(count, None)))
 
 
@@ -69,7 +69,7 @@ def test_fixed_times(times: list[int], until: int, scale: int, reacts: bool) -> 
     nanoseconds = [round(time * scale / 1e9 * 1e9) for time in times]
     clock = GuardedClock(Clock(compute={"seconds": [time * scale / 1e9 for time in times]}), len(times))
     clock._clock.init(len(times), Streams(0))
-    clock.settle(reacts=reacts, size=0, steps=1, until=until * scale)
+    clock.configure(reacts=reacts, size=0, steps=1, until=until * scale)
     found = Order.joined(list(clock.orders(None, until * scale)))
     expected = [
         (time * (task + 1), client, task)
@@ -118,7 +118,7 @@ def test_two_classes(share: float, clients: int, slow: int) -> None:
 def test_a_serial_server_saturates() -> None:
     """Every s seconds there is an update, as soon as the first push is there."""
     clock = started(9, compute={"seconds": 0.001, "noise": {"name": "exponential"}}, server={"seconds": 0.25})
-    clock.settle(reacts=False, size=4)
+    clock.configure(reacts=False, size=4)
     times = clock.draw(2000).columns["time"]
     assert set(np.diff(times).tolist()) == {250_000_000}
 
@@ -129,7 +129,7 @@ def test_synchronous_rounds() -> None:
     compute = {"noise": {"name": "exponential"}}
     for m in (5, 2):
         clock, times = started(clients, reacts=True, compute=compute), [0]
-        drawn = started(clients, reacts=True, compute=compute)._tasks
+        drawn = started(clients, reacts=True, compute=compute)._durations
         for number in range(rounds):
             came = []
             for _ in range(m):
@@ -164,7 +164,7 @@ def test_least_squares_are_stable_below_the_bound_alone(share: float, stable: bo
     clients, updates = 40, 40_000
     clock = Clock(compute={"seconds": 0.2})
     clock.init(clients, Streams(0))
-    clock.settle(reacts=False, size=4)
+    clock.configure(reacts=False, size=4)
     server = ASGD(lr=share * 2 * np.sin(np.pi / 158))
     server.init(np.ones(1, np.float32), clients)
     held = [(np.ones(1, np.float32), 0)] * clients

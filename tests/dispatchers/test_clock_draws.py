@@ -119,14 +119,14 @@ def test_tasks_and_machines_are_of_their_distributions(noise: dict[str, Any], cd
         seconds = np.array([taken[client, number] for client in range(clients) for number in range(each)]) / 1e9
         assert_of(seconds - 2.0 if add else seconds / 2.0, cdf)
     machines = started(100_000, 1, reacts=True, compute={"seconds": noise})
-    first = machines._tasks(np.arange(100_000), np.zeros(100_000, np.int64))
+    first = machines._durations(np.arange(100_000), np.zeros(100_000, np.int64))
     assert_of(first / 1e9, cdf)
-    assert (machines._tasks(np.arange(100_000), np.ones(100_000, np.int64)) == first).all()
+    assert (machines._durations(np.arange(100_000), np.ones(100_000, np.int64)) == first).all()
 
 
 def test_machines_and_tasks_are_drawn_apart() -> None:
     machines, tasks = (
-        started(1000, reacts=True, compute=compute)._tasks(np.arange(1000), np.zeros(1000, np.int64))
+        started(1000, reacts=True, compute=compute)._durations(np.arange(1000), np.zeros(1000, np.int64))
         for compute in ({"seconds": {"name": "exponential"}}, {"noise": {"name": "exponential"}})
     )
     assert abs(np.corrcoef(machines, tasks)[0, 1]) < 0.13
@@ -146,7 +146,7 @@ def test_machines_and_tasks_are_drawn_apart() -> None:
 def test_about_how_many_arrive(noise: Any, expected: int) -> None:
     """Also the first stretch that is drawn is about as long as was asked for."""
     clock = started(4, compute={"seconds": [1.0, 2.0, 0.5, 0.25], "noise": noise})
-    about = clock.about(100 * 10**9)
+    about = clock.expected_arrivals(100 * 10**9)
     assert about == pytest.approx(expected, abs=1)
     if expected != 750:
         assert 0.8 * expected < len(clock.draw(expected)) < 1.25 * expected
@@ -156,7 +156,7 @@ def test_about_how_many_arrive(noise: Any, expected: int) -> None:
 def test_bernoulli(factor: float) -> None:
     clients, p = 200_000, 0.3
     noise = {"name": "bernoulli", "p": p, "factor": factor}
-    taken = started(clients, reacts=True, compute={"seconds": 2.0, "noise": noise})._tasks(
+    taken = started(clients, reacts=True, compute={"seconds": 2.0, "noise": noise})._durations(
         np.arange(clients), np.full(clients, 3)
     )
     other = taken == (NEVER if factor == math.inf else round(2e9 * factor))

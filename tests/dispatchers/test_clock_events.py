@@ -90,9 +90,9 @@ def plain(setting: Setting) -> PlainClock:
 def clock(setting: Setting, *, reacts: bool, size: int | None = None) -> OwnClock:
     found = OwnClock(Tasks(setting))
     found.init(len(setting.tasks), Streams(SEED))
-    found.settle(reacts=reacts, size=7 if size is None else size)
+    found.configure(reacts=reacts, size=7 if size is None else size)
     if size is None:
-        found.sends = setting.push
+        found.on_gradient_done = setting.push
     return found
 
 
@@ -243,12 +243,12 @@ def test_all_clients_at_once(
     stretches, events = (Clock(compute={"seconds": seconds, "noise": hyper}) for _ in range(2))
     for found in (stretches, events):
         found.init(n, Streams(SEED))
-    stretches.settle(reacts=False)
+    stretches.configure(reacts=False)
     for place, count in enumerate(chunks):
         if place == 2:  # another goes on from its state
             state, stretches = stretches.take_state(), Clock(compute={"seconds": seconds, "noise": hyper})
             stretches.init(n, Streams(SEED))
-            stretches.settle(reacts=False)
+            stretches.configure(reacts=False)
             stretches.put_state(state)
         order = stretches.draw(count)
         few = events.draw(len(order))

@@ -90,7 +90,7 @@ def test_rounds_on_a_clock(simulate: Simulate) -> None:
         for client in range(6):
             now = time
             for _ in range(trials[client]):
-                takes = int(without._tasks(np.array([client]), np.array([number[client]]))[0])
+                takes = int(without._durations(np.array([client]), np.array([number[client]]))[0])
                 now += min(takes, round(limits[client] * 1e9))
                 expected.append((now, client, number[client], takes > limits[client] * 1e9))
                 number[client] += 1
@@ -210,7 +210,7 @@ def test_a_limit_lets_sync_go_on_where_tasks_never_end(simulate: Simulate) -> No
         for client in range(4):
             now, takes = time, 2**62
             while takes > limits[client]:
-                takes = int(without._tasks(np.array([client]), np.array([number[client]]))[0])
+                takes = int(without._durations(np.array([client]), np.array([number[client]]))[0])
                 now += min(takes, limits[client])
                 expected.append((now, client, number[client], takes > limits[client]))
                 number[client] += 1

@@ -183,7 +183,7 @@ def test_the_mean_round_of_exponential_times(needed: int, rounds: int) -> None:
     clients = 4
     clock = Clock(compute={"noise": {"name": "exponential"}})
     clock.init(clients, Streams(0))
-    clock.settle(reacts=True)
+    clock.configure(reacts=True)
     for _ in range(rounds):
         done = []
         for _ in range(needed):
@@ -201,7 +201,7 @@ def test_the_mean_round_of_exponential_times(needed: int, rounds: int) -> None:
 def test_a_server_that_is_always_busy_takes_a_push_every_so_many_seconds() -> None:
     clock = Clock(compute={"noise": {"name": "gamma", "cv": 0.5}}, server={"seconds": 0.2})
     clock.init(40, Streams(0))
-    clock.settle(reacts=False, size=100)
+    clock.configure(reacts=False, size=100)
     order = clock.draw(2000)
     assert order.time is not None
     between = np.diff(order.time)
@@ -217,14 +217,16 @@ def test_a_task_of_so_many_local_steps_takes_so_many_times_as_long(noise: Any, *
     for steps in (1, 4):
         clock = Clock(compute={"seconds": {"name": "power"}, "noise": noise})
         clock.init(5, Streams(0))
-        clock.settle(reacts=reacts, steps=steps)
+        clock.configure(reacts=reacts, steps=steps)
         orders.append(clock.draw(400).first(400))
         added = np.sqrt(2 / np.pi) if noise != "none" and noise.get("add") else 0.0  # the mean of what is added
-        assert clock.about(80_000_000_000) == int(sum(80 / (np.sqrt(i + 1) + added) for i in range(5)) / steps)
+        assert clock.expected_arrivals(80_000_000_000) == int(
+            sum(80 / (np.sqrt(i + 1) + added) for i in range(5)) / steps
+        )
     equal = Clock(compute={"seconds": 2.0})
     equal.init(5, Streams(0))
-    equal.settle(reacts=reacts, steps=4)
-    assert equal.about(80_000_000_000) == 50
+    equal.configure(reacts=reacts, steps=4)
+    assert equal.expected_arrivals(80_000_000_000) == 50
     one, four = orders
     np.testing.assert_array_equal(one.client, four.client)
     assert one.time is not None

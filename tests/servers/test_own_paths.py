@@ -9,7 +9,7 @@ import pytest
 
 from fredsim.kernels import works
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.simulation.in_hand import OneByOne
+from fredsim.simulation.hand import HandWholeGradients
 from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 
 OWN = """
@@ -230,15 +230,15 @@ def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.Mon
     """However quick the server was before: between them the run looks whether it is to stop."""
     run = SETTINGS[4] | {"server": {"name": "own_path:EveryThird", "lr": 0.05}}
     reference = simulate(run)
-    stretches, let_happen = [], OneByOne._let_happen
+    stretches, process_events = [], HandWholeGradients._process_events
 
-    def noted(self: OneByOne, begin: int, many: int) -> Any:
-        found = let_happen(self, begin, many)
+    def noted(self: HandWholeGradients, begin: int, many: int) -> Any:
+        found = process_events(self, begin, many)
         stretches.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(OneByOne, "_let_happen", noted)
-    monkeypatch.setattr("fredsim.simulation.in_hand.SLICE", -1.0)
+    monkeypatch.setattr(HandWholeGradients, "_process_events", noted)
+    monkeypatch.setattr("fredsim.simulation.hand.SLICE", -1.0)
     check_same(simulate(run), reference)
     assert stretches == [1] * run["iterations"]
 

@@ -1,4 +1,4 @@
-"""Counts of what each single client exchanges with the server: the columns of clients.csv."""
+"""What each client exchanges with the server, counted client by client: columns of clients.csv."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.states import Stateful
 
-__all__ = ["ByClient"]
+__all__ = ["ClientCounts"]
 
 Integers = NDArray[np.int64]
 
 
-class ByClient(Stateful):
-    """Counts by client, int64 (λ,) each: pushes sent, pushes applied, the sum of their staleness, and bytes."""
+class ClientCounts(Stateful):
+    """Counts, int64 (λ,) each: pushes sent, pushes applied, the sum of the latters' staleness, and bytes."""
 
     state_names = ("pushes", "applied", "staleness", "bytes_pushed", "bytes_fetched")
 
@@ -22,23 +22,23 @@ class ByClient(Stateful):
             (5, clients), np.int64
         )
 
-    def push(self, client: int, size: int) -> None:
+    def count_push(self, client: int, size: int) -> None:
         """Count a push of `size` bytes; 0 for a dropped one."""
         self.pushes[client] += size > 0
         self.bytes_pushed[client] += size
 
-    def apply(self, client: int, staleness: int) -> None:
+    def count_applied(self, client: int, staleness: int) -> None:
         """Count a push that the server applied, and its staleness."""
         self.applied[client] += 1
         self.staleness[client] += staleness
 
-    def arrivals(self, clients: Integers, staleness: Integers, size: int) -> None:
+    def count_pushes(self, clients: Integers, staleness: Integers, size: int) -> None:
         """Count n pushes by `clients` (n,), `size` bytes each, all of them applied with `staleness` (n,)."""
         np.add.at(self.pushes, clients, 1)
         np.add.at(self.bytes_pushed, clients, size)
         np.add.at(self.applied, clients, 1)
         np.add.at(self.staleness, clients, staleness)
 
-    def fetches(self, clients: Integers | int, size: int) -> None:
+    def count_fetches(self, clients: Integers | int, size: int) -> None:
         """Count fetches of `size` bytes each."""
         np.add.at(self.bytes_fetched, clients, size)

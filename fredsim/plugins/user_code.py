@@ -1,4 +1,4 @@
-"""Records which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
+"""Which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
 
 For `package.module:Class` that is the file of the module, not those of modules that it imports in turn.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 
-__all__ = ["another_version", "changed", "own_code"]
+__all__ = ["code_changes", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model")
 NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
@@ -24,7 +24,7 @@ NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
 _digests: dict[str, tuple[object, str | None]] = {}
 
 
-def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
+def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the files of the user's modules that a resolved experiment names, by module.
 
     The files are as this process imported them. fredsim's modules are left out, and those without a file, such as a
@@ -41,8 +41,8 @@ def own_code(experiment: Mapping[str, Any]) -> dict[str, str]:
     return dict(sorted(digests.items()))
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Say which modules differ between two results of `own_code`, a recorded and a present one; one text per module."""
+def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return a text for each module that differs between a recorded and a present result of `user_code_digests`."""
     found = []
     for module in sorted({*before, *now}):
         then, here = before.get(module), now.get(module)
@@ -55,8 +55,8 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return found
 
 
-def another_version(wanted: Mapping[str, str], found: Mapping[str, str]) -> SimulationError:
-    """Return the error of a process that has imported other versions of modules than the one that started the sweep."""
+def version_mismatch_error(wanted: Mapping[str, str], found: Mapping[str, str]) -> SimulationError:
+    """Return the error for a process with other versions of modules than the process that started the sweep has."""
     names = ", ".join(module for module in sorted({*wanted, *found}) if wanted.get(module) != found.get(module))
     return SimulationError(
         f"the process that does this run has another version of {names} than the one that started the sweep; "

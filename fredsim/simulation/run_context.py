@@ -1,4 +1,4 @@
-"""Starts servers, dispatchers, gates and compressors: calls their `init` with what a run supplies to it."""
+"""Calls the `init` of servers, dispatchers, gates and compressors, with what the run provides."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fredsim.numerics.operations import Operations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 
-__all__ = ["Supplies"]
+__all__ = ["RunContext"]
 
 
 @dataclass(frozen=True)
-class Supplies:
-    """What a run supplies to `init`: the number of clients, the model's layout, random streams and operations.
+class RunContext:
+    """What a run provides to `init`: the number of clients, the model's layout, random streams and operations.
 
-    `pool` returns the pool in which a server keeps its arrays (P,) for single clients; None: in plain memory.
+    `pool` returns the pool of the arrays (P,) that a server keeps for single clients; None: it allocates them itself.
     """
 
     clients: int
@@ -34,11 +34,11 @@ class Supplies:
         """The bytes of each tensor."""
         return [4 * size for size in self.layout.sizes]
 
-    def start(self, plugin: Guarded, **own: Any) -> None:
-        """Call a plug-in's `init` with the arguments of its kind, by position, from `own` or else from these supplies.
+    def call_init(self, plugin: Guarded, **own: Any) -> None:
+        """Call a plug-in's `init` with the arguments that `plugin.signatures` lists, by position.
 
-        An object of a class derived from fredsim's is given streams, operations and pool first. Raises SimulationError
-        if `init` fails.
+        An argument comes from `own` if it is there, else from this context. An object of a class derived from fredsim's
+        is given streams, operations and pool first. Raises SimulationError if `init` fails.
         """
         if isinstance(plugin.inner, Configurable):
             plugin.inner.equip(self.streams, self.operations, self.pool)

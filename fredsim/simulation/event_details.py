@@ -1,4 +1,4 @@
-"""The path `snapshots`, one event at a time, with each event's details kept, to compare two runs event by event."""
+"""The path `snapshots`, one event at a time, keeping each event's details, to compare two runs event by event."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.simulation.loop import Parts
-from fredsim.simulation.outbox import UnderWay
+from fredsim.simulation.outbox import PendingPush
 from fredsim.simulation.paths import Choice
 from fredsim.simulation.snapshots import Snapshots
 
-__all__ = ["PARTS", "Event", "Watched"]
+__all__ = ["EVENT_PARTS", "DetailedSnapshots", "EventDetails"]
 
-#: The parts of an event, in the order in which they happen.
-PARTS = ("order", "minibatch", "gradient", "push", "update")
+#: The fields of EventDetails that two runs are compared by, in the order in which they come about.
+EVENT_PARTS = ("order", "minibatch", "gradient", "push", "update")
 
 
 @dataclass(frozen=True, eq=False)
-class Event:
-    """The details of one event."""
+class EventDetails:
+    """What happened at one event."""
 
     order: tuple[int, int, int]
     """The client, the timestamp of the parameters that it used, and the time in nanoseconds, 0 without a clock."""
@@ -40,25 +40,25 @@ class Event:
         return self.order[0]
 
 
-class Watched(Snapshots):
-    """The path `snapshots` with windows of one event; keeps the details of the last event."""
+class DetailedSnapshots(Snapshots):
+    """The path `snapshots` with windows of one event; `event` has the details of the last event."""
 
-    event: Event
+    event: EventDetails
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._window = 1
-        self._works: dict[int, Any] = {}  # by client, the minibatches of its work that has not arrived yet
+        self._minibatches_of: dict[int, Any] = {}  # by client: the samples (k, µ) of its task that has not arrived yet
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> Any:
         found = super()._compute(clients, rows)
-        self._works[clients[0]] = rows[0].copy()
+        self._minibatches_of[clients[0]] = rows[0].copy()
         return found
 
-    def _arrive(self, client: int, work: UnderWay) -> tuple[int, ...]:
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
         order = client, self._holdings.timestamp(client), self.time
-        minibatch, gradient = self._works.pop(client), np.asarray(work.push).copy()
-        push = None if work.message is None else np.asarray(work.message.push).copy()
-        found = super()._arrive(client, work)
-        self.event = Event(order, minibatch, gradient, push, np.asarray(self._server.params).copy())
+        minibatch, gradient = self._minibatches_of.pop(client), np.asarray(pending.push).copy()
+        push = None if pending.message is None else np.asarray(pending.message.push).copy()
+        found = super()._arrive(client, pending)
+        self.event = EventDetails(order, minibatch, gradient, push, np.asarray(self._server.params).copy())
         return found

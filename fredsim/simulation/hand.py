@@ -1,8 +1,8 @@
-"""The path `hand`: clients hold, instead of parameters, the activations and errors of their work in hand.
+"""The path `hand`: clients hold pending passes (activations and back-propagated errors) instead of parameters.
 
-A work is what a client does between two pushes. On this path it is known at the fetch which minibatch the client will
-push a gradient of, so the forward and backward passes are done at once; what they leave, activations and
-back-propagated errors, is the "work in hand", from which the gradient is formed when the client arrives.
+On this path it is known at the fetch which minibatch the client will push a gradient of. So the forward and backward
+passes of this minibatch are done at once, and what they leave is kept: the client's "work in hand", or pending passes.
+The gradient is formed from it when the client arrives.
 """
 
 from __future__ import annotations
@@ -21,61 +21,61 @@ from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Diverged, Parts
 from fredsim.simulation.paths import Choice
-from fredsim.simulation.schedule import next_works, slots_of
+from fredsim.simulation.schedule import assign_slots, next_arrivals
 from fredsim.simulation.scheduled import SLICE, ByRule, Scheduled
 from fredsim.system.memory import refuse_what_clients_hold
 
-__all__ = ["OneByOne", "WorkInHand"]
+__all__ = ["HandByRule", "HandWholeGradients"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: How many works are begun together from the initial parameters.
+#: How many tasks are begun together from the initial parameters, at most.
 TOGETHER = 1024
 
 
-class InHand(Scheduled):
+class Hand(Scheduled):
     """Base of the two kinds of path `hand`: clients hold activations and back-propagated errors."""
 
-    _work: Mapping[str, NDArray[Any]]  # the machine's works in hand, by name of the array
+    _pending: Mapping[str, NDArray[Any]]  # the machine's arrays of pending passes, by name; one row per slot
 
-    def _check_works(self, each: int) -> None:
-        """Raise ConfigError if works in hand, of `each` bytes, and the server's per-client arrays exceed the memory."""
+    def _check_memory(self, each: int) -> None:
+        """Raise ConfigError if pending passes, of `each` bytes, and the server's arrays by client exceed the memory."""
         parts = self._parts
         if parts.limits.memory is None:
-            works = parts.most(parts.clients * (1 if parts.protocol.wait else 2))
-            arrays = self._server.contract.per_client * parts.most(parts.clients)
-            what = f"{works:,} works that they may have in hand"
-            refuse_what_clients_hold(parts.clients, what, works * each, arrays, parts.params.nbytes)
+            tasks = parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
+            arrays = self._server.contract.per_client * parts.most_tasks(parts.clients)
+            what = f"{tasks:,} tasks that they may have in hand"
+            refuse_what_clients_hold(parts.clients, what, tasks * each, arrays, parts.params.nbytes)
 
     def _prepare(self) -> None:
-        """Assign slots to the works, and begin those that start from the initial parameters."""
-        schedule = self._known
-        self._slots, slots = slots_of(schedule, wait=self._protocol.wait)
-        self._next = next_works(schedule)
-        self._work = self._start_machine(slots)
+        """Assign slots to the tasks, and begin those that start from the initial parameters."""
+        schedule = self._drawn_schedule
+        self._slots, slots = assign_slots(schedule, wait=self._protocol.wait)
+        self._next_arrivals = next_arrivals(schedule)
+        self._pending = self._start_machine(slots)
         first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
         for begin in range(0, len(first), TOGETHER):
             targets = first[begin : begin + TOGETHER]
             self._begin(self._slots[targets], self._rows(targets))
 
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
-        """Make the machine with this many slots; return its works in hand, by name of the array."""
+        """Make the machine with this many slots; return its arrays of pending passes, by name."""
         raise NotImplementedError
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
-        """Begin works on these samples (n, µ) from the initial parameters, in slots (n,)."""
+        """Do the passes of the samples `rows` (n, µ) at the initial parameters, and keep them in `slots` (n,)."""
         raise NotImplementedError
 
     def _take_held(self) -> State:
-        return {f"work.{name}": as_state(values) for name, values in self._work.items()}
+        return {f"work.{name}": as_state(values) for name, values in self._pending.items()}
 
     def _put_held(self, state: State) -> None:
-        for name, values in self._work.items():
+        for name, values in self._pending.items():
             values[...] = state[f"work.{name}"]
 
 
-class WorkInHand(InHand, ByRule):
+class HandByRule(Hand, ByRule):
     """The path `hand` for elementwise rules: a rule is applied to each gradient while it is formed."""
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
@@ -84,7 +84,7 @@ class WorkInHand(InHand, ByRule):
         # Compile now, so that compilation is not counted in the run's time.
         machine = self._make_machine(0)
         machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
-        self._check_works(machine.each)
+        self._check_memory(machine.each)
         self._machine: HandMachine | None = None
 
     def _make_machine(self, slots: int) -> HandMachine:
@@ -101,41 +101,45 @@ class WorkInHand(InHand, ByRule):
         nobody, no_rule = np.full(len(slots), -1), np.zeros((len(slots), 1), np.float32)
         cast("HandMachine", self._machine).advance(nobody, slots, nobody, rows, no_rule)
 
-    def _process(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        """Let the works of these events arrive, and the next work of each client begin."""
-        machine, slots, following = cast("HandMachine", self._machine), self._slots[begin:end], self._next[begin:end]
+    def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
+        """Apply the rule to the gradients of these events, and do the passes of each client's next task."""
+        machine, slots, following = (
+            cast("HandMachine", self._machine),
+            self._slots[begin:end],
+            self._next_arrivals[begin:end],
+        )
         targets = np.where(following >= 0, slots, -1)
-        begun = self._known.begun[begin:end] - begin
+        begun = self._drawn_schedule.begun[begin:end] - begin
         return machine.advance(slots, targets, begun, self._rows(following), coefficients)
 
     def _take_held(self) -> State:
-        self._give()
+        self._update_server()
         return super()._take_held()
 
     def _shares(self) -> dict[str, float] | None:
         return None if self._machine is None else self._machine.shares()
 
-    def _give(self) -> None:
+    def _update_server(self) -> None:
         """Copy parameters and state from the machine to the server's own arrays."""
         if self._machine is not None:
             server = self._server.elementwise
             self._machine.copy_to(server.params, server.state_of(0))
 
     def _record(self) -> None:
-        """Record a row, once the server's own arrays are up to date."""
-        self._give()
+        """Update the server's own arrays, then record a row."""
+        self._update_server()
         super()._record()
 
 
-class OneByOne(InHand):
-    """The path `hand` for other servers: they get whole gradients, each formed when its client arrives."""
+class HandWholeGradients(Hand):
+    """The path `hand` for all other servers: they get whole gradients, each formed when its client arrives."""
 
-    _stamps: Integers  # the timestamps at which the works in hand were begun, by slot
+    _stamps: Integers  # by slot: the timestamp of the parameters that the pending passes were done at
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
         self._machine = self._make_machine(1, Limits())
-        self._check_works(self._machine.each)
+        self._check_memory(self._machine.each)
         self._machine.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
         self._machine.gradient(0)  # compiles all, so that compilation is not counted in the run's time
         contract = self._server.contract
@@ -151,7 +155,7 @@ class OneByOne(InHand):
     def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
         limits, server = self._parts.limits, self._server
         if limits.memory is not None:  # the limit covers the server's per-client arrays, too
-            kept = server.contract.per_client * self._parts.most(self._parts.clients) * server.params.nbytes
+            kept = server.contract.per_client * self._parts.most_tasks(self._parts.clients) * server.params.nbytes
             limits = replace(limits, memory=max(0, limits.memory - kept))
         self._machine = self._make_machine(slots, limits)
         self._stamps = np.zeros(slots, np.int64)
@@ -166,13 +170,13 @@ class OneByOne(InHand):
         """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
         return self._engine.duplicate_finite(params, cast(Array, self._seen)) if new else self._engine.finite(params)
 
-    def _let_happen(self, begin: int, many: int) -> tuple[Integers, Integers, Array]:
+    def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
         server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
-        slots, following = self._slots[begin : begin + many], self._next[begin : begin + many]
-        rows, goes_on, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
-        timestamps, staleness = np.empty((2, many), np.int64)
+        slots, following = self._slots[begin : begin + count], self._next_arrivals[begin : begin + count]
+        rows, continues, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
+        timestamps, staleness = np.empty((2, count), np.int64)
         losses = np.empty(rows.shape, np.float32)
-        for i, client in enumerate(self._known.client[begin : begin + many].tolist()):
+        for i, client in enumerate(self._drawn_schedule.client[begin : begin + count].tolist()):
             slot, before = int(slots[i]), server.timestamp
             gradient, losses[i] = machine.gradient(slot)
             timestamps[i], staleness[i] = before, before - stamps[slot]
@@ -182,7 +186,7 @@ class OneByOne(InHand):
             stays = seen is not None and server.timestamp == before and params is server.params
             if stays and np.asarray(seen).tobytes() != np.asarray(params).tobytes():
                 raise server.changed_params(client, begin + i)
-            if goes_on[i]:
+            if continues[i]:
                 machine.begin(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
             if server.contract.begins:

@@ -1,9 +1,9 @@
-"""Forward and error passes that the path `fused` does ahead, for clients whose next fetches are likely to be refused.
+"""Passes that the path `fused` does ahead, for clients whose next fetches will probably be refused.
 
 A client whose fetch is refused continues from the parameters that it holds. All its minibatches until a fetch passes
 use these same parameters, so their passes are done together, while the parameters are in the cache. Which fetches will
-pass is a guess: if one passes unexpectedly, the passes that were done beyond it are thrown away. A "work", here and
-elsewhere, is what a client does between two pushes; in the machine it occupies a slot.
+pass is a guess: if one passes unexpectedly, the passes that were done beyond it are thrown away.
+In the machine, the passes of a client's task occupy a slot.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedMachine
-from fredsim.dispatchers.base import by_client
+from fredsim.dispatchers.base import earlier_arrivals
 
-__all__ = ["Ahead"]
+__all__ = ["PassesAhead"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Ahead:
-    """The machine's slots for the works that have begun, indexed by the place of their arrival among known events."""
+class PassesAhead:
+    """Assigns the machine's slots to known events, which are named by their places: 0 for the first known event."""
 
     def __init__(self, machine: FusedMachine, window: int) -> None:
-        """Use the machine's slots, but always keep as many free as a window has events."""
+        """Use the machine's slots; as many as a window has events are never used for passes that are done ahead."""
         self._machine, self._window = machine, window
 
-    def know(self, clients: Integers, samples: Integers) -> None:
-        """Take the next n events: who arrives (n,), and their minibatches `samples` (n, µ); no work has begun yet."""
-        before = by_client(clients)[1]
+    def set_events(self, clients: Integers, samples: Integers) -> None:
+        """Set the next n events: who arrives (n,), and their minibatches `samples` (n, µ). No passes are done yet."""
+        before = earlier_arrivals(clients)[1]
         following = np.full(len(clients), -1)
         following[before[before >= 0]] = np.flatnonzero(before >= 0)
         self._clients, self._samples, self._following = clients.tolist(), samples, following.tolist()
         self._slots, self._free = [-1] * len(clients), list(range(self._machine.slots))
 
     def begin(self, at: int, count: int, refused: NDArray[np.bool_], held: Callable[[int], Array]) -> list[int]:
-        """Begin the works of the `count` events from place `at` on; return these events' slots.
+        """Do the passes of the `count` events from place `at` on, if not done yet; return these events' slots.
 
-        A client whose fetch is expected to be refused begins its following works, too, while slots are left. `refused`
-        (n,) says for every place whether that is expected; `held` returns the parameters that a client holds.
+        If a client's fetch is expected to be refused, its following passes are done, too, while slots are left.
+        `refused` (n,) says for every place whether that is expected; `held` returns the parameters that a client holds.
         """
         slots, free, following = self._slots, self._free, self._following
         places = [place for place in range(at, at + count) if slots[place] < 0]
@@ -62,8 +62,8 @@ class Ahead:
             self._machine.begin([slots[place] for place in begun], params, self._samples[begun])
         return slots[at : at + count]
 
-    def arrived(self, place: int, *, fetched: bool) -> None:
-        """Free the slot of an event; if its client fetched, also those of the works that it had begun beyond it."""
+    def free(self, place: int, *, fetched: bool) -> None:
+        """Free the slot of an event; if its client fetched, also the slots of passes that were done ahead for it."""
         while place >= 0 and self._slots[place] >= 0:
             self._free.append(self._slots[place])
             self._slots[place] = -1
