@@ -23,7 +23,7 @@ from safetensors.numpy import load, save
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs import run as run_module
-from fredsim.runs.checkpoint_form import signed
+from fredsim.runs.checkpoint_format import json_with_digest
 from fredsim.runs.checkpoints import Checkpoints
 from tests.bad_cases import BASE, Case, Ended, damaged, reshaped
 
@@ -108,7 +108,7 @@ def begun(number: int, seed: int) -> Begun:
     copies: list[Files] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(run_module, "MOST_OF_TIME", 1e9),
+        patch.object(run_module, "MOST_CHECKPOINT_SHARE", 1e9),
         patch.object(run_module, "Checkpoints", type("Copies", (Copies,), {"taken": copies})),
     ):
         fredsim.run(data, out=folder, checkpoint=1e-9)
@@ -202,39 +202,39 @@ def _forge(rng: random.Random, files: Files, _: int) -> bool:
     """Write nonsense into a checkpoint whose digests are right; return whether the state is as it was."""
     names = _of_checkpoints(files, ".json")
     name = names[-1] if names and rng.random() < 0.8 else rng.choice(names or ["checkpoint/000000000009.json"])
-    said, exact = None, True
+    metadata, exact = None, True
     with contextlib.suppress(ValueError, KeyError, RecursionError):
-        said = json.loads(files[name])
-    if not isinstance(said, dict):
-        files[name] = signed(reshaped(rng, {"format": 1, "iteration": 9}))
+        metadata = json.loads(files[name])
+    if not isinstance(metadata, dict):
+        files[name] = json_with_digest(reshaped(rng, {"format": 1, "iteration": 9}))
         return True
     what = rng.choice(("all", "part", "values", "tensors"))
     if what == "all":
-        said = reshaped(rng, said)
+        metadata = reshaped(rng, metadata)
         exact = False
     elif what == "part":
-        part = rng.choice([key for key in said if key not in {"values", "sha256", "dtypes"}])
-        said[part] = reshaped(rng, {"x": said[part]}).get("x")
+        part = rng.choice([key for key in metadata if key not in {"values", "sha256", "dtypes"}])
+        metadata[part] = reshaped(rng, {"x": metadata[part]}).get("x")
     elif what == "values":
         exact = False
-        values: Any = said.get("values")
+        values: Any = metadata.get("values")
         try:
             key = rng.choice(sorted(values or {}))
             inside = json.loads(values[key])  # of a text that is JSON itself
             values[key] = json.dumps(reshaped(rng, inside if isinstance(inside, dict) else {"x": inside}))
         except (TypeError, ValueError, IndexError):
-            said["values"] = reshaped(rng, values)
+            metadata["values"] = reshaped(rng, values)
     else:
         exact = False
         tensors = name.replace(".json", ".safetensors")
         with contextlib.suppress(Exception):
-            files[tensors] = _forged_tensors(rng, files[tensors], said)
-            said["tensors"] = hashlib.sha256(files[tensors]).hexdigest()
-    files[name] = signed(said if isinstance(said, dict) else {"x": said})
+            files[tensors] = _forged_tensors(rng, files[tensors], metadata)
+            metadata["tensors"] = hashlib.sha256(files[tensors]).hexdigest()
+    files[name] = json_with_digest(metadata if isinstance(metadata, dict) else {"x": metadata})
     return exact and what == "part"
 
 
-def _forged_tensors(rng: random.Random, content: bytes, said: dict[str, Any]) -> bytes:
+def _forged_tensors(rng: random.Random, content: bytes, metadata: dict[str, Any]) -> bytes:
     """Return other tensors: lost, renamed, of another shape or type, or with numbers that cannot be."""
     if rng.random() < 0.3:
         return damaged(rng, content)
@@ -255,7 +255,7 @@ def _forged_tensors(rng: random.Random, content: bytes, said: dict[str, Any]) ->
         array.flat[: rng.choice((1, array.size))] = numbers
         arrays[name] = array
     elif what == 5:
-        said["dtypes"] = {name: [rng.choice(("O", "|V8", "<f8", "M8[s]", "x", "S1")), list(array.shape)]}
+        metadata["dtypes"] = {name: [rng.choice(("O", "|V8", "<f8", "M8[s]", "x", "S1")), list(array.shape)]}
         arrays[name] = array.reshape(-1).view(np.uint8)
     return save(arrays)
 

@@ -205,4 +205,4 @@ def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         execution, "Run", lambda *given, **named: Run(*given, **named | {"policy": CheckpointPolicy(seconds)})
     )
-    patch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)
+    patch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)

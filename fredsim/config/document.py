@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from fredsim.config.yaml_reader import LONGEST, Key, parse_yaml
 from fredsim.errors import ConfigError, shown
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = [
     "MODELINE",
@@ -63,7 +63,7 @@ class Document:
 def read_document(path: Path) -> Document:
     """Return a YAML file's content. Raises ConfigError, with line and column if the file does not parse."""
     remedy = "name a YAML file, or a run's folder"
-    if found := irregular(path):
+    if found := irregular_kind(path):
         raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
     try:
         if path.stat().st_size > 4 * LONGEST:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fredsim.data.npz import read_arrays
 from fredsim.data.shards import ShardTable
 from fredsim.errors import DataError, shown
-from fredsim.system.files import content_digest, irregular
+from fredsim.system.files import content_digest, irregular_kind
 
 __all__ = ["read_lists"]
 
@@ -35,7 +35,7 @@ def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardT
 
 
 def _of_json(path: str) -> Sequence[Any]:
-    if found := irregular(path):
+    if found := irregular_kind(path):
         raise DataError(f"{path}: cannot be read (it is {found}); name {JSON}, or {NPZ}")
     try:
         loaded = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError, one_line
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 from fredsim.system.memory import in_bytes, machine_memory
 
 __all__ = ["read_arrays", "read_npz"]
@@ -33,7 +33,7 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
     Raises DataError if the file is damaged, lacks an array, or has more in it than fits into memory.
     """
     try:
-        if found := irregular(path):
+        if found := irregular_kind(path):
             raise DataError(f"{path}: cannot be read (it is {found}); {remedy}")
         with open(path, "rb"):
             pass  # if it cannot be opened, this raises an OSError that says why

@@ -19,6 +19,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.plugins.digests import another_version, own_code
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
@@ -26,7 +27,6 @@ from fredsim.runs.provenance import circumstances
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.run_files import config_digest, file_digests, sealed
-from fredsim.runs.ways import USUAL, Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -53,12 +53,12 @@ def execute(
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
-    ways: Ways = USUAL,
+    hooks: Hooks = SIMULATED_RUN,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
-    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `ways`: what a live run does
+    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended goes on from the newest
     checkpoint in its folder.
@@ -74,15 +74,15 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
         part = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, ways=ways)
+        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
-        begun = None if Result(folder).has_finished else run.newest_checkpoint()
-        _remove_earlier(folder, None if begun is None else begun.files)
-        outcome, recorder = run(begun)
+        checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
+        _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        outcome, recorder = run(checkpoint)
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until <= (length.iterations or math.inf)
         summary = {
@@ -93,7 +93,7 @@ def execute(
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **circumstances(backend, engine, outcome.choice, prepared.dataset),
-            **ways.facts(),
+            **hooks.facts(),
         }
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)

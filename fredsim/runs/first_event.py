@@ -16,12 +16,12 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.arrays import same
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import last_common_row
+from fredsim.runs.hooks import Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.verify import identity_of, recorded_experiment
-from fredsim.runs.ways import Ways
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.loop import Diverged, Simulation
 from fredsim.simulation.start import make_simulation
@@ -106,14 +106,14 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         run = Run(
             prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-            ways=Ways(simulation=lambda parts, _: make_simulation(parts, Watched)),
+            hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, Watched)),
         )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
-        begun = None
+        checkpoint = None
         if start is not None:
             Checkpoints(result.folder).copy(start, scratch)
-            begun = Checkpoints(scratch).read(start)
-        events = run.events(begun)
+            checkpoint = Checkpoints(scratch).read(start)
+        events = run.events(checkpoint)
         opened.callback(events.close)
         yield events
 

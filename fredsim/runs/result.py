@@ -20,7 +20,7 @@ from fredsim.runs.run_files import check_config, config_digest, file_digest, fil
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_table
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
-        if what := irregular(path):
+        if what := irregular_kind(path):
             raise OutputError(f"{path}: is {what}; run the experiment again")
         try:
             loaded: Any = json.loads(path.read_text(encoding="utf-8"))

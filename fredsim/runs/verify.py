@@ -185,8 +185,8 @@ class Piece:
         between = f"between iterations {self.begin or 0} and {self.end}"
         for name, file in recorded.files.items():
             if now.files[name] != file:
-                grown = (self.folder, file), (scratch, now.files[name])
-                contents = [(folder / name).read_bytes()[: grown.size] for folder, grown in grown]
+                prefixes = (self.folder, file), (scratch, now.files[name])
+                contents = [(folder / name).read_bytes()[: prefix.size] for folder, prefix in prefixes]
                 return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
         differing = unequal(recorded.state, now.state)
         return f"{between}: the state's {differing} differs" if differing else None

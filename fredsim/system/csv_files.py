@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,7 @@ def _lines(text: str) -> list[tuple[int, list[str]]]:
 @contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
     """Turn any error of reading a file into an OutputError with the remedy."""
-    if kind := irregular(path):
+    if kind := irregular_kind(path):
         raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
         yield

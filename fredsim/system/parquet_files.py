@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fredsim.errors import OutputError
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = ["MAGIC", "open_parquet"]
 
@@ -22,7 +22,7 @@ def open_parquet(path: str | os.PathLike[str]) -> tuple[Any, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if kind := irregular(path):
+    if kind := irregular_kind(path):
         raise OutputError(f"{path}: is {kind}, no Parquet file")
     try:
         with open(path, "rb") as stream:
