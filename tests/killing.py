@@ -131,7 +131,7 @@ def start(data: Mapping[str, Any], folder: Path, plan: Plan, scene: Scene, seed:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             monitor = Watched(plan, scene, FatalCalls(folder, scene, random.Random(seed)), writer)
-            run.MOST_CHECKPOINT_SHARE, event_file.FIRST, storage.FILE_BYTES = 1e9, 64, 2**20
+            run.MOST_CHECKPOINT_SHARE, event_file.FIRST_GROUP_ROWS, storage.FILE_BYTES = 1e9, 64, 2**20
             event_log.MOST = 2**12
             policy = CheckpointPolicy(plan.every)
             run_expansion(open_expansion(dict(data)), folder, resume=True, policy=policy, monitor=monitor)

@@ -23,10 +23,10 @@ from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
-from fredsim.runs.provenance import circumstances
+from fredsim.runs.provenance import provenance
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
-from fredsim.runs.run_files import config_digest, file_digests, sealed
+from fredsim.runs.run_files import config_digest, file_digests, with_digest
 from fredsim.simulation.engines import found_backend, make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -92,7 +92,7 @@ def execute(
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
-            **circumstances(backend, engine, outcome.choice, prepared.dataset),
+            **provenance(backend, engine, outcome.choice, prepared.dataset),
             **hooks.facts(),
         }
         with write_errors(folder):
@@ -139,7 +139,7 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
 def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
     """Write summary.json, the last file: then the run has ended, and needs no checkpoints any more. Raises OSError."""
     summary["files"] = file_digests(folder)
-    write_atomic(folder / "summary.json", json.dumps(sealed(summary), indent=2) + "\n")
+    write_atomic(folder / "summary.json", json.dumps(with_digest(summary), indent=2) + "\n")
     if summary["status"] != "interrupted" and not keep:
         Checkpoints(folder).clear()
 

@@ -62,8 +62,8 @@ def _side_by_side(
     """
     with ExitStack() as opened, np.errstate(all="ignore"):
         left, right = (
-            opened.enter_context(_again(result, start, root, told))
-            for result, start, told in zip((one, other), starts, (observer, Observer()), strict=True)
+            opened.enter_context(_rerun(result, start, root, run_observer))
+            for result, start, run_observer in zip((one, other), starts, (observer, Observer()), strict=True)
         )
         a, b = next(left), next(right)
         while a.iteration != b.iteration:
@@ -81,7 +81,7 @@ def _side_by_side(
             assert isinstance(theirs, Event)
             for name in PARTS:
                 if not same(getattr(ours, name), getattr(theirs, name)):
-                    return f"{at}: {_in_words(name, ours, theirs)}"
+                    return f"{at}: {_describe_difference(name, ours, theirs)}"
     return None
 
 
@@ -95,7 +95,7 @@ def _events(simulations: Iterator[Simulation]) -> Iterator[Event | str]:
 
 
 @contextmanager
-def _again(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
+def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
     """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
@@ -121,7 +121,7 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
 @contextmanager
 def replay(result: Result, root: Root = None) -> Iterator[Iterator[Event]]:
     """Give the events of a recorded run, which is run again event by event."""
-    with _again(result, None, root, Observer()) as simulations:
+    with _rerun(result, None, root, Observer()) as simulations:
         next(simulations)
         yield (event for event in _events(simulations) if isinstance(event, Event))
 
@@ -134,7 +134,7 @@ def _last_checkpoint(result: Result, before: int) -> int | None:
     return None if found is None else found.iteration
 
 
-def _in_words(name: str, one: Event, other: Event) -> str:
+def _describe_difference(name: str, one: Event, other: Event) -> str:
     """Say how a part of an event differs."""
     if name == "order":
         said = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"

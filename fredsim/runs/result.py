@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fredsim.config.document import read_document
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
-from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, sealed
+from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, with_digest
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_table
@@ -101,7 +101,7 @@ class Result:
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
-        if not self._as_found and loaded.get("sha256") not in (None, sealed(loaded)["sha256"]):
+        if not self._as_found and loaded.get("sha256") not in (None, with_digest(loaded)["sha256"]):
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
 
@@ -126,7 +126,7 @@ class Result:
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
         changed = [name for name, digest in recorded.items() if found.get(name, digest) != digest]
-        if self.summary.get("sha256") not in (None, sealed(self.summary)["sha256"]):
+        if self.summary.get("sha256") not in (None, with_digest(self.summary)["sha256"]):
             changed.append("summary.json")
         return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
 

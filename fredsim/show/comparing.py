@@ -11,8 +11,8 @@ from rich.console import Console
 from fredsim.config.experiment import TorchChoice
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
-from fredsim.runs.live_record import first_unlike
-from fredsim.runs.provenance import changed_circumstances
+from fredsim.runs.live_record import first_mismatch
+from fredsim.runs.provenance import changed_provenance
 from fredsim.runs.runner import check_jobs
 from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, verify_rows
@@ -29,9 +29,9 @@ OF_A_MODULE = (
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
-    monitors, different = partial(make_monitor, Console(stderr=True)), False
+    new_monitor, different = partial(make_monitor, Console(stderr=True)), False
     if has_rows_alone(folder):
-        for row, found in verify_rows(folder, jobs, monitors, root, backend):
+        for row, found in verify_rows(folder, jobs, new_monitor, root, backend):
             if _print_difference(str(folder / row.name), found):
                 different = True
                 if isinstance(row.experiment.model, TorchChoice):
@@ -42,13 +42,13 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     for result in results:
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-    for result, found in verify_all(results, jobs, monitors, root, backend):
-        if result.live and (event := first_unlike(result, root)):
+    for result, found in verify_all(results, jobs, new_monitor, root, backend):
+        if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
         if _print_difference(str(result.folder), found):
             different = True
             if result.summary.get("numerics") == "native":
-                typer.echo("\n".join([OF_A_MODULE, *(f"  {line}" for line in changed_circumstances(result.summary))]))
+                typer.echo("\n".join([OF_A_MODULE, *(f"  {line}" for line in changed_provenance(result.summary))]))
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
                 typer.echo(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")

@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+HELD = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:
@@ -80,7 +80,7 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
         by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
         sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-        live, took = f"{run.live:,} {LIVE[run.path]}", duration(run.seconds)
+        live, took = f"{run.most_held:,} {HELD[run.path]}", duration(run.seconds)
         shown = f"{about if timed else ''}{run.iterations:,}"
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fredsim.config.document import flatten
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import sealed
+from fredsim.runs.run_files import with_digest
 
 __all__ = ["Point", "Recorded", "as_text", "recorded_run"]
 
@@ -57,7 +57,7 @@ def recorded_run(name: str, result: Result) -> Recorded:
     Its numbers are the columns of metrics.csv, but for cells that are empty, and for `time` where there is no clock;
     and `summary/KEY` for each number of summary.json that has no such column.
     """
-    metrics, summary = result.metrics, sealed(result.summary)
+    metrics, summary = result.metrics, with_digest(result.summary)
     left_out = {"iteration"} if result.timed else {"iteration", "time"}
     steps = [int(step) for step in metrics["iteration"]]
     seconds = [float(second) for second in metrics["time"]] if result.timed else [0.0] * len(steps)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from fredsim.runs.labels import Holdings, holdings
+from fredsim.runs.label_counts import LabelCounts, label_counts
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import COLOURS, Panel
 from fredsim.show.tables import Table
@@ -27,8 +27,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, panel in zip(grid, panels, strict=True):
         runs = [run for line in panel.lines for run in line.runs]
         several |= len(runs) > 1
-        held = holdings(runs[0], options.data_root)
-        some |= len(held.clients) < held.of
+        held = label_counts(runs[0], options.data_root)
+        some |= len(held.clients) < held.total
         axes.grid(visible=False)
         said.append((_bubbles if max(held.counts.shape) <= FEW else _heat)(axes, held))
         axes.set_xlim(-0.5, len(held.clients) - 0.5)
@@ -48,7 +48,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 SHARDS = Kind("who holds which labels", draw, panels=("data", "clients.count", "clients.partition"))
 
 
-def _bubbles(axes: Axes, held: Holdings) -> str:
+def _bubbles(axes: Axes, held: LabelCounts) -> str:
     """Draw a bubble for each client and label, whose area says how many samples there are."""
     box = axes.get_window_extent()
     inch = axes.figure.get_figure(root=True).dpi
@@ -60,7 +60,7 @@ def _bubbles(axes: Axes, held: Holdings) -> str:
     return "A bubble's area is the number of samples, the largest of a panel being alike."
 
 
-def _heat(axes: Axes, held: Holdings) -> str:
+def _heat(axes: Axes, held: LabelCounts) -> str:
     """Draw a column a client, those with the same most frequent label side by side; dark is a large share."""
     shares = held.counts / held.counts.sum(axis=1, keepdims=True)
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
@@ -69,7 +69,7 @@ def _heat(axes: Axes, held: Holdings) -> str:
     return "A column is a client, its colour the share of a label: white none, black all of its samples."
 
 
-def summary_row(held: Holdings) -> dict[str, Any]:
+def summary_row(held: LabelCounts) -> dict[str, Any]:
     """Return how large shards are, and how unlike: medians and means over the clients that were looked at.
 
     `distance` is the mean total variation distance of a client's labels from those of all of these clients together.
@@ -78,7 +78,7 @@ def summary_row(held: Holdings) -> dict[str, Any]:
     shares = held.counts / sizes[:, None]
     together = held.counts.sum(axis=0) / sizes.sum()
     return {
-        "clients": held.of,
+        "clients": held.total,
         "smallest": int(sizes.min()),
         "median size": float(np.median(sizes)),
         "largest": int(sizes.max()),

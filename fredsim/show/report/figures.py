@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.figure_options import X, Y
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import asked_files
+from fredsim.runs.run_files import requested_files
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import offered_y, x_of
@@ -112,7 +112,7 @@ def probed(panels: Sequence[Panel]) -> list[Panel]:
 
 def _has_probes(run: Result) -> bool:
     """Return whether a run has probes; one that diverged before the first has none."""
-    return "probe.csv" in asked_files(run.config) and len(run.probe) > 0
+    return "probe.csv" in requested_files(run.config) and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:
