@@ -40,9 +40,9 @@ def place(kind: str, position: int, j: int, number: int, client: int) -> int:
 @pytest.mark.parametrize("kind", ["sequential", "iid", "shuffled"])
 def test_minibatches(kind: str, mu: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a client and its number alone: neither the company nor what was asked before, nor what is kept, matters."""
-    monkeypatch.setattr(sampling, "TOGETHER", 3)
-    monkeypatch.setattr(sampling, "KEPT", 20)
-    monkeypatch.setattr(sampling, "KEPT_AHEAD", 2 * 16 * mu)  # of two clients
+    monkeypatch.setattr(sampling, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(sampling, "MOST_KEPT", 20)
+    monkeypatch.setattr(sampling, "MOST_KEPT_AHEAD", 2 * 16 * mu)  # of two clients
     rng = np.random.default_rng(mu)
     sampler = make_sampler(kind, 1200, mu, STREAMS, ShardTable.of_lists([np.array(one) for one in LISTS]))
     for count in (0, 1, 2, 17, 40, *(30 * [1])):

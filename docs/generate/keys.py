@@ -13,7 +13,7 @@ from docs.generate.fields import Key, default_of, example_of, keys_of
 from docs.generate.markdown import NOTE, flow, linked, table
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
-from fredsim.config.schema import OfManyRuns
+from fredsim.config.schema import SweepKeys
 from fredsim.show.descriptions import constant_of, models_of
 from fredsim.show.listing import LISTINGS
 
@@ -82,7 +82,7 @@ def _first(key: Key) -> Any:
 
 def all_keys() -> Iterator[Place]:
     """Yield every key of a file, but those of partitions and of what has a name of its own."""
-    for key in [*keys_of(Experiment), *keys_of(OfManyRuns)]:
+    for key in [*keys_of(Experiment), *keys_of(SweepKeys)]:
         yield Place(key)
         yield from _below(key, ())
 
@@ -141,7 +141,7 @@ def _effects(key: Key) -> str:
 def with_key_table(page: str) -> str:
     """Return docs/experiment.md with its table of keys made anew."""
     rows = []
-    for key in [*keys_of(Experiment), *keys_of(OfManyRuns)]:
+    for key in [*keys_of(Experiment), *keys_of(SweepKeys)]:
         inner = _shown_below(key)
         if not inner:
             rows.append(_row(key))

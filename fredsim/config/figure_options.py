@@ -11,8 +11,8 @@ from typing import Any
 from fredsim.errors import nearest, shown
 
 __all__ = [
+    "EVENT_KINDS",
     "KINDS",
-    "OF_EVENTS",
     "SHARES",
     "STYLES",
     "Options",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
-OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
+EVENT_KINDS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
 STYLES = ("column", "page")
 MOST_CLIENTS = 10_000_000  # the most clients that a range may name
@@ -117,7 +117,7 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     for name in ("by", "panel"):
         if kind == "timeline" and getattr(options, name):
             yield name, "is given; a timeline has a panel for each run"
-    if kind in {"copies", "shards", "matrix", *OF_EVENTS} and options.log:
+    if kind in {"copies", "shards", "matrix", *EVENT_KINDS} and options.log:
         yield "log", "is given; it goes with figures of the other kinds"
     if kind != "curves" and options.quartiles:
         yield "quartiles", "is given; it goes with figures of the kind curves"
@@ -130,7 +130,7 @@ def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the options that say which clients and which time a figure shows."""
     given = {"clients": options.clients, "from": options.begin, "to": options.end}
     for name, value in given.items():
-        kinds = [*OF_EVENTS, "curves"] if name == "to" else OF_EVENTS
+        kinds = [*EVENT_KINDS, "curves"] if name == "to" else EVENT_KINDS
         if value is not None and kind in KINDS and kind not in kinds:
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
         elif isinstance(value, float) and kind == "curves" and not 0 < value < math.inf:

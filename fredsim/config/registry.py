@@ -34,10 +34,10 @@ __all__ = [
     "build",
     "find_class",
     "has_clock",
+    "is_user_clock",
     "registered",
     "required_keys",
     "resolve_hyper",
-    "tells_seconds",
 ]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
@@ -85,7 +85,7 @@ def find_class(kind: Kind, name: str) -> type:
             raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
     if not isinstance(found, type):
         raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
-    if kind == "dispatcher" and tells_seconds(found):
+    if kind == "dispatcher" and is_user_clock(found):
         return found
     missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
     if missing:
@@ -98,15 +98,15 @@ def registered(kind: Kind) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
 
 
-def tells_seconds(found: type) -> bool:
-    """Return whether a user's dispatcher is a clock: it has `seconds`, how long tasks take, and needs nothing else."""
+def is_user_clock(found: type) -> bool:
+    """Return whether a user's dispatcher is a clock: it has the method `seconds`, and then needs no other."""
     return callable(getattr(found, "seconds", None))
 
 
 def has_clock(dispatcher: str) -> bool:
     """Return whether a dispatcher of this name has a clock, or may have one. Raises as `find_class` does."""
     found = find_class("dispatcher", dispatcher)
-    return issubclass(found, Timeline) or tells_seconds(found)
+    return issubclass(found, Timeline) or is_user_clock(found)
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
@@ -129,7 +129,7 @@ def required_keys(kind: Kind, name: str) -> list[str]:
 
 
 def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
-    """Return the problems of keyword arguments that do not fit a callable; it also gets those named in `supplied`."""
+    """Return the problems of keyword arguments that a callable does not take; it also gets those in `supplied`."""
     parameters = inspect.signature(found).parameters
     problems: Problems = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import DataError, one_line
 from fredsim.system.files import irregular_kind
-from fredsim.system.memory import in_bytes, machine_memory
+from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["read_arrays", "read_npz"]
 
@@ -62,11 +62,11 @@ def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str)
         shape, dtype, rest = _header(file, f"{key}.npy" if f"{key}.npy" in file.namelist() else key)
         size = math.prod(shape) * dtype.itemsize
         if size != rest and not dtype.hasobject:
-            claims = f"its header says {dtype} {shape}, {in_bytes(size)}, and {in_bytes(rest)} follow"
+            claims = f"its header says {dtype} {shape}, {format_bytes(size)}, and {format_bytes(rest)} follow"
             raise DataError(f"{path}: {key} is damaged ({claims}); {remedy}")
         needed += size + VALUE * math.prod(shape)
     if needed > (most := machine_memory()):
-        takes = f"its arrays take {in_bytes(needed)}, and this machine has {in_bytes(most)} of memory"
+        takes = f"its arrays take {format_bytes(needed)}, and this machine has {format_bytes(most)} of memory"
         raise DataError(f"{path}: {takes}; save fewer rows, or bytes (uint8) instead of numbers")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fredsim.config.document import Document
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build, tells_seconds
+from fredsim.config.registry import build, is_user_clock
 from fredsim.config.resolution import PlaceOf, located, resolve
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
@@ -78,7 +78,7 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
     found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    dispatcher = OwnClock(found) if tells_seconds(type(found)) else found
+    dispatcher = OwnClock(found) if is_user_clock(type(found)) else found
     clients = experiment.clients.count
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):

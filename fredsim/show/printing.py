@@ -22,7 +22,7 @@ from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import as_typed, given_options
 from fredsim.show.tables import Table, write_files
-from fredsim.system.memory import in_bytes
+from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
     from fredsim.runs.estimates import Estimate
@@ -79,7 +79,7 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         about = "" if run.exact else "~"
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
         by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
-        sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+        sizes = (format_bytes(size) for size in (run.memory, run.pushed, run.fetched))
         live, took = f"{run.most_held:,} {HELD[run.path]}", duration(run.seconds)
         shown = f"{about if timed else ''}{run.iterations:,}"
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
