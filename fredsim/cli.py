@@ -194,7 +194,7 @@ def plot(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
         quartiles=quartiles, clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
         caption=style is None if caption is None else caption,
-        where=option.collected(where or ()),
+        where=option.collect_where(where or ()),
     )  # fmt: skip
     raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))
 
@@ -232,9 +232,9 @@ def export_(
 @app.command()
 def cite(file: option.File, overrides: option.Overrides = None) -> None:
     """Print BibTeX of what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
-    from fredsim.show.citing import cited
+    from fredsim.show.citing import bibtex_of
 
-    typer.echo(cited(file, overrides or []), nl=False)
+    typer.echo(bibtex_of(file, overrides or []), nl=False)
 
 
 @app.command("reproduce")
@@ -262,9 +262,9 @@ def list_(
     ] = None,
 ) -> None:
     """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
-    from fredsim.show.descriptions import listed
+    from fredsim.show.descriptions import list_text
 
-    typer.echo(listed(what))
+    typer.echo(list_text(what))
 
 
 @app.command()

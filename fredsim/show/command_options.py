@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, which of them were given, and the command line they make."""
+"""Arguments and options that several commands share; which of them were given, and the command line that gives them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,46 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
-    "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
-    "Overrides", "Predict", "PredictOut", "Quartiles", "Reach", "Resume", "Root", "SomeClients", "Title", "Version",
-    "Where", "XAxis", "YAxis", "as_typed", "collected", "given_options",
+    "Begin",
+    "Best",
+    "By",
+    "Caption",
+    "CheckpointSeconds",
+    "Count",
+    "Dask",
+    "End",
+    "FigureFile",
+    "FigureKind",
+    "FigureStyle",
+    "File",
+    "Folders",
+    "InPanel",
+    "KeepCheckpoints",
+    "Latex",
+    "Logarithmic",
+    "Number",
+    "Out",
+    "Overrides",
+    "Predict",
+    "PredictOut",
+    "Quartiles",
+    "Reach",
+    "Resume",
+    "Root",
+    "SomeClients",
+    "Title",
+    "Version",
+    "Where",
+    "XAxis",
+    "YAxis",
+    "collect_where",
+    "command_line",
+    "given_options",
 ]  # fmt: skip
 
 
-def collected(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what each key of some KEY=VALUE may be. Raises ConfigError."""
+def collect_where(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values given for each key in several KEY=VALUE, as lists. Raises ConfigError."""
     from fredsim.config.document import parse_override
 
     found: dict[str, list[Any]] = {}
@@ -28,8 +59,8 @@ def collected(texts: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"fredsim {version('fredsim')}")
@@ -47,14 +78,14 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted k
 
 
 def _folder(text: str) -> Path:
-    """Return a folder's path. An empty name, as of an unset variable, is not the current folder."""
+    """Return a folder's path; refuse an empty name, which Path takes for the current folder."""
     if not text:
         raise typer.BadParameter("it is empty; name a folder")
     return Path(text)
 
 
 def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
-    """Return a `typer.Option` for numbers, with our own message for what is none."""
+    """Return a `typer.Option` for numbers, with fredsim's own message for a text that is not a number."""
 
     def parse(text: str) -> float:
         try:
@@ -141,20 +172,20 @@ PredictOut = Annotated[
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
-    """Return the parameters given on the command line, without those that have their default."""
+    """Return the parameters that were given on the command line, by name."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
 
 
-def as_typed(context: typer.Context, given: dict[str, Any]) -> str:
-    """Return the command line that gives these parameters."""
-    words = ["fredsim", str(context.info_name)]
+def command_line(context: typer.Context, given: dict[str, Any]) -> str:
+    """Return the command line that gives these parameters to this command."""
+    arguments = ["fredsim", str(context.info_name)]
     for parameter in context.command.params:
         value = given.get(str(parameter.name))
         if isinstance(value, bool):
-            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+            arguments.append((parameter.opts if value else parameter.secondary_opts)[0])
         elif value is not None:
             option = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
             for one in value if isinstance(value, list | tuple) else [value]:
-                words += [*option, str(one)]
-    return shlex.join(words)
+                arguments += [*option, str(one)]
+    return shlex.join(arguments)
