@@ -68,7 +68,7 @@ def _print_version(requested: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit.")
 ]
 File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
@@ -112,7 +112,7 @@ Out = Annotated[
         "--out",
         parser=_folder,
         metavar="PATH",
-        help="The folder of results (default: results/NAME; of live results/NAME-live; of reproduce results/PAPER).",
+        help="The folder of results (default: results/NAME; live: results/NAME-live; reproduce: results/PAPER).",
     ),
 ]
 CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds between two checkpoints; 0: none.")]
@@ -128,31 +128,31 @@ FigureFile = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="A PDF, SVG or PNG file, of a timeline also JSON (default: error.pdf, or the kind's name).",
+        help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name).",
     ),
 ]
 FigureKind = Annotated[
     str, typer.Option(help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.")
 ]
 XAxis = Annotated[
-    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; of ends also pushes, fetches, a key.")
+    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; for ends also pushes, fetches, a key.")
 ]
 YAxis = Annotated[str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")]
-Reach = Annotated[list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")]
+Reach = Annotated[list[float] | None, Number("--reach", help="The table says when this y was reached.")]
 SomeClients = Annotated[
-    str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
+    str | None, typer.Option("--clients", help="For timeline and waits: which clients, such as 0-7 or 0,4,9.")
 ]
-Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
+Begin = Annotated[float | None, Number("--from", help="For timeline and waits: from this simulated second.")]
 End = Annotated[
-    float | None, Number("--to", help="Of timeline and waits: to this simulated second; of curves: to this x.")
+    float | None, Number("--to", help="For timeline and waits: to this simulated second; for curves: to this x.")
 ]
 Where = Annotated[
-    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs that have it; of one key any of its values.")
+    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs with this value, or one of several for a key.")
 ]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
 Quartiles = Annotated[
-    bool, typer.Option("--quartiles", help="Of curves: bands from the lower to the upper quartile of the runs.")
+    bool, typer.Option("--quartiles", help="For curves: bands from the lower to the upper quartile of the runs.")
 ]
 Title = Annotated[str, typer.Option(help="The figure's title.")]
 FigureStyle = Annotated[
@@ -164,10 +164,10 @@ Caption = Annotated[
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
 Predict = Annotated[
-    list[Path] | None, typer.Option(help="Live runs that the clock is to predict (default: the one it is fitted to).")
+    list[Path] | None, typer.Option(help="Live runs for the clock to predict (default: the one that it is fitted to).")
 ]
 PredictOut = Annotated[
-    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both (default: not kept).")
+    Path | None, typer.Option("--out", help="Folder of the predicted runs, and figures of both (default: not kept).")
 ]
 
 

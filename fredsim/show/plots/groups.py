@@ -210,7 +210,7 @@ def _texts(values: Flat) -> str:
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
-    """Return a key and its value; if it has none, the first key within it, else the nearest one around it with a value."""
+    """Return a key and its value; without a value, the first key within it, else the nearest one around it."""
     at = key
     while at:
         if at in config:

@@ -110,11 +110,8 @@ def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist]
     names = list(handles)
     spec = grid[0].get_subplotspec()
     panel = width / (spec.get_gridspec().ncols if spec is not None else 1)
-    if (
-        place == "inside"
-        and len(names) <= MOST_INSIDE_FIXED
-        and max(map(len, names)) / LETTERS_PER_INCH + HANDLE < panel / 2
-    ):
+    widest = max(map(len, names)) / LETTERS_PER_INCH + HANDLE
+    if place == "inside" and len(names) <= MOST_INSIDE_FIXED and widest < panel / 2:
         _disable_math(grid[0].legend(list(handles.values()), names))
         return
     columns = min(MOST_COLUMNS, len(names))

@@ -30,7 +30,7 @@ class Style:
     rc: Any = field(default_factory=dict)
 
     def wrapped(self, name: str, letters: int, share: float = 0.4) -> str:
-        """Return a name in lines of up to `letters` letters; if the width is given, of as many as fit into `share` of it."""
+        """Return a name in lines of up to `letters` letters; or fewer, if a given width requires it."""
         if self.width is not None:
             letters = min(letters, int(share * self.width * LETTERS_PER_INCH))
         return "\n".join(textwrap.wrap(name, letters))

@@ -16,7 +16,7 @@ __all__ = ["Section", "sections"]
 
 @dataclass(frozen=True)
 class Section:
-    """Figures with a title, a caption and a table; `key` is the HTML id; `x`, `y`: choices of an axis, default first."""
+    """Figures with title, caption and table; `key` is the HTML id; `x`, `y`: choices of an axis, default first."""
 
     key: str
     title: str
