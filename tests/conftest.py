@@ -161,10 +161,10 @@ def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: p
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Call `fredsim` with these words; return its exit code, its output and its messages."""
+    """Call `fredsim` with these arguments; return its exit code, its output and its messages."""
 
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, words)])
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -179,8 +179,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., None]:
     """Call `fredsim` and check that it refuses: exit code 2, nothing but messages, and these parts in them."""
 
-    def call(*words: object, says: Sequence[str]) -> None:
-        code, output, messages = command(*words)
+    def call(*arguments: object, says: Sequence[str]) -> None:
+        code, output, messages = command(*arguments)
         assert (code, output) == (2, "")
         lines = [line for line in messages.splitlines() if line != "compiling kernels, once on this machine …"]
         assert all(line.startswith("error: ") for line in lines)

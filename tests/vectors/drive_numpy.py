@@ -112,6 +112,6 @@ class NumpyDriver:
 
 def padded(params: Array) -> list[Array]:
     """Return rows with what a kernel may read behind them, but must not use."""
-    room = np.full((len(params), params.shape[1] + MARGIN), np.nan, np.float32)
-    room[:, : params.shape[1]] = params
-    return [row[: params.shape[1]] for row in room]
+    buffer = np.full((len(params), params.shape[1] + MARGIN), np.nan, np.float32)
+    buffer[:, : params.shape[1]] = params
+    return [row[: params.shape[1]] for row in buffer]
