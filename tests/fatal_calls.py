@@ -50,7 +50,7 @@ class FatalCalls:
 
     def __init__(self, folder: Path, shared: SharedState, rng: random.Random) -> None:
         """Patch `os` and `open` permanently."""
-        self._below, self._scene, self._rng = f"{folder}{os.sep}", shared, rng
+        self._below, self._shared, self._rng = f"{folder}{os.sep}", shared, rng
         self.left = -1  # the number of calls before the fatal one; −1: none is fatal
         for name in CALLS:
             setattr(os, name, self._noted(name, getattr(os, name)))
@@ -78,16 +78,16 @@ class FatalCalls:
 
     def perform(self, what: str, call: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
         """Do a call, or, if it is the fatal one, do all, none or half of it (`half`) and kill the process."""
-        self._scene.call = what
-        self._scene.put()
+        self._shared.call = what
+        self._shared.put()
         if self.left == 0:
             first: Callable[[], Any] = self._rng.choice([lambda: None, call, half or call])
             first()
             os.kill(os.getpid(), signal.SIGKILL)
         self.left -= self.left > 0
         result = call()
-        self._scene.call = ""
-        self._scene.put()
+        self._shared.call = ""
+        self._shared.put()
         return result
 
 

@@ -116,7 +116,7 @@ A kill counts when it hit a process before its run had ended. Each process is a 
 and computed three iterations of the same experiment. Four kills of ten come from outside, at a random moment after a
 random iteration; the others at a random one of the system calls by which a run changes its folder, before it, after it,
 or when a third of the bytes are written. Fifteen of a hundred fall into the start of a process, ten into the end of a
-run. A run that ends before it was killed so often as was options for has another one follow.
+run. If a run ends before it was killed often enough, another run of the same experiment takes the remaining kills.
 Checkpoints are written after each step of the loop, or every 2 or 20 ms, ten times that on `cuda`. The folder is in
 memory: what reaches a disk when the power fails is not tested here. Groups of `events.parquet` begin with 64 rows, and
 what `memory: 1` spills is in files of 1 MB.

@@ -65,7 +65,7 @@ class Reporter(Monitor, Observer):
     """Reports to the other process how far the run has come, and arms the kill."""
 
     def __init__(self, plan: Plan, shared: SharedState, calls: FatalCalls, pipe: int) -> None:
-        self._plan, self._scene, self._calls, self._pipe = plan, shared, calls, pipe
+        self._plan, self._shared, self._calls, self._pipe = plan, shared, calls, pipe
         self._arm_at(-1)
 
     def _arm_at(self, iteration: int) -> None:
@@ -80,13 +80,13 @@ class Reporter(Monitor, Observer):
     def note(self, text: str) -> None:
         _, output, iteration = text.partition("goes on from the checkpoint at iteration ")
         if output:
-            self._scene.begun = int(iteration)
+            self._shared.begun = int(iteration)
         elif not text.endswith("finished before, and is not run again"):
             print(text, flush=True)  # noqa: T201  into the log
 
     def advance(self, iteration: int, timestamp: int, time: float) -> None:
-        self._scene.iteration = iteration
-        self._scene.put()
+        self._shared.iteration = iteration
+        self._shared.put()
         self._arm_at(iteration)
 
 

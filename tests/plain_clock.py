@@ -28,7 +28,7 @@ class PlainClock:
     shared_up: int = 0  # nanoseconds a byte
     shared_down: int = 0
     serving: int = 0
-    #: Functions that return how long a client's n-th time up and n-th time down are; and whether a running task is lost.
+    #: Functions that return how long a client's n-th times up and down are; and whether a running task is lost.
     outages: tuple[Callable[[int, int], int], Callable[[int, int], int], bool] | None = None
     uplink_free: int = 0
     downlink_free: int = 0
