@@ -28,7 +28,7 @@ from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import PlaceOf, located, problems_at, resolve
+from fredsim.config.resolution import PlaceOf, problems_at, resolve, with_place
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
@@ -209,7 +209,7 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             linear=[isinstance(experiment.model, LinearChoice) for experiment in experiments],
         )
     except ConfigError as error:
-        raise located(error, document.place) from None
+        raise with_place(error, document.place) from None
 
 
 def _found(data: Any, key: str) -> Any:

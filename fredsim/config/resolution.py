@@ -19,7 +19,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
 from fredsim.native.model import find_factory, given
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
+__all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "problems_at", "resolve", "with_place"]
 
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
@@ -68,7 +68,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))
     except ConfigError as error:
-        raise located(error, place) from None
+        raise with_place(error, place) from None
     return experiment
 
 
@@ -140,7 +140,7 @@ def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
     try:
         found = find_factory(choice.name)
     except ConfigError as error:
-        raise located(error, place) from None
+        raise with_place(error, place) from None
     problems = argument_problems(found, choice.hyper, given(found))
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
@@ -159,7 +159,7 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str |
     return {name: found} if found else name
 
 
-def located(error: ConfigError, place: PlaceOf) -> ConfigError:
+def with_place(error: ConfigError, place: PlaceOf) -> ConfigError:
     """Return the error with a place put before it: that of the key with which its message begins."""
     key = str(error).partition(" ")[0].rstrip(":")
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")

@@ -55,12 +55,12 @@ def share_definitions(definitions: dict[str, Schema]) -> None:
     found: dict[tuple[str, str], list[Schema]] = {}
     for definition in definitions.values():
         for name, one in definition.get("properties", {}).items():
-            said = json.dumps({key: value for key, value in one.items() if key not in ANNOTATIONS}, sort_keys=True)
-            if "$ref" not in one and len(said) > LONG:
-                found.setdefault((name, said), []).append(one)
-    for (name, said), places in found.items():
+            text = json.dumps({key: value for key, value in one.items() if key not in ANNOTATIONS}, sort_keys=True)
+            if "$ref" not in one and len(text) > LONG:
+                found.setdefault((name, text), []).append(one)
+    for (name, text), places in found.items():
         if len(places) > 1 and name not in definitions:
-            definitions[name] = json.loads(said)
+            definitions[name] = json.loads(text)
             for one in places:
                 for key in definitions[name]:
                     del one[key]
@@ -165,8 +165,8 @@ def _inner(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
             continue
         branches += [*resolved.get("anyOf", []), *resolved.get("oneOf", [])]
         for name, one in resolved.get("properties", {}).items():
-            said = {key: value for key, value in one.items() if key not in ANNOTATIONS}
-            text = json.dumps(said, sort_keys=True)
+            kept = {key: value for key, value in one.items() if key not in ANNOTATIONS}
+            text = json.dumps(kept, sort_keys=True)
             found[name] = {"$ref": f"{REF}{title}/properties/{name}"} if seen.setdefault(name, text) == text else {}
     return found
 

@@ -114,9 +114,9 @@ class Checkpoints:
 
     def copy(self, iteration: int, folder: Path) -> None:
         """Copy a checkpoint, and the growing files that it refers to, to another run's folder."""
-        there = Checkpoints(folder)
-        there.folder.mkdir()
-        for ours, theirs in zip(self.paths(iteration), there.paths(iteration), strict=True):
+        target = Checkpoints(folder)
+        target.folder.mkdir()
+        for ours, theirs in zip(self.paths(iteration), target.paths(iteration), strict=True):
             shutil.copyfile(ours, theirs)
         for name in read_metadata(self.paths(iteration)[1].read_bytes(), iteration).files:
             shutil.copyfile(self.folder.parent / name, folder / name)

@@ -25,7 +25,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.forecast import Milestone, clock_of, forecast_run
-from fredsim.runs.opening import altered, make_server
+from fredsim.runs.opening import make_server, with_changes
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
@@ -89,7 +89,7 @@ def estimate(
         found = _estimate_of(run.label, whole, root, threads, measured)
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
-                as_asgd = altered(whole, {"server": {"name": "asgd", "lr": 0.1}})
+                as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
                 found = replace(found, as_rule=_estimate_of(run.label, as_asgd, root, threads, measured).seconds)
         yield replace(found, goal=run.experiment.until is not None)
 

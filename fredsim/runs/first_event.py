@@ -137,9 +137,9 @@ def _last_checkpoint(result: Result, before: int) -> int | None:
 def _describe_difference(name: str, one: Event, other: Event) -> str:
     """Say how a part of an event differs."""
     if name == "order":
-        said = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
+        texts = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
                 for c, s, t in (one.order, other.order))  # fmt: skip
-        return f"the order differs: {' and '.join(said)}"
+        return f"the order differs: {' and '.join(texts)}"
     ours, theirs = getattr(one, name), getattr(other, name)
     if ours is None or theirs is None:
         return f"client {one.client}'s push is dropped in one of them"

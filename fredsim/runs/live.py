@@ -24,7 +24,7 @@ from fredsim.runs.hooks import Hooks
 from fredsim.runs.live_crew import START_SECONDS, DaskCrew
 from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
-from fredsim.runs.opening import altered, make_server
+from fredsim.runs.opening import make_server, with_changes
 from fredsim.runs.results import Result
 from fredsim.runs.runner import stop_on_interrupt
 from fredsim.simulation.guarded_clock import GuardedClock
@@ -112,7 +112,7 @@ def execute_live(
         replayable=False,
     )
     try:
-        execute(altered(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
+        execute(with_changes(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
     except Diverged as diverged:
         raise SimulationError(
             f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"

@@ -104,38 +104,38 @@ class Run:
         """
         until = None
         while True:
-            found, faults = self._checkpoints.newest(self._identity, until)
+            checkpoint, faults = self._checkpoints.newest(self._identity, until)
             for fault in faults:
                 self._observer.note(fault)
-            if found is None:
+            if checkpoint is None:
                 return None
             try:
-                self._restore(found)
+                self._restore(checkpoint)
             except Exception as error:  # of any type: the state may be nonsense with correct digests
                 if isinstance(error, FredsimError) and self._identity["code"]:  # the user can correct the class
                     raise
                 what = f"its state does not fit: {type(error).__name__} {error}"
-                self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")
+                self._observer.note(f"the checkpoint at iteration {checkpoint.iteration}: cannot be used ({what})")
                 self.simulation, self.recorder = self._make()
-                until = found.iteration - 1
+                until = checkpoint.iteration - 1
             else:
-                self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
-                return found
+                self._observer.note(f"goes on from the checkpoint at iteration {checkpoint.iteration}")
+                return checkpoint
 
-    def _restore(self, found: Checkpoint) -> None:
+    def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore a checkpoint's state in the simulation, which has not begun. Raises ValueError if it does not fit."""
-        wanted = sorted(file.name for file in self._files)
-        if sorted(found.files) != wanted:
-            raise ValueError(f"it is of {', '.join(sorted(found.files)) or 'no files'}, not of {', '.join(wanted)}")
+        names, wanted = sorted(checkpoint.files), sorted(file.name for file in self._files)
+        if names != wanted:
+            raise ValueError(f"it is of {', '.join(names) or 'no files'}, not of {', '.join(wanted)}")
         if self._identity.get("code"):  # what a user's class restores of a state is its own choice: no checks
-            self.simulation.put_state(found.state)
+            self.simulation.put_state(checkpoint.state)
         else:
             with by_reference():  # only these two: the other parts compute something when they are asked for a state
                 parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
-            check_types(found.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
-            self.simulation.put_state(found.state)
-            check_restored(found.state, self._state())
-        self.simulation.spent = dict(found.spent)
+            check_types(checkpoint.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
+            self.simulation.put_state(checkpoint.state)
+            check_restored(checkpoint.state, self._state())
+        self.simulation.spent = dict(checkpoint.spent)
 
     def _state(self) -> State:
         """Return the simulation's state by reference, without copying arrays."""

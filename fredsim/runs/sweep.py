@@ -17,7 +17,7 @@ from typing import Any
 from fredsim.config.document import dump_yaml, flatten
 from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.experiment import LinearChoice
-from fredsim.config.resolution import located
+from fredsim.config.resolution import with_place
 from fredsim.config.selection import Selection, best_rows
 from fredsim.errors import ConfigError
 from fredsim.plugins.digests import own_code
@@ -96,7 +96,7 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
         try:
             prepare(run.experiment, root)
         except ConfigError as error:
-            raise located(error, run.place) from None
+            raise with_place(error, run.place) from None
 
 
 def run_name(run: ResolvedRun) -> str:
@@ -144,7 +144,7 @@ class SweepTables:
     def ended(self, task: Task, error: Exception | None) -> None:
         """Add a run that has ended, failed if `error` is given, and write the tables."""
         if isinstance(error, ConfigError):  # a mistake that only shows in the run itself
-            error = located(error, self._expansion.runs[task.number].place)
+            error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
             self._rows[task.number] = {"status": "failed", "error": str(error)}

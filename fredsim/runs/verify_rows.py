@@ -14,7 +14,7 @@ from fredsim.config.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.opening import altered, open_expansion
+from fredsim.runs.opening import open_expansion, with_changes
 from fredsim.runs.results import Result
 from fredsim.runs.sweep import outcome_columns, outcome_values, run_name
 from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
@@ -46,7 +46,7 @@ def verify_rows(
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         wanted = tuple((key, cells[key]) for key in outcome_columns(expansion) if key in cells and key != "error")
-        experiment = runs[name] if backend is None else altered(runs[name], on_backend(backend))
+        experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
         rows.append(Row(name, experiment, wanted, expansion.selection, root))
     with new_monitor() as monitor:
         monitor.sweep(len(rows), 0)

@@ -49,9 +49,9 @@ class Table:
 
     def latex(self) -> str:
         """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
-        words = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
+        is_text = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
         lines = [[_set(row.get(name)) for name in self.columns] for row in self.rows]
-        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in words)}}}", "\\toprule"]
+        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in is_text)}}}", "\\toprule"]
         parts += [" & ".join(map(escape_latex, self.columns)) + " \\\\", "\\midrule"]
         parts += [" & ".join(line) + " \\\\" for line in lines]
         return "\n".join([*parts, "\\bottomrule", "\\end{tabular}", ""])

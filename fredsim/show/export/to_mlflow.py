@@ -62,13 +62,13 @@ def _experiment(client: Any, name: str) -> str:
 
 def _written(client: Any, experiment: str, run: ExportedRun) -> str:
     """Write a run unless it is already there; return what was done."""
-    there = client.search_runs([experiment], f"tags.`{NAME}` = {_quoted(run.name)}")
-    if any(one.data.tags.get(COMPLETE) == run.facts["sha256"] for one in there):
+    existing = client.search_runs([experiment], f"tags.`{NAME}` = {_quoted(run.name)}")
+    if any(one.data.tags.get(COMPLETE) == run.facts["sha256"] for one in existing):
         return "unchanged"
-    for one in there:
+    for one in existing:
         client.delete_run(one.info.run_id)
     _add(client, experiment, run)
-    return "replaced" if there else "new"
+    return "replaced" if existing else "new"
 
 
 def _quoted(text: str) -> str:

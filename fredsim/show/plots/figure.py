@@ -129,11 +129,11 @@ def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequ
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
     """Return the runs that `where` and `best` select. Raises ConfigError or OutputError if there are none."""
     for key, wanted in options.where.items():
-        there = [flatten(run.config) for run in results]
-        if not any(key in one for one in there):
-            known = dict.fromkeys(name for one in there for name in one)
+        configs = [flatten(run.config) for run in results]
+        if not any(key in one for one in configs):
+            known = dict.fromkeys(name for one in configs for name in one)
             raise ConfigError(f"--where: no run has a key '{key}'{nearest(key, known)}")
-        values = [one.get(key) for one in there]
+        values = [one.get(key) for one in configs]
         results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
         if not results:
             some = wanted if isinstance(wanted, list) else [wanted]

@@ -39,11 +39,15 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         found = {line.label: _when(line, x, options.y, value) for line in panel.lines}
         best = min((middle for middle, _ in found.values()), default=math.inf)
         for line in panel.lines:
-            middle, there = found[line.label]
+            middle, count = found[line.label]
             ratio = middle / best if math.isfinite(middle) and best else math.nan
             rows.append(
                 panel.row({"line": line.label, "runs": len(line.runs)})
-                | {f"{x} to {value:g}": _number(middle), f"reached {value:g}": there, "times the best": _number(ratio)}
+                | {
+                    f"{x} to {value:g}": _number(middle),
+                    f"reached {value:g}": count,
+                    "times the best": _number(ratio),
+                }
             )
             row = lines.index(line.label)
             shades[row][column] = ratio
@@ -70,7 +74,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(caption, [Table(rows)])
 
 
-MATRIX = Kind("when a value is reached: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
+MATRIX = Kind("when a value is count: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
 
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:

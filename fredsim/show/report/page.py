@@ -225,10 +225,10 @@ def _provenance(results: Sequence[Result]) -> str:
 
 def _table(table: Table) -> str:
     rows = [{name: row.get(name) for name in table.columns} for row in table.rows]
-    words = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
+    text_columns = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
 
     def cell(tag: str, name: str, text: str) -> str:
-        number = "" if name in words else ' class="number"'
+        number = "" if name in text_columns else ' class="number"'
         return f"<{tag}{number}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
