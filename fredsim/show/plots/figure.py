@@ -91,7 +91,7 @@ def plot(
                 axes.set_ylabel("")
         place = "above" if found.axes else "beside" if found.beside else "inside"
         if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
-            note = "There are too many lines to name; --by says which runs to take single_panel."
+            note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if found.axes:  # the legend is above
             grid[0, 0].set_title(options.title, loc="left", fontsize=style.title)

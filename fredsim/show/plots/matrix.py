@@ -74,7 +74,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(caption, [Table(rows)])
 
 
-MATRIX = Kind("when a value is count: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
+MATRIX = Kind("when a value is reached: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
 
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
