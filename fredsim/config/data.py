@@ -82,8 +82,8 @@ class LeastSquares(HyperParameters):
         del root, seed
         rows = self.train + self.validation
         if rows >= 2**32:
-            given = f"data.train is {self.train} and data.validation {self.validation}"
-            raise ConfigError(f"{given}; 2³² rows are too many: lower them")
+            sizes = f"data.train is {self.train} and data.validation {self.validation}"
+            raise ConfigError(f"{sizes}; 2³² rows are too many: lower them")
         what = f"data.train is {self.train} and data.columns {self.columns}; {rows:,} rows take"
         refuse_beyond_memory(BYTES_PER_ENTRY * rows * self.columns, what, "lower one of them")
         return least_squares(self.columns, self.noise, self.seed, self.train, self.validation)

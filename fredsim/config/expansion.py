@@ -280,11 +280,11 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
 
 def _validated(document: Document, key: str, model: type[Model]) -> Model | None:
     """Return the validated value of a key for all runs together, None if it is not given. Raises ConfigError."""
-    given = document.data.get(key)
-    if given is None:
+    value = document.data.get(key)
+    if value is None:
         return None
     try:
-        return model.model_validate(given)
+        return model.model_validate(value)
     except ValidationError as error:
         raise problems_at([((key, *at), text) for at, text in explain(error, model)], document.place) from None
 

@@ -39,11 +39,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise problems_at(map(_with_hint, explain(error, Experiment)), place) from None
-    given = [key for key in LENGTHS if getattr(experiment, key) is not None]
-    if len(given) != 1:
-        found = f"both {' and '.join(given)} are given" if given else "is missing"
+    lengths = [key for key in LENGTHS if getattr(experiment, key) is not None]
+    if len(lengths) != 1:
+        found = f"both {' and '.join(lengths)} are given" if lengths else "is missing"
         remedy = f"{found}; give one of iterations, updates, epochs and seconds"
-        raise problems_at([((given[0] if given else "iterations",), remedy)], place)
+        raise problems_at([((lengths[0] if lengths else "iterations",), remedy)], place)
     update: dict[str, Any] = {
         key: _resolve_plugin(key, plugin, place)
         for key in ("server", "dispatcher", "compress", "average")

@@ -116,14 +116,14 @@ def _choice(kind: Kind, name: str) -> type[BaseModel] | None:
         return None
     if not issubclass(found, Configurable):
         return None
-    given: Any = {"name": (Literal[name], ...)}
+    fields: Any = {"name": (Literal[name], ...)}
     if kind == "dispatcher":
-        given |= {key: (field.annotation, field) for key, field in DispatcherChoice.model_fields.items()}
+        fields |= {key: (field.annotation, field) for key, field in DispatcherChoice.model_fields.items()}
         usual = DispatcherChoice.model_fields["name"].default == name
-        given["name"] = (Literal[name], name if usual else ...)
+        fields["name"] = (Literal[name], name if usual else ...)
     if kind == "gate":
-        del given["name"]
-    return create_model(f"{kind}_{name}", __base__=found.Hyper, __doc__=getattr(found, "idea", ""), **given)
+        del fields["name"]
+    return create_model(f"{kind}_{name}", __base__=found.Hyper, __doc__=getattr(found, "idea", ""), **fields)
 
 
 def _cleaned(schema: Any) -> Any:

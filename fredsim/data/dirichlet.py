@@ -70,7 +70,7 @@ def dirichlet(
             owners[rows] = np.repeat(ids, own)
             sizes += own
         if sizes.min() >= min_size:
-            return ShardTable.of_owners(owners, clients)
+            return ShardTable.from_owners(owners, clients)
     raise _too_few_rows(sizes, alpha, min_size, len(labels), attempts)
 
 

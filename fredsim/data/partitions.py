@@ -56,7 +56,7 @@ def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: 
     dealt[_permutations(streams, pieces, np.zeros(1, np.int64))[0]] = np.arange(pieces) // per_client
     owners = np.empty(rows, np.int64)
     owners[np.argsort(labels, kind="stable")] = dealt[_piece_of(rows, pieces)]
-    return ShardTable.of_owners(owners, clients)
+    return ShardTable.from_owners(owners, clients)
 
 
 def pathological(
@@ -92,4 +92,4 @@ def pathological(
             raise ConfigError(f"{key}; {what}: lower it or clients.count, or give assignment: deterministic")
         if len(its):
             owners[rows] = its[_piece_of(len(rows), len(its))]
-    return ShardTable.of_owners(owners, clients)
+    return ShardTable.from_owners(owners, clients)

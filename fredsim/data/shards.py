@@ -53,7 +53,7 @@ class ShardTable(Shards):
         self._offsets, self._rows = offsets, rows.astype(np.int32)
 
     @classmethod
-    def of_owners(cls, owners: Integers, clients: int) -> ShardTable:
+    def from_owners(cls, owners: Integers, clients: int) -> ShardTable:
         """Return the shards, given each row's owner, −1 for none; each shard has its rows in ascending order."""
         rows = np.argsort(owners, kind="stable")
         rows = rows[np.count_nonzero(owners < 0) :]
@@ -61,7 +61,7 @@ class ShardTable(Shards):
         return cls(np.concatenate([[0], np.cumsum(sizes)]), rows)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
+    def from_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
         """Return the shards given as one list per client."""
         return cls(np.cumsum([0, *map(len, lists)]), np.concatenate(lists))
 

@@ -177,11 +177,11 @@ def given_options(context: typer.Context) -> dict[str, Any]:
     return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
 
 
-def command_line(context: typer.Context, given: dict[str, Any]) -> str:
+def command_line(context: typer.Context, parameters: dict[str, Any]) -> str:
     """Return the command line that gives these parameters to this command."""
     arguments = ["fredsim", str(context.info_name)]
     for parameter in context.command.params:
-        value = given.get(str(parameter.name))
+        value = parameters.get(str(parameter.name))
         if isinstance(value, bool):
             arguments.append((parameter.opts if value else parameter.secondary_opts)[0])
         elif value is not None:

@@ -193,16 +193,16 @@ def print_plot(
     from fredsim.show import plots
 
     results = [result for folder in folders for result in results_of(folder)]
-    given = given_options(context) | {"folders": folders}
-    if given == {"folders": folders[:1]}:
+    parameters = given_options(context) | {"folders": folders}
+    if parameters == {"folders": folders[:1]}:
         return draw_again(results, folders[0])
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     # The command in the caption leaves these out, so that the same runs give the same figure in any file.
-    command = command_line(context, {**given, "output": None, "data_root": None})
+    command = command_line(context, {**parameters, "output": None, "data_root": None})
     drawing = plots.plot(results, output, kind, replace(options, command=command))
     for table in drawing.tables:
         print_table(table.printed())
-    written = write_files(output, drawing.tables, drawing.caption, command_line(context, given), latex=latex)
+    written = write_files(output, drawing.tables, drawing.caption, command_line(context, parameters), latex=latex)
     for path in (output, *written):
         typer.echo(path)
     return 0

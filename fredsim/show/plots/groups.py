@@ -205,8 +205,8 @@ def _joined(keys: Sequence[str], config: Flat) -> str:
 
 def _texts(values: Flat) -> str:
     """Return the values of these keys as one text, without null and no noise, unless there is nothing else."""
-    given = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
-    return ", ".join(dict.fromkeys(_text(key, value) for key, value in given.items()))
+    shown = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
+    return ", ".join(dict.fromkeys(_text(key, value) for key, value in shown.items()))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
