@@ -69,7 +69,7 @@ class Cell:
 
     def dataset(self) -> datasets.Dataset:
         """Return the data, the very object that fredsim's runs use."""
-        return datasets.load_dataset(self.data, *datasets.USUAL[self.data], datasets.data_root())
+        return datasets.load_dataset(self.data, *datasets.DEFAULT_ROWS[self.data], datasets.data_root())
 
     def model(self) -> Mlp:
         """Return the model."""

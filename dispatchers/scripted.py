@@ -13,7 +13,7 @@ from fredsim.dispatchers.base import Dispatcher, Integers, all_held_error
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.streams import Streams
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = ["Scripted"]
 
@@ -86,7 +86,7 @@ def read_column(source: Column) -> list[int]:
     """Return a CSV column as integers. Raises ConfigError naming the file and the line."""
     order: list[int] = []
     try:
-        if found := irregular(source.csv):
+        if found := irregular_kind(source.csv):
             raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
         with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
             reader = csv.DictReader(file)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError, OutputError, one_line, shown
-from fredsim.system.files import content_digest, irregular
+from fredsim.system.files import content_digest, irregular_kind
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
 __all__ = ["ROWS", "Survey", "read", "survey"]
@@ -103,7 +103,7 @@ def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns
 
 def _names(path: str) -> tuple[frozenset[str], str]:
     """Return a trace's columns, and a warning if its end is damaged. Raises ConfigError if it is no table."""
-    if kind := irregular(path):
+    if kind := irregular_kind(path):
         raise ConfigError(f"cannot read {path}: it is {kind}; name a CSV or Parquet file")
     try:
         if _is_parquet(path):

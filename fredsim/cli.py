@@ -1,4 +1,4 @@
-"""The `fredsim` command: it parses words and hands over."""
+"""The `fredsim` command: it parses its arguments, and calls the functions that do the work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     file: option.File,
     overrides: option.Overrides = None,
     out: option.Out = None,
-    jobs: Annotated[int, option.Count("--jobs", help="Runs of a sweep done side by side, each in a process.")] = 1,
+    jobs: Annotated[int, option.Count("--jobs", help="Runs of a sweep done in parallel, each in a process.")] = 1,
     dask: option.Dask = None,
     resume: option.Resume = False,
     checkpoint: option.CheckpointSeconds = 60.0,
@@ -68,10 +68,10 @@ def live(
     overrides: option.Overrides = None,
     out: option.Out = None,
     workers: Annotated[
-        int | None, option.Count("--workers", help="Processes, on this machine (one a processor).")
+        int | None, option.Count("--workers", help="Processes on this machine (default: one per processor).")
     ] = None,
     dask: option.Dask = None,
-    delay: Annotated[float, option.Number("--delay", help="Seconds that a work sleeps besides, in the mean.")] = 0.0,
+    delay: Annotated[float, option.Number("--delay", help="Mean seconds slept before each computation.")] = 0.0,
     checkpoint: option.CheckpointSeconds = 60.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no table.")] = False,
     data_root: option.Root = None,
@@ -101,7 +101,7 @@ def calibrate(
     out: option.PredictOut = None,
     data_root: option.Root = None,
 ) -> None:
-    """Fit a clock to a live run, print its `dispatcher:` block, and what it predicts beside what was measured."""
+    """Fit a clock to a live run; print its `dispatcher:` block, and its predictions beside the measurements."""
     from fredsim.show.calibrating import print_calibrated
 
     print_calibrated(folder, predict or [folder], data_root, out)
@@ -109,7 +109,7 @@ def calibrate(
 
 @app.command()
 def show(file: option.File, overrides: option.Overrides = None) -> None:
-    """Print the resolved experiment, or each run of a sweep; run nothing."""
+    """Print the resolved experiment, or each run of a sweep, without running anything."""
     from fredsim.config.document import dump_yaml
     from fredsim.runs.opening import open_expansion
     from fredsim.show.descriptions import explain_nulls
@@ -123,7 +123,7 @@ def show(file: option.File, overrides: option.Overrides = None) -> None:
 
 @app.command()
 def plan(file: option.File, overrides: option.Overrides = None, data_root: option.Root = None) -> None:
-    """Say what each run would take: path, memory, bytes, and a time measured on a short stretch of it."""
+    """Estimate what each run would take: path, memory, bytes, and a time measured by running its beginning."""
     from fredsim.runs.estimates import estimate
     from fredsim.runs.opening import open_expansion
     from fredsim.show.printing import print_estimates
@@ -136,11 +136,11 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
     backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
     jobs: Annotated[
-        int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done side by side.")
+        int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done in parallel.")
     ] = 1,
     data_root: option.Root = None,
 ) -> None:
-    """Run again from the saved configuration and compare every bit; exit code 1 where one differs."""
+    """Run again from the saved configuration and compare every bit; exit code 1 if one differs."""
     from fredsim.show.comparing import print_verified
 
     raise typer.Exit(int(print_verified(folder, jobs, data_root, backend)))
@@ -149,11 +149,11 @@ def verify(
 @app.command()
 def compare(
     one: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    other: Annotated[Path, typer.Argument(help="That of the other one.")],
-    replay: Annotated[bool, typer.Option(help="Run what differs again, to find the first event that does.")] = True,
+    other: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    replay: Annotated[bool, typer.Option(help="Run again what differs, to find the first event that differs.")] = True,
     data_root: option.Root = None,
 ) -> None:
-    """Say where two runs first differ, bit for bit; exit code 1 where they do."""
+    """Say where two runs first differ, bit for bit; exit code 1 if they do."""
     from fredsim.show.comparing import print_compared
 
     raise typer.Exit(int(print_compared(one, other, data_root, replay=replay)))
@@ -185,7 +185,7 @@ def plot(
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
 
-    A folder alone, without options, has the figures drawn again that its experiment asks for, into it.
+    Given only a folder, without options, draw its experiment's own figures again, in that folder.
     """
     from fredsim.config.figure_options import Options
     from fredsim.show.printing import print_plot
@@ -194,7 +194,7 @@ def plot(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
         quartiles=quartiles, clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,
         caption=style is None if caption is None else caption,
-        where=option.collected(where or ()),
+        where=option.collect_where(where or ()),
     )  # fmt: skip
     raise typer.Exit(print_plot(context, folders, output, kind, options, latex=latex))
 
@@ -207,7 +207,7 @@ def report(
     panel: option.InPanel = None,
     log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
 ) -> None:
-    """Write one page of recorded runs that needs no network: tables, curves to explore, configuration, digests."""
+    """Write one page about recorded runs that needs no network: tables, interactive curves, configuration, digests."""
     from fredsim.show.report import report as write
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
@@ -222,32 +222,32 @@ def export_(
         Path | None, typer.Option("-o", "--output", help="A folder (tensorboard), or a SQLite file (mlflow.db).")
     ] = None,
 ) -> None:
-    """Write recorded runs for TensorBoard or MLflow; a run that is there already is not written twice."""
+    """Write recorded runs for TensorBoard or MLflow; a run that is already there is not written twice."""
     from fredsim.show.export import export
 
-    for name, became in export(folders, to, output):
-        typer.echo(f"{became}: {name}")
+    for name, outcome in export(folders, to, output):
+        typer.echo(f"{outcome}: {name}")
 
 
 @app.command()
 def cite(file: option.File, overrides: option.Overrides = None) -> None:
-    """Print BibTeX of what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
-    from fredsim.show.citing import cited
+    """Print BibTeX entries for what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
+    from fredsim.show.citing import bibtex_of
 
-    typer.echo(cited(file, overrides or []), nl=False)
+    typer.echo(bibtex_of(file, overrides or []), nl=False)
 
 
 @app.command("reproduce")
 def reproduce_(
     paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done side by side, each in a process.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done in parallel, each in a process.")] = 1,
     out: option.Out = None,
     data_root: option.Root = None,
 ) -> None:
-    """Run a paper's experiments, draw their figures, and set what was published beside what came out.
+    """Run a paper's experiments, draw their figures, and compare published numbers with the results.
 
-    What has finished is not run again: after an interrupt the same command goes on.
+    Runs that have finished are not repeated: after an interrupt, the same command continues.
     """
     from fredsim.reproduce import reproduce
 
@@ -258,26 +258,26 @@ def reproduce_(
 @app.command("list")
 def list_(
     what: Annotated[
-        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, with all that it takes.")
+        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, which is explained.")
     ] = None,
 ) -> None:
-    """List what there is: names, what they are, their hyper-parameters with defaults, their sources."""
-    from fredsim.show.descriptions import listed
+    """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
+    from fredsim.show.descriptions import list_text
 
-    typer.echo(listed(what))
+    typer.echo(list_text(what))
 
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of an experiment's file, by which editors complete and check its keys."""
+    """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
     from fredsim.config.schema import as_text
 
     typer.echo(as_text(), nl=False)
 
 
 def main() -> None:
-    """Run the command; a FredsimError is one message and exit code 2, an interrupt is exit code 130."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script's shell sets it for background jobs
+    """Run the command; a FredsimError prints one message and exits with code 2, an interrupt exits with code 130."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()

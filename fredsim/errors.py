@@ -52,18 +52,18 @@ class ClusterError(FredsimError):
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: its repr, cut in the middle to some 120 characters where over 160."""
+    """Return a value as messages show it: its repr, shortened in the middle to 121 characters if it has over 160."""
     text = repr(value)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
 
 
 def one_line(error: BaseException) -> str:
-    """Return what another library's error says, on one line."""
+    """Return the message of another library's error on one line."""
     return " ".join(str(error).split())
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or an empty text where none is near."""
+    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or an empty text if none is near."""
     known = {choice.lower(): choice for choice in choices}
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=0.5)
     return f"; did you mean '{known[found[0]]}'?" if found else ""

@@ -1,4 +1,4 @@
-"""Hyper-parameters: one frozen pydantic model per class, with ranges; errors name the nearest known key."""
+"""Hyper-parameters: one frozen pydantic model per class, with bounds; errors name the nearest known key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def _check_printable(text: str) -> str:
 
 
 def _check_file_name(name: str) -> str:
-    """Take names of a letter, digit or _ first: neither hidden files, nor options, nor the folders . and .. ."""
+    """Return the name if it begins with a letter, a digit or _, so that it is no hidden file, option or `..`.
+
+    Raises ValueError for any other name.
+    """
     if not re.fullmatch(r"\w[\w.+-]*", name) or len(name.encode()) > 200:
         what = "it names files: begin with a letter, a digit or _, then use these and . + - only, 200 bytes at most"
         raise ValueError(f"is {shown(name)}; {what}")
@@ -58,7 +61,7 @@ class HyperParameters(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     def meant(self, clients: int) -> dict[str, Any]:
-        """Return what each null stands for with so many clients, a value or words, by name."""
+        """Return what null stands for, given the number of clients: a value or a text, by hyper-parameter."""
         return {}
 
 
@@ -70,7 +73,8 @@ class Configurable(Stateful):
     #: The operations of the backend (fredsim.numerics.operations).
     operations: Any = None
     _given_streams: Any = None
-    #: Returns where arrays (P,) of single clients have their room (fredsim.compute.storage.Pool); None: in memory.
+    #: A function that returns the pool in which arrays (P,) of single clients are (fredsim.compute.storage.Pool);
+    #: None: they are stored in memory.
     _given_pool: Any = None
 
     def __init__(self, /, **hyper: Any) -> None:
@@ -84,7 +88,7 @@ class Configurable(Stateful):
 
     @property
     def streams(self) -> Any:
-        """The random streams (fredsim.numerics.streams). Raises SimulationError where it was given none."""
+        """The random streams (fredsim.numerics.streams). Raises SimulationError if there are none yet."""
         if self._given_streams is None:
             raise SimulationError(f"{type(self).__name__}: draws, but was given no streams; set `streams` first")
         return self._given_streams
@@ -94,16 +98,16 @@ class Configurable(Stateful):
         self._given_streams = streams
 
     def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
-        """Take the random streams, the backend's operations, and what returns the run's pool, before `init`."""
+        """Set the random streams, the backend's operations, and the function that returns the pool, before `init`."""
         self._given_streams, self.operations, self._given_pool = streams, operations, pool
 
 
 Location = tuple[int | str, ...]
-MANY = 100  # problems; from there on no nearest key is looked for: that takes long
+MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer looked up, which is slow
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
-    """Return (location, what is wrong and what would be right) for each problem that pydantic found."""
+    """Return (location, message) for each problem that pydantic found; the message says what would be right."""
     problems: list[tuple[Location, str]] = []
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
@@ -113,7 +117,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         match item["type"]:
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
-                near = nearest(str(at[-1]), known) if len(problems) < MANY else ""
+                near = nearest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else ""
                 text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
             case "missing":
                 text = "is required"
@@ -131,7 +135,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
                 text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
-                text += _instead(item["type"], value)
+                text += _correction(item["type"], value)
         problems.append((at, text))
     # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
     first = dict(reversed(problems))
@@ -139,8 +143,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
     return [(at, text) for at, text in reversed(first.items()) if at not in inner]
 
 
-def _instead(problem: str, value: Any) -> str:
-    """Return what to write where a value of the wrong type says what was meant, else nothing."""
+def _correction(problem: str, value: Any) -> str:
+    """Return what to write instead of a value of the wrong type, if its meaning is obvious; otherwise an empty text."""
     if problem == "list_type" and isinstance(value, int | float | str) and not isinstance(value, bool):
         return f": write [{value}]"
     if problem.startswith("int") and isinstance(value, float) and value.is_integer():
@@ -151,7 +155,10 @@ def _instead(problem: str, value: Any) -> str:
 
 
 def _is_union_branch(part: int | str) -> bool:
-    """Return whether it is a union's branch: pydantic names it by type, 'int', 'Normal', 'literal[…]', 'function-…'."""
+    """Return whether a part of a location is a union's branch, which pydantic names by its type.
+
+    Such names are 'int', 'Normal', 'literal[…]' and 'function-…'.
+    """
     return isinstance(part, str) and (
         part in {"int", "float", "str", "bool"}
         or part[:1].isupper()
@@ -161,7 +168,7 @@ def _is_union_branch(part: int | str) -> bool:
 
 
 def fields_of(model: type[BaseModel], at: Location) -> list[str]:
-    """Return the known keys of the model at a location; of a union those of the branch that the location names."""
+    """Return the known keys of the model at a location; for a union, those of the branch that the location names."""
     candidates: list[Any] = []
     for part in at:
         if isinstance(part, int):  # an element of a list of models

@@ -1,4 +1,4 @@
-"""`fredsim reproduce`: a paper's experiments one after another, their figures, and published points beside them."""
+"""`fredsim reproduce`: runs a paper's experiments one after another, and compares them with published points."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["reproduce"]
 
 
 def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root: Path | None) -> int:
-    """Do the runs of a paper's experiments that are left, print and draw what came out; return the exit code.
+    """Do the remaining runs of a paper's experiments, print and draw the results, and return the exit code.
 
     Args:
-        paper: a folder of experiments that comes with fredsim, or one of YAML files.
-        only: the names of some of them; empty: all.
-        jobs: how many runs are done side by side.
-        out: the folder of results, with a folder for each experiment; results/PAPER where None.
+        paper: the name of a folder of experiments that comes with fredsim, or the path of a folder of YAML files.
+        only: the names of the experiments to run; empty: all.
+        jobs: how many runs are done in parallel.
+        out: the folder of results, with a folder for each experiment; None: results/PAPER.
         root: where data files are kept; see fredsim.data.datasets.data_root.
 
-    Raises ConfigError where there is no such paper or experiment; and as `fredsim.run` does.
+    Raises ConfigError if there is no such paper or experiment; and what `fredsim.run` raises.
 
     """
     items = _items(paper, only, out)
@@ -84,7 +84,7 @@ class Item:
     folder: Path
 
     def left(self) -> list[ResolvedRun]:
-        """Return the runs that are left to do."""
+        """Return the runs that have not been done yet."""
         runs = self.expansion.runs
         folders = [self.folder / run_name(run) if self.expansion.is_sweep else self.folder for run in runs]
         reasons = [reason_to_run(folder, run.experiment) for run, folder in zip(runs, folders, strict=True)]
@@ -92,9 +92,9 @@ class Item:
 
 
 def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
-    """Return the experiments of a paper: in a folder of this path, or one that comes with fredsim.
+    """Return the experiments of a paper: those in the folder at this path, or those that come with fredsim.
 
-    Raises ConfigError where there is no such paper, or none of its experiments has a name in `only`.
+    Raises ConfigError if there is no such paper, or if it has no experiment of a name in `only`.
     """
     files = sorted(Path(paper).glob("*.yaml")) if os.path.isdir(paper) else []
     if not files:
@@ -117,7 +117,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 def _estimates(
     items: Sequence[Item], root: str | os.PathLike[str] | None, jobs: int
 ) -> Iterator[tuple[Item, int, float]]:
-    """Yield each experiment, how many of its runs are left, and how many seconds these will take, `jobs` side by side.
+    """Yield each experiment, how many of its runs remain, and how many seconds these will take, `jobs` in parallel.
 
     Each kind of run is measured on as many threads as it will have.
     """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run this checkout on an emulated arm64 processor (QEMU's user mode), from Debian's packages and Python's wheels alone.
 #
-#   bash scripts/arm64.sh CHECKOUT WORDS…         what `python WORDS…` does there, such as -m fredsim list
+#   bash scripts/arm64.sh CHECKOUT ARGUMENTS…     runs `python ARGUMENTS…` there, such as -m fredsim list
 #   bash scripts/arm64.sh . tests/golden/matrix.py --every 10
 #   bash scripts/arm64.sh . -m pytest -q -p no:cacheprovider tests/golden tests/vectors tests/numerics
 #

@@ -1,4 +1,4 @@
-"""What bad inputs have in common: a case, and damage of bytes and of plain data, made at random."""
+"""Shared code of the bad inputs: a case, and functions that damage bytes and plain data at random."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from tests.bad_values import CELLS, PLAIN
 
-__all__ = ["BASE", "TOKEN", "Case", "Ended", "Key", "as_yaml", "damaged", "nodes", "of_json", "reshaped"]
+__all__ = ["BASE", "TOKEN", "Case", "Key", "Outcome", "as_yaml", "damaged", "nodes", "of_json", "reshaped"]
 
 Key = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How the command ended, in which folder."""
+class Outcome:
+    """How the command ended, and in which folder it ran."""
 
     code: int
     output: str
@@ -28,18 +28,21 @@ class Ended:
 
 @dataclass
 class Case:
-    """What is tried: the command's words and the files beside; `key` is given `value`, where it is known to be."""
+    """What is tried: the command's arguments, and files in its folder.
+
+    `key` and `value` are the key that was given a bad value, and the value's YAML, if the case is about one key.
+    """
 
     kind: str
-    words: list[str]
+    arguments: list[str]
     files: dict[str, bytes] = field(default_factory=dict)
     key: Key = ()
     value: str = ""
-    #: Says what is wrong with how it ended, with exit code 0, 1 or 2.
-    judge: Callable[[Ended], str] | None = None
+    #: Returns what is wrong with the outcome, "" if nothing is; called if the exit code is 0, 1 or 2.
+    judge: Callable[[Outcome], str] | None = None
 
 
-TOKEN = "@@"  # stands where a value will
+TOKEN = "@@"  # a placeholder for a value
 
 BASE: dict[str, Any] = {
     "iterations": 6,
@@ -52,7 +55,7 @@ BASE: dict[str, Any] = {
 
 
 def as_yaml(data: Any, value: str) -> bytes:
-    """Return YAML with a text where the token stands."""
+    """Return data as YAML, with a text in place of the token."""
     return json.dumps(data, indent=1).replace(f'"{TOKEN}"', value).encode("utf-8", "surrogatepass")
 
 
@@ -70,7 +73,7 @@ def _cut(rng: random.Random, content: bytearray) -> None:
 
 
 def _zero(rng: random.Random, content: bytearray) -> None:
-    """As a disk leaves a block that it never wrote."""
+    """Set a block of bytes to 0, as on a disk that never wrote it."""
     begin = rng.randrange(len(content) + 1)
     content[begin : begin + 512] = bytes(len(content[begin : begin + 512]))
 
@@ -86,7 +89,7 @@ def _insert(rng: random.Random, content: bytearray) -> None:
 
 
 def _digit(rng: random.Random, content: bytearray) -> None:
-    """Make one digit another: a table stays one."""
+    """Change one digit, so that a table remains a table."""
     places = [i for i, byte in enumerate(content) if 48 <= byte < 58]
     if places:
         place = rng.choice(places)
@@ -94,7 +97,7 @@ def _digit(rng: random.Random, content: bytearray) -> None:
 
 
 def _lines(rng: random.Random, content: bytearray) -> None:
-    """Lose a line, write it twice, or put it elsewhere."""
+    """Remove a line, write it twice, or move it."""
     lines = bytes(content).splitlines(keepends=True)
     if lines:
         line = lines.pop(rng.randrange(len(lines)))
@@ -122,7 +125,7 @@ OF_TEXT = (_digit, _digit, _lines, _cell)
 
 
 def damaged(rng: random.Random, content: bytes, *, text: bool = False) -> bytes:
-    """Return bytes with some damage; of `text`, some that a reader may not notice."""
+    """Return damaged bytes; for a `text`, with damage that a reader may not notice."""
     result = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2))):
         rng.choice(DAMAGES + 2 * OF_TEXT if text else DAMAGES)(rng, result)
@@ -133,7 +136,7 @@ def damaged(rng: random.Random, content: bytes, *, text: bool = False) -> bytes:
 
 
 def nodes(data: Any, at: Key = ()) -> list[Key]:
-    """Return the places of all that is in plain data."""
+    """Return the keys of all values within plain data."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     return [key for name, value in items for key in [(*at, name), *nodes(value, (*at, name))]]
 
@@ -145,12 +148,12 @@ def inside(data: Any, key: Key) -> Any:
 
 
 def reshaped(rng: random.Random, data: Any, others: Sequence[Any] = PLAIN) -> Any:
-    """Return plain data, one place of it lost, renamed, doubled, or with something else, as from another place."""
+    """Return plain data in which one value is removed, renamed, doubled, replaced, or moved from another place."""
     data = json.loads(json.dumps(data))
     places = nodes(data)
     if not places:
         return rng.choice(others)
-    # each depth as often as the others, so that long lists do not take all
+    # every depth is equally likely, so that long lists are not chosen almost always
     depth = rng.choice(sorted({len(place) for place in places}))
     key = rng.choice([place for place in places if len(place) == depth])
     here, last = inside(data, key[:-1]), key[-1]
@@ -178,7 +181,7 @@ def reshaped(rng: random.Random, data: Any, others: Sequence[Any] = PLAIN) -> An
 
 
 def of_json(rng: random.Random, content: bytes) -> bytes:
-    """Return a JSON text of other content, or the same with some damage of its bytes."""
+    """Return a JSON text with changed content, or with damaged bytes."""
     if rng.random() < 0.4:
         return damaged(rng, content, text=True)
     return json.dumps(reshaped(rng, json.loads(content)), indent=2).encode() + b"\n"

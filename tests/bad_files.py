@@ -1,6 +1,6 @@
-"""Bad data files, made at random: NPZ and IDX files, orders of clients and traces.
+"""Random bad data files: NPZ and IDX files.
 
-What is read in spite of damage must be what was written, or what a plain reader finds in the file.
+If a damaged file can be read, the result must be what was written before the damage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 import fredsim
 from fredsim.data.idx import FILES, IdxFile
-from tests.bad_cases import BASE, Case, Ended, as_yaml, damaged
+from tests.bad_cases import BASE, Case, Outcome, as_yaml, damaged
 
 __all__ = ["RUN", "SMALL_MNIST", "an_idx_file", "an_npz_file", "claiming"]
 
@@ -37,7 +37,7 @@ def digest_in(folder: Path) -> str:
 
 @functools.cache
 def digest_of(data: str, suffix: str) -> str:
-    """The digest that an experiment with data files that are whole ends with."""
+    """Return the digest that an experiment ends with if its data files are intact."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -53,13 +53,13 @@ def digest_of(data: str, suffix: str) -> str:
         return str(result.summary["digest"])
 
 
-def same_digest(data: Mapping[str, Any], suffix: str) -> Callable[[Ended], str]:
-    """What is read in spite of damage must be what was written."""
+def same_digest(data: Mapping[str, Any], suffix: str) -> Callable[[Outcome], str]:
+    """Return a judge: if the damaged file was read, the digest must be that of the intact one."""
 
-    def judge(ended: Ended) -> str:
-        if ended.code != 0:
+    def judge(outcome: Outcome) -> str:
+        if outcome.code != 0:
             return ""
-        whole, found = digest_of(json.dumps(data), suffix), digest_in(ended.folder)
+        whole, found = digest_of(json.dumps(data), suffix), digest_in(outcome.folder)
         return "" if found == whole else f"it was read, and is not what was written: {found} for {whole}"
 
     return judge
@@ -78,13 +78,13 @@ def arrays() -> dict[str, Any]:
 
 @functools.cache
 def npz_files(packed: bool = False) -> Files:
-    room = io.BytesIO()
-    (np.savez_compressed if packed else np.savez)(room, **arrays())
-    return {"data.npz": room.getvalue()}
+    buffer = io.BytesIO()
+    (np.savez_compressed if packed else np.savez)(buffer, **arrays())
+    return {"data.npz": buffer.getvalue()}
 
 
 def an_npz_file(rng: random.Random) -> Case:
-    """Damage an NPZ file, or write one that is no good."""
+    """Damage an NPZ file, or write an invalid one."""
     files, judge = {"x.yaml": as_yaml(NPZ, "")}, None
     if rng.random() < 0.5:
         content, judge = damaged(rng, npz_files(rng.random() < 0.5)["data.npz"]), same_digest(NPZ, "npz")
@@ -96,14 +96,14 @@ def an_npz_file(rng: random.Random) -> Case:
 
 
 class Evil:
-    """Makes a file where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return (open, ("evil", "w"))
 
 
 def other_members(rng: random.Random) -> bytes:
-    """Return an NPZ file with members that are lost, doubled, swapped, renamed, or something else."""
+    """Return an NPZ file with members that are doubled, swapped, renamed, damaged, or something else."""
     with zipfile.ZipFile(io.BytesIO(npz_files()["data.npz"])) as file:
         members = [(name, file.read(name)) for name in file.namelist()]
     for _ in range(rng.choice((1, 1, 2))):
@@ -125,24 +125,24 @@ def other_members(rng: random.Random) -> bytes:
         )
         if rng.random() < 0.2:
             members.append(rng.choice(members))
-    room = io.BytesIO()
-    with zipfile.ZipFile(room, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as file:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as file:
         import warnings
 
-        with warnings.catch_warnings(action="ignore"):  # of names that are there twice
+        with warnings.catch_warnings(action="ignore"):  # about duplicate names
             for name, content in members:
                 file.writestr(name, content)
-    return room.getvalue()
+    return buffer.getvalue()
 
 
 def object_array() -> bytes:
-    room = io.BytesIO()
-    np.save(room, np.array([Evil()], object), allow_pickle=True)
-    return room.getvalue()
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Evil()], object), allow_pickle=True)
+    return buffer.getvalue()
 
 
 def odd_arrays(rng: random.Random) -> bytes:
-    """Return an NPZ file of arrays that are none of a data set, or that is damaged."""
+    """Return an NPZ file with arrays that are no data set, or a damaged file."""
     x = rng.choice(("f4", "f8", "u1", "i8", "c16", "U3", "O", "?", "f2", "M8[s]", "V4"))
     shapes = ((), (0,), (20,), (20, 3), (20, 2, 2), (0, 3), (20, 0), (20, 3, 1, 1, 1))
     found = {
@@ -157,9 +157,9 @@ def odd_arrays(rng: random.Random) -> bytes:
         found["x_train"].flat[:1] = rng.choice((0, 0, np.nan, np.inf, 1e30))
     if rng.random() < 0.2:
         del found[rng.choice(list(found))]
-    room = io.BytesIO()
-    np.savez(room, allow_pickle=True, **found)
-    content = bytearray(room.getvalue())
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=True, **found)
+    content = bytearray(buffer.getvalue())
     for _ in range(rng.choice((0, 0, 1, 3))):
         content[rng.randrange(len(content))] = rng.randrange(256)
     if rng.random() < 0.2:
@@ -171,12 +171,12 @@ def odd_arrays(rng: random.Random) -> bytes:
 
 def claiming(shape: tuple[int, ...]) -> bytes:
     """Return an NPZ file of a few bytes whose header claims an array of this shape."""
-    room = io.BytesIO()
+    buffer = io.BytesIO()
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-    with zipfile.ZipFile(room, "w") as file:
+    with zipfile.ZipFile(buffer, "w") as file:
         for name in ("x_train", "y_train", "x_test", "y_test"):
             file.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header + b"\0" * 64)
-    return room.getvalue()
+    return buffer.getvalue()
 
 
 # IDX files
@@ -185,7 +185,7 @@ MNIST = BASE | {"data": {"name": "mnist", "train": 12, "validation": 3}}
 
 
 def small_mnist() -> tuple[dict[str, IdxFile], dict[str, bytes]]:
-    """Return what is known of files of 15 + 5 images of 4×3, and these files, by name."""
+    """Return descriptions and contents of IDX files of 15 + 5 images of 4×3, by name."""
     known, contents = {}, {}
     for number, (key, file) in enumerate(FILES.items()):
         shape = (15 if key.startswith("train") else 5, *(4, 3)[: len(file.shape) - 1])
@@ -196,7 +196,7 @@ def small_mnist() -> tuple[dict[str, IdxFile], dict[str, bytes]]:
     return known, contents
 
 
-#: What passes for MNIST here (fredsim.data.idx.FILES), so that nothing needs data or a network.
+#: A small MNIST in place of fredsim.data.idx.FILES, so that the tests need neither data nor a network.
 SMALL_MNIST, IMAGES = small_mnist()
 
 
@@ -206,7 +206,7 @@ def idx_files() -> Files:
 
 @functools.cache
 def bomb() -> bytes:
-    """A small file that unpacks to much."""
+    """Return a small gzip file that unpacks to 64 MiB."""
     return gzip.compress(bytes(2**26), 1)
 
 
@@ -233,5 +233,5 @@ def an_idx_file(rng: random.Random) -> Case:
         whole[name] = not whole[name]
     folder = rng.choice(("mnist", "MNIST/raw"))
     named = {f"{folder}/{name}{'.gz' if whole[name] else ''}": content for name, content in files.items()}
-    words = [*RUN, "--data-root", "."]
-    return Case("idx", words, {"x.yaml": as_yaml(MNIST, ""), **named}, judge=same_digest(MNIST, "idx"))
+    arguments = [*RUN, "--data-root", "."]
+    return Case("idx", arguments, {"x.yaml": as_yaml(MNIST, ""), **named}, judge=same_digest(MNIST, "idx"))

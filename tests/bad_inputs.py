@@ -1,7 +1,7 @@
-"""Bad inputs, made at random: what a user may get wrong in YAML, overrides, data files and on the command line.
+"""Random bad inputs: mistakes of users in YAML, overrides, data files and on the command line.
 
-Case i of a seed is always the same. The keys come from the schemas of the models themselves, so a new key takes part
-without a line here. tests/try_bad_inputs.py tries them.
+Case i of a seed is always the same. The keys come from the schemas of the models themselves, so new keys are covered
+without a change here. tests/try_bad_inputs.py tries the cases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["KINDS", "make"]
 
 Schema = Mapping[str, Any]
 
-# What there is to set
+# The keys that can be set
 
 
 def resolved(schema: Schema, defs: Schema) -> Schema:
@@ -45,7 +45,7 @@ def resolved(schema: Schema, defs: Schema) -> Schema:
 
 
 def valid(schema: Schema, defs: Schema) -> Any:
-    """Return a value that a schema takes."""
+    """Return a value that is valid by a schema."""
     if schema.get("default") is not None:
         return schema["default"]
     schema = resolved(schema, defs)
@@ -67,7 +67,7 @@ def valid(schema: Schema, defs: Schema) -> Any:
 
 
 def keys_of(schema: Schema, defs: Schema, at: Key = ()) -> Iterator[tuple[Key, Schema]]:
-    """Yield every key below a schema, of mappings in lists too, with its own schema."""
+    """Yield every key within a schema, also in mappings within lists, with its own schema."""
     schema = resolved(schema, defs)
     for name, inner in schema.get("properties", {}).items():
         yield (*at, name), inner
@@ -77,8 +77,8 @@ def keys_of(schema: Schema, defs: Schema, at: Key = ()) -> Iterator[tuple[Key, S
         yield from keys_of(schema["items"], defs, (*at, 0))
 
 
-def rooms() -> Iterator[tuple[Key, dict[str, Any], Schema]]:
-    """Yield each mapping of keys: where it stands, an experiment that has it there, and its schema."""
+def sections() -> Iterator[tuple[Key, dict[str, Any], Schema]]:
+    """Yield each mapping of keys: its own key, an experiment that has it, and its schema."""
     yield (), BASE, Experiment.model_json_schema()
     sweep = BASE | {"sweep": {"seed": [0, 1]}}
     yield ("select",), sweep | {"select": {"over": "seed"}}, Selection.model_json_schema()
@@ -99,7 +99,7 @@ def rooms() -> Iterator[tuple[Key, dict[str, Any], Schema]]:
 
 
 def placed(data: Any, at: Key, key: Key, schema: Schema, value: Any) -> Any:
-    """Return an experiment with a value at a key, what is around it made where it is not there; `at` is the room's."""
+    """Return an experiment with `value` at `key` of the section `at`; missing mappings and lists are created."""
     data, defs = json.loads(json.dumps(data)), schema.get("$defs", {})
     here: Any = data
     for part in at:
@@ -118,17 +118,17 @@ def placed(data: Any, at: Key, key: Key, schema: Schema, value: Any) -> Any:
     return data
 
 
-ROOMS = [(at, data, schema, list(keys_of(schema, schema.get("$defs", {})))) for at, data, schema in rooms()]
-KEYS = [(at, data, schema, key) for at, data, schema, keys in ROOMS for key, _ in keys]
+SECTIONS = [(at, data, schema, list(keys_of(schema, schema.get("$defs", {})))) for at, data, schema in sections()]
+KEYS = [(at, data, schema, key) for at, data, schema, keys in SECTIONS for key, _ in keys]
 OVERRIDABLE = [of for of in KEYS if of[0] != ("select",) and not any(isinstance(part, int) for part in of[3])]
 NAMES = sorted(shipped())
 
 
-# What goes wrong
+# The mistakes
 
 
 def a_value(rng: random.Random) -> Case:
-    """Give a key a value, in the file, in a sweep or a case."""
+    """Give a key a random value, in the file, in a sweep or in a case."""
     at, data, schema, key = rng.choice(KEYS)
     value, whole = rng.choice(VALUES), (*at, *key)
     name = ".".join(map(str, whole))
@@ -141,16 +141,16 @@ def a_value(rng: random.Random) -> Case:
 
 
 def by_override(rng: random.Random) -> Case:
-    """Give a key a value by an override."""
+    """Give a key a random value by an override."""
     at, data, schema, key = rng.choice(OVERRIDABLE)
     value, whole = rng.choice(VALUES), (*at, *key)
     file = {"x.yaml": as_yaml(placed(data, at, key, schema, None), "")}
-    words = ["show", "x.yaml", f"{'.'.join(map(str, whole))}={value}"]
-    return Case("value by override", words, file, whole, value)
+    arguments = ["show", "x.yaml", f"{'.'.join(map(str, whole))}={value}"]
+    return Case("value by override", arguments, file, whole, value)
 
 
 def a_key(rng: random.Random) -> Case:
-    """Misspell a key, leave it out, put it elsewhere, or write it twice."""
+    """Misspell a key, leave it out, move it, or write it twice."""
     at, data, schema, key = rng.choice(KEYS)
     text = as_yaml(placed(data, at, key, schema, TOKEN), "1").decode()
     name = next(part for part in reversed(key) if isinstance(part, str)) if any(map(str, key)) else "x"
@@ -163,7 +163,7 @@ SHIPPED = list(shipped().values())
 
 
 def a_text(rng: random.Random) -> Case:
-    """Damage the text of an experiment that comes with fredsim, or of our own."""
+    """Damage the text of an experiment that comes with fredsim, or of BASE."""
     text = rng.choice((rng.choice(SHIPPED).read_text(encoding="utf-8"), as_yaml(BASE, "").decode()))
     for _ in range(rng.choice((1, 1, 2, 3, 10))):
         begin = rng.randrange(len(text) + 1)
@@ -177,32 +177,32 @@ def a_text(rng: random.Random) -> Case:
 
 
 def an_option(rng: random.Random) -> Case:
-    """Give the command something odd."""
-    words = [word for option in rng.sample(OPTIONS, rng.choice((1, 1, 2))) for word in option]
+    """Give the command odd options or files."""
+    arguments = [word for option in rng.sample(OPTIONS, rng.choice((1, 1, 2))) for word in option]
     command = rng.choice(("run", "run", "show", "plan", "verify", "compare", "list", "reproduce", ""))
     file = rng.choice(("x.yaml", "x.yaml", "x.yaml", "none", ".", "", "pipe", "data.npz", "/dev/zero", "x" * 300))
     quiet = ["--quiet"] if command == "run" else []
-    quiet += ["--out", "out"] if command in {"run", "reproduce"} and "--out" not in words else []
+    quiet += ["--out", "out"] if command in {"run", "reproduce"} and "--out" not in arguments else []
     files = {"x.yaml": as_yaml(BASE, ""), "data.npz": b"x"}
-    return Case("option", [command, file, *words, *quiet] if command else words, files)
+    return Case("option", [command, file, *arguments, *quiet] if command else arguments, files)
 
 
 def an_override(rng: random.Random) -> Case:
-    """Give overrides that are none, or do not go together."""
+    """Give overrides that are invalid, or do not fit together."""
     keys = [".".join(map(str, (*at, *key))) for at, _, _, key in rng.choices(KEYS, k=rng.choice((1, 1, 2, 3)))]
-    words = [f"{key}={rng.choice(VALUES)}" for key in keys]
+    arguments = [f"{key}={rng.choice(VALUES)}" for key in keys]
     for _ in range(rng.choice((0, 1, 2))):
-        at = rng.randrange(len(words))
-        word, begin = words[at], rng.randrange(len(words[at]) + 1)
-        other = rng.choice((rng.choice(PIECES), "=", ".", "..", "\ud800", rng.choice(words)))
-        words[at] = word[:begin] + other.replace("\0", "") + word[begin + rng.choice((0, 0, 1, 5)) :]
-    words = [word for word in words if not word.startswith("-")]  # which are options
+        at = rng.randrange(len(arguments))
+        word, begin = arguments[at], rng.randrange(len(arguments[at]) + 1)
+        other = rng.choice((rng.choice(PIECES), "=", ".", "..", "\ud800", rng.choice(arguments)))
+        arguments[at] = word[:begin] + other.replace("\0", "") + word[begin + rng.choice((0, 0, 1, 5)) :]
+    arguments = [word for word in arguments if not word.startswith("-")]  # which are options
     source = rng.choice(("x.yaml", "x.yaml", rng.choice(NAMES)))
-    return Case("override", ["show", source, *words], {"x.yaml": as_yaml(BASE, "")})
+    return Case("override", ["show", source, *arguments], {"x.yaml": as_yaml(BASE, "")})
 
 
 def a_structure(rng: random.Random) -> Case:
-    """Lose, move, double or replace parts of an experiment that comes with fredsim, or of our own."""
+    """Remove, move, double or replace parts of an experiment that comes with fredsim, or of BASE."""
     text = rng.choice((rng.choice(SHIPPED).read_text(encoding="utf-8"), as_yaml(BASE, "").decode()))
     data = YAML(typ="safe", pure=True).load(text)
     for _ in range(rng.choice((1, 1, 2, 3))):
@@ -212,7 +212,7 @@ def a_structure(rng: random.Random) -> Case:
 
 Make = Callable[[random.Random], Case]
 
-#: What makes the cases of a kind, and how often it does.
+#: The functions that make the cases of a kind, with their relative frequencies.
 KINDS: dict[str, dict[Make, int]] = {
     "yaml": {a_value: 10, a_key: 2, a_text: 4, a_structure: 4},
     "override": {by_override: 1, an_override: 1},

@@ -1,4 +1,4 @@
-"""Folders of results that are damaged or mixed up, and what the commands that read them must make of it."""
+"""Folders of results that are damaged or mixed up, and checks of the commands that read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.config.yaml_reader import parse_yaml
-from tests.bad_cases import BASE, Case, Ended, damaged, of_json
+from tests.bad_cases import BASE, Case, Outcome, damaged, of_json
 from tests.bad_runs import Files, facts, files_in, what_differs
 
 __all__ = ["a_folder"]
@@ -35,7 +35,7 @@ KINDS_OF_FIGURES = ("curves", "staleness", "timeline", "waits", "clients", "prob
 
 @functools.cache
 def results() -> dict[str, Files]:
-    """The folders of some runs, and of a sweep, by name."""
+    """Return the files of some runs' folders, and of a sweep's, by name."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, data in {"one": RESULTS, "two": RESULTS | {"seed": 1}, "clock": CLOCKED, "sweep": SWEEP}.items():
@@ -50,14 +50,14 @@ def a_folder(rng: random.Random) -> Case:
     whole = results()[name]
     files = dict(whole)
     for _ in range(rng.choice((1, 1, 2))):
-        _spoil(rng, files)
+        _damage_file(rng, files)
     named = {f"out/{file}": content for file, content in files.items()}
-    words, more, judge = rng.choice(COMMANDS)(rng, name, files)
-    return Case("folder", words, named | more, judge=judge)
+    arguments, more, judge = rng.choice(COMMANDS)(rng, name, files)
+    return Case("folder", arguments, named | more, judge=judge)
 
 
-def _spoil(rng: random.Random, files: Files) -> None:
-    """Damage, lose or swap a file of a folder."""
+def _damage_file(rng: random.Random, files: Files) -> None:
+    """Damage, remove or swap a file of a folder."""
     name = rng.choice(sorted(files) or ["config.yaml"])
     content = files.get(name, b"")
     what = rng.choice(("damage", "damage", "damage", "lose", "swap", "other", "folder", "empty"))
@@ -68,7 +68,7 @@ def _spoil(rng: random.Random, files: Files) -> None:
         files[name] = damaged(rng, content, text=not name.endswith(("parquet", "safetensors")))
     elif what == "lose":
         files.pop(name, None)
-    elif what == "swap":  # with the same of another run, or another of this
+    elif what == "swap":  # with a file of the same name, of another run or another time
         others = [theirs[key] for theirs in results().values() for key in theirs if Path(key).name == Path(name).name]
         files[name] = rng.choice(others or [b""])
     elif what == "other":
@@ -85,29 +85,29 @@ def changed(files: Files, whole: Files) -> set[str]:
     return {name for name in {*files, *whole} if files.get(name) != whole.get(name)}
 
 
-Tried = tuple[list[str], Files, Callable[[Ended], str]]
+Tried = tuple[list[str], Files, Callable[[Outcome], str]]
 
 
-def by_verify(_: random.Random, name: str, files: Files) -> Tried:
-    """What was changed is told."""
+def try_verify(_: random.Random, name: str, files: Files) -> Tried:
+    """Try `verify`, which must report what was changed."""
 
-    def judge(ended: Ended) -> str:
-        return says_no(ended, files, results()[name])
+    def judge(outcome: Outcome) -> str:
+        return undetected_changes(outcome, files, results()[name])
 
     return ["verify", "out"], {}, judge
 
 
-def by_compare(rng: random.Random, name: str, files: Files) -> Tried:
-    def judge(ended: Ended) -> str:
-        return says_no(ended, files, results()[name])
+def try_compare(rng: random.Random, name: str, files: Files) -> Tried:
+    def judge(outcome: Outcome) -> str:
+        return undetected_changes(outcome, files, results()[name])
 
-    words = ["out", "whole"]
-    rng.shuffle(words)
-    return ["compare", *words], {f"whole/{file}": content for file, content in results()[name].items()}, judge
+    arguments = ["out", "whole"]
+    rng.shuffle(arguments)
+    return ["compare", *arguments], {f"whole/{file}": content for file, content in results()[name].items()}, judge
 
 
-def says_no(ended: Ended, files: Files, whole: Files) -> str:
-    """What a comparison must find: a result that is not what came out."""
+def undetected_changes(outcome: Outcome, files: Files, whole: Files) -> str:
+    """Return the changed files that a comparison should have found, but did not."""
     kept = {"best.csv", "error.pdf", "error.csv", "runs.csv", "sweep.yaml"}
     found = sorted(
         name
@@ -117,8 +117,8 @@ def says_no(ended: Ended, files: Files, whole: Files) -> str:
         and not (name.endswith("summary.json") and _same_facts(files.get(name), whole.get(name)))
         and not name.endswith("config.yaml")
     )
-    if ended.code == 0 and found:
-        return f"it finds no difference, and changed are {found}: {ended.output} {ended.messages}"
+    if outcome.code == 0 and found:
+        return f"it finds no difference, and changed are {found}: {outcome.output} {outcome.messages}"
     return ""
 
 
@@ -128,16 +128,16 @@ def _same_facts(one: bytes | None, other: bytes | None) -> bool:
     return False
 
 
-def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
-    """In the end all is as it was, or it is refused and nothing is lost."""
+def try_resume(rng: random.Random, name: str, files: Files) -> Tried:
+    """Try `run --resume`, after which everything must be as before the damage, unless it is refused."""
     whole = results()[name]
     data = {"one": RESULTS, "clock": CLOCKED, "sweep": SWEEP}[name]
     source = rng.choice(("x.yaml", "out"))
 
-    def judge(ended: Ended) -> str:
-        found = files_in(ended.folder / "out")
-        if ended.code == 0:
-            if source == "out" and "sweep.yaml" in changed(files, whole):  # it says what the sweep is
+    def judge(outcome: Outcome) -> str:
+        found = files_in(outcome.folder / "out")
+        if outcome.code == 0:
+            if source == "out" and "sweep.yaml" in changed(files, whole):  # this file defines the sweep
                 return ""
             figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
             return what_differs(
@@ -150,7 +150,7 @@ def by_resume(rng: random.Random, name: str, files: Files) -> Tried:
 
 
 def _plain(name: str, content: bytes) -> bytes:
-    """Return a file's content, of a configuration without what says nothing of the run."""
+    """Return a file's content; for a configuration, without the keys of figures."""
     if not name.endswith("config.yaml"):
         return content
     data = parse_yaml(content.decode(), name)
@@ -158,8 +158,8 @@ def _plain(name: str, content: bytes) -> bytes:
 
 
 @functools.cache
-def drawn(name: str, words: tuple[str, ...]) -> tuple[int, Files]:
-    """What a command that draws writes of the whole folder."""
+def drawn(name: str, arguments: tuple[str, ...]) -> tuple[int, Files]:
+    """Return the exit code and the files of a command that draws the undamaged folder."""
     from tests.try_bad_inputs import call
 
     before = Path.cwd()
@@ -168,35 +168,35 @@ def drawn(name: str, words: tuple[str, ...]) -> tuple[int, Files]:
         for file, content in results()[name].items():
             Path("out", file).parent.mkdir(parents=True, exist_ok=True)
             Path("out", file).write_bytes(content)
-        code, _, _ = call(list(words))
+        code, _, _ = call(list(arguments))
         found = {key: value for key, value in files_in(Path(folder)).items() if key.startswith(("out.", "out-"))}
         os.chdir(before)
     return int(code), found
 
 
-def by_drawing(rng: random.Random, name: str, files: Files) -> Tried:
-    """What is drawn in spite of damage is what is drawn without."""
+def try_drawing(rng: random.Random, name: str, files: Files) -> Tried:
+    """Try `plot` or `report`, which must draw the undamaged folder's figure, if it draws one."""
     kind = rng.choice(("curves", "curves", *KINDS_OF_FIGURES))
-    words = ["plot", "out", "--kind", kind, "-o", "out.svg"]
+    arguments = ["plot", "out", "--kind", kind, "-o", "out.svg"]
     if rng.random() < 0.3 and importlib.util.find_spec("plotly"):
-        words = ["report", "out", "-o", "out.html"]
+        arguments = ["report", "out", "-o", "out.html"]
 
-    def judge(ended: Ended) -> str:
-        if ended.code != 0:
+    def judge(outcome: Outcome) -> str:
+        if outcome.code != 0:
             return ""
-        _, wanted = drawn(name, tuple(words))
-        found = {key: value for key, value in files_in(ended.folder).items() if key.startswith(("out.", "out-"))}
+        _, wanted = drawn(name, tuple(arguments))
+        found = {key: value for key, value in files_in(outcome.folder).items() if key.startswith(("out.", "out-"))}
         edited = [key for key in changed(files, results()[name]) if key.endswith(("config.yaml", "sweep.yaml"))]
         names = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key) and key != "out.svg")
         return f"other numbers are drawn: {names}" if names and not edited else ""
 
-    return words, {}, judge
+    return arguments, {}, judge
 
 
-def by_showing(rng: random.Random, *_: object) -> Tried:
-    return [rng.choice(("show", "plan")), "out"], {}, lambda ended: ""
+def try_showing(rng: random.Random, *_: object) -> Tried:
+    return [rng.choice(("show", "plan")), "out"], {}, lambda outcome: ""
 
 
 COMMANDS: tuple[Callable[[random.Random, str, Files], Tried], ...] = (
-    by_verify, by_verify, by_compare, by_resume, by_resume, by_drawing, by_drawing, by_showing,
+    try_verify, try_verify, try_compare, try_resume, try_resume, try_drawing, try_drawing, try_showing,
 )  # fmt: skip

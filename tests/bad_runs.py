@@ -1,6 +1,6 @@
-"""Bad folders of runs, made at random: checkpoints and results that are damaged, swapped, lost or forged.
+"""Random bad folders of runs: checkpoints that are damaged, swapped, removed or forged.
 
-Runs that are done once, in the process that makes the cases, give the folders and say what must come out of them.
+The folders, and the expected results, come from runs that are done once, in the process that makes the cases.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from safetensors.numpy import load, save
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs import run as run_module
-from fredsim.runs.checkpoint_form import signed
+from fredsim.runs.checkpoint_format import json_with_digest
 from fredsim.runs.checkpoints import Checkpoints
-from tests.bad_cases import BASE, Case, Ended, damaged, reshaped
+from tests.bad_cases import BASE, Case, Outcome, damaged, reshaped
 
 __all__ = ["Files", "a_checkpoint", "facts", "files_in", "what_differs"]
 
 Files = dict[str, bytes]
 
-#: What a summary says of how a run went, not of what came out.
+#: The keys of summary.json that depend on the circumstances of a run, not on its results.
 CIRCUMSTANCES = {"seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels", "shares_kernels"}
 CIRCUMSTANCES |= {"iterations_per_second", "sha256", "git"}
 
@@ -83,8 +83,8 @@ EXPERIMENTS: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A run: its YAML, its folder when it was killed, twice, and in the end."""
+class KilledRun:
+    """A run: its YAML, and the files in its folder at an early and at a late checkpoint, and at its end."""
 
     yaml: bytes
     early: Files
@@ -92,8 +92,8 @@ class Begun:
     done: Files
 
 
-class Copies(Checkpoints):
-    """Checkpoints that copy the whole folder as it is when they have been written."""
+class CopyingCheckpoints(Checkpoints):
+    """Checkpoints that copy the files of the run's folder after each one is written."""
 
     taken: list[Files]
 
@@ -103,42 +103,42 @@ class Copies(Checkpoints):
 
 
 @functools.cache
-def begun(number: int, seed: int) -> Begun:
+def killed_run(number: int, seed: int) -> KilledRun:
     data = EXPERIMENTS[number] | {"name": "x", "seed": seed}
     copies: list[Files] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(run_module, "MOST_OF_TIME", 1e9),
-        patch.object(run_module, "Checkpoints", type("Copies", (Copies,), {"taken": copies})),
+        patch.object(run_module, "MOST_CHECKPOINT_SHARE", 1e9),
+        patch.object(run_module, "Checkpoints", type("CopyingCheckpoints", (CopyingCheckpoints,), {"taken": copies})),
     ):
         fredsim.run(data, out=folder, checkpoint=1e-9)
         done = files_in(Path(folder))
-    if len(copies) < 4:  # the whole schedule at once: stop it in between
+    if len(copies) < 4:
         raise AssertionError(f"{data} has {len(copies)} checkpoints")
-    return Begun(dump_yaml(data).encode(), copies[len(copies) // 3], copies[2 * len(copies) // 3], done)
+    return KilledRun(dump_yaml(data).encode(), copies[len(copies) // 3], copies[2 * len(copies) // 3], done)
 
 
 def a_checkpoint(rng: random.Random) -> Case:
-    """Damage the checkpoints of a run that was killed, or what stands beside them, and let it go on."""
+    """Damage the checkpoints of a run that was killed, or the files beside them, and let it continue."""
     number = rng.randrange(len(EXPERIMENTS))
-    whole = begun(number, 0)
-    files, exact = dict(whole.late), True
+    run = killed_run(number, 0)
+    files, exact = dict(run.late), True
     for _ in range(rng.choice((1, 1, 2))):
-        exact &= rng.choice(SPOILS)(rng, files, number)
-    words = ["run", "x.yaml", "--resume", "--checkpoint", "0", "--out", "out", "--quiet"]
+        exact &= rng.choice(DAMAGES)(rng, files, number)
+    arguments = ["run", "x.yaml", "--resume", "--checkpoint", "0", "--out", "out", "--quiet"]
 
-    def judge(ended: Ended) -> str:
-        found = files_in(ended.folder / "out")
-        if ended.code == 0:
+    def judge(outcome: Outcome) -> str:
+        found = files_in(outcome.folder / "out")
+        if outcome.code == 0:
             kept = {name: content for name, content in found.items() if not name.startswith("checkpoint/")}
-            return what_differs(kept, whole.done) if exact else ""
-        if not exact:  # it went on some way, from a state that was forged
+            return what_differs(kept, run.done) if exact else ""
+        if not exact:  # it may have continued for a while from a forged state
             return ""
         lost = [name for name, content in files.items() if found.get(name) != content and name != "config.yaml"]
         return f"refused, and changed {lost}" if lost else ""
 
     named = {f"out/{name}": content for name, content in files.items()}
-    return Case("checkpoint", words, {"x.yaml": whole.yaml, **named}, judge=judge)
+    return Case("checkpoint", arguments, {"x.yaml": run.yaml, **named}, judge=judge)
 
 
 def _of_checkpoints(files: Files, kind: str = "") -> list[str]:
@@ -153,7 +153,7 @@ def _damage(rng: random.Random, files: Files, _: int) -> bool:
 
 
 def _beside(rng: random.Random, files: Files, _: int) -> bool:
-    """Damage or lose a file that grows."""
+    """Damage or remove a growing file."""
     name = rng.choice(sorted({"metrics.csv", "probe.csv", "events.parquet"} & files.keys()) or [""])
     if not name or rng.random() < 0.3:
         files.pop(name, None)
@@ -170,25 +170,25 @@ def _lose(rng: random.Random, files: Files, _: int) -> bool:
 
 
 def _swap(rng: random.Random, files: Files, number: int) -> bool:
-    """Swap files of checkpoints with each other, or with those of another run or another time."""
+    """Swap files of checkpoints with each other, or with those of another run or another checkpoint."""
     one, other = rng.choices(_of_checkpoints(files) or ["checkpoint/x"], k=2)
     what = rng.randrange(4)
     if what == 0:
         files[one], files[other] = files.get(other, b""), files.get(one, b"")
     elif what == 1:  # the same experiment with another seed
-        theirs = begun(number, 1).late
-        files |= {name: theirs[name] for name in _of_checkpoints(theirs)}
+        other_files = killed_run(number, 1).late
+        files |= {name: other_files[name] for name in _of_checkpoints(other_files)}
     elif what == 2:
-        theirs = begun(rng.randrange(len(EXPERIMENTS)), 0).early
-        files |= {name: theirs[name] for name in _of_checkpoints(theirs)}
-    else:  # newer than the file beside
-        theirs = begun(number, 0).early
-        files |= {name: theirs[name] for name in theirs if not name.startswith("checkpoint/")}
+        other_files = killed_run(rng.randrange(len(EXPERIMENTS)), 0).early
+        files |= {name: other_files[name] for name in _of_checkpoints(other_files)}
+    else:  # the checkpoints are then newer than the files beside them
+        other_files = killed_run(number, 0).early
+        files |= {name: other_files[name] for name in other_files if not name.startswith("checkpoint/")}
     return True
 
 
 def _clutter(rng: random.Random, files: Files, _: int) -> bool:
-    """Rename a checkpoint, or put something else beside them."""
+    """Copy a checkpoint to an unusual name."""
     names = _of_checkpoints(files)
     content = files[rng.choice(names)] if names else b""
     other = rng.choice(("999999999999.json", "0.json", "x.json", "9" * 200 + ".json", "١.json", "1.json/x", ".json"))
@@ -199,43 +199,43 @@ def _clutter(rng: random.Random, files: Files, _: int) -> bool:
 
 
 def _forge(rng: random.Random, files: Files, _: int) -> bool:
-    """Write nonsense into a checkpoint whose digests are right; return whether the state is as it was."""
+    """Write nonsense into a checkpoint, with correct digests; return whether its state is unchanged."""
     names = _of_checkpoints(files, ".json")
     name = names[-1] if names and rng.random() < 0.8 else rng.choice(names or ["checkpoint/000000000009.json"])
-    said, exact = None, True
+    metadata, exact = None, True
     with contextlib.suppress(ValueError, KeyError, RecursionError):
-        said = json.loads(files[name])
-    if not isinstance(said, dict):
-        files[name] = signed(reshaped(rng, {"format": 1, "iteration": 9}))
+        metadata = json.loads(files[name])
+    if not isinstance(metadata, dict):
+        files[name] = json_with_digest(reshaped(rng, {"format": 1, "iteration": 9}))
         return True
     what = rng.choice(("all", "part", "values", "tensors"))
     if what == "all":
-        said = reshaped(rng, said)
+        metadata = reshaped(rng, metadata)
         exact = False
     elif what == "part":
-        part = rng.choice([key for key in said if key not in {"values", "sha256", "dtypes"}])
-        said[part] = reshaped(rng, {"x": said[part]}).get("x")
+        part = rng.choice([key for key in metadata if key not in {"values", "sha256", "dtypes"}])
+        metadata[part] = reshaped(rng, {"x": metadata[part]}).get("x")
     elif what == "values":
         exact = False
-        values: Any = said.get("values")
+        values: Any = metadata.get("values")
         try:
             key = rng.choice(sorted(values or {}))
-            inside = json.loads(values[key])  # of a text that is JSON itself
+            inside = json.loads(values[key])  # if the value is a JSON text itself
             values[key] = json.dumps(reshaped(rng, inside if isinstance(inside, dict) else {"x": inside}))
         except (TypeError, ValueError, IndexError):
-            said["values"] = reshaped(rng, values)
+            metadata["values"] = reshaped(rng, values)
     else:
         exact = False
         tensors = name.replace(".json", ".safetensors")
         with contextlib.suppress(Exception):
-            files[tensors] = _forged_tensors(rng, files[tensors], said)
-            said["tensors"] = hashlib.sha256(files[tensors]).hexdigest()
-    files[name] = signed(said if isinstance(said, dict) else {"x": said})
+            files[tensors] = _forged_tensors(rng, files[tensors], metadata)
+            metadata["tensors"] = hashlib.sha256(files[tensors]).hexdigest()
+    files[name] = json_with_digest(metadata if isinstance(metadata, dict) else {"x": metadata})
     return exact and what == "part"
 
 
-def _forged_tensors(rng: random.Random, content: bytes, said: dict[str, Any]) -> bytes:
-    """Return other tensors: lost, renamed, of another shape or type, or with numbers that cannot be."""
+def _forged_tensors(rng: random.Random, content: bytes, metadata: dict[str, Any]) -> bytes:
+    """Return other tensors: removed, renamed, with another shape or type, or with impossible numbers."""
     if rng.random() < 0.3:
         return damaged(rng, content)
     arrays = load(content)
@@ -255,11 +255,11 @@ def _forged_tensors(rng: random.Random, content: bytes, said: dict[str, Any]) ->
         array.flat[: rng.choice((1, array.size))] = numbers
         arrays[name] = array
     elif what == 5:
-        said["dtypes"] = {name: [rng.choice(("O", "|V8", "<f8", "M8[s]", "x", "S1")), list(array.shape)]}
+        metadata["dtypes"] = {name: [rng.choice(("O", "|V8", "<f8", "M8[s]", "x", "S1")), list(array.shape)]}
         arrays[name] = array.reshape(-1).view(np.uint8)
     return save(arrays)
 
 
-SPOILS: tuple[Callable[[random.Random, Files, int], bool], ...] = (
+DAMAGES: tuple[Callable[[random.Random, Files, int], bool], ...] = (
     _damage, _damage, _damage, _beside, _lose, _swap, _swap, _clutter, _forge, _forge, _forge, _forge,
 )  # fmt: skip

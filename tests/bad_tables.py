@@ -1,4 +1,4 @@
-"""Orders of arrival and traces that are no good, and what must come of them."""
+"""Random bad tables: orders of arrival and traces, and checks of what is read from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fredsim
-from tests.bad_cases import BASE, Case, Ended, as_yaml, damaged
+from tests.bad_cases import BASE, Case, Outcome, as_yaml, damaged
 from tests.bad_files import RUN
 from tests.bad_values import CELLS
 
@@ -20,7 +20,7 @@ __all__ = ["a_trace", "an_order"]
 
 
 def an_order(rng: random.Random) -> Case:
-    """Write a CSV file of clients that is no good."""
+    """Write an invalid CSV file of clients."""
     rows = [
         rng.choice(("0", "1", "2", "3", "-1", "x", "", "1.0", "9" * 5000, "1,2", '"', "\0", "١", " 1 "))
         for _ in range(4)
@@ -40,7 +40,7 @@ CLOCK = BASE | {
 
 @functools.cache
 def recorded() -> Mapping[str, bytes]:
-    """The trace of a run on a clock, as it leaves it and as CSV files."""
+    """Return the trace of a run on a clock, as its Parquet file and as CSV files, by name."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def recorded() -> Mapping[str, bytes]:
 
 
 def a_trace(rng: random.Random) -> Case:
-    """Damage a trace, or write a table that is none."""
+    """Damage a trace, or write a table that is no trace."""
     kind = rng.choice(("parquet", "csv", "csv", "table"))
     if kind == "csv":
         content = recorded()[rng.choice(("all.csv", "time.csv", "client.csv"))]
@@ -65,15 +65,15 @@ def a_trace(rng: random.Random) -> Case:
         content = damaged(rng, recorded()["whole.parquet"])
     else:
         content = odd_table(rng)
-    name = f"t.{rng.choice(('csv', 'parquet'))}"  # no suffix says what a file is
+    name = f"t.{rng.choice(('csv', 'parquet'))}"  # the suffix does not decide how a file is read
     data = BASE | {"iterations": rng.choice((3, 20)), "events": True, "dispatcher": {"name": "trace", "file": name}}
 
-    def judge(ended: Ended) -> str:
-        if ended.code != 0:
+    def judge(outcome: Outcome) -> str:
+        if outcome.code != 0:
             return ""
         import pyarrow.parquet as pq
 
-        clients = pq.read_table(ended.folder / "out" / "events.parquet")["client"].to_pylist()
+        clients = pq.read_table(outcome.folder / "out" / "events.parquet")["client"].to_pylist()
         wanted = clients_in(content)[: len(clients)]
         return "" if clients == wanted else f"who came is not who stands in the file: {clients} for {wanted}"
 
@@ -81,7 +81,7 @@ def a_trace(rng: random.Random) -> Case:
 
 
 def clients_in(content: bytes) -> list[int]:
-    """Return the clients in a table, by plain readers."""
+    """Return the clients in a table, read by plain code."""
     if content[:4] != b"PAR1":
         rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         return [int(float(row["client"])) for row in rows]
@@ -89,7 +89,7 @@ def clients_in(content: bytes) -> list[int]:
     import pyarrow.parquet as pq
 
     end = len(content)
-    while end > 0:  # its footer may be followed by damage
+    while end > 0:  # damaged bytes may follow the footer
         with contextlib.suppress(pa.ArrowException, OSError, ValueError):
             return [
                 int(client)
@@ -101,7 +101,7 @@ def clients_in(content: bytes) -> list[int]:
 
 
 def odd_table(rng: random.Random) -> bytes:
-    """Return a Parquet file of columns of odd types and values."""
+    """Return a Parquet file with columns of odd types and values."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -139,6 +139,6 @@ def odd_table(rng: random.Random) -> bytes:
         table = pa.Table.from_arrays([*made, made[0]], names=[*chosen, "client"])
     if rng.random() < 0.1:
         table = table.slice(0, 0)
-    room = io.BytesIO()
-    pq.write_table(table, room, row_group_size=rng.choice((1, 7, 100)), compression=rng.choice(("none", "snappy")))
-    return room.getvalue()
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=rng.choice((1, 7, 100)), compression=rng.choice(("none", "snappy")))
+    return buffer.getvalue()

@@ -1,10 +1,10 @@
-"""What tests/bad_inputs.py writes where something else belongs."""
+"""The bad values, texts and options that tests/bad_inputs.py uses."""
 
 from typing import Any
 
 __all__ = ["CELLS", "OPTIONS", "PIECES", "PLAIN", "VALUES"]
 
-#: YAML texts of values that are wrong for most keys, and of some that are right for one or another.
+#: YAML texts of values that are wrong for most keys; a few are right for some key.
 VALUES = (
     "null", "~", "true", "no", "''", '""', "' '", "[]", "{}", "[[]]", "[{}]", "[null]", "[true, 1]", "{name: x}",
     "{name: null}", "{name: 3}", "{x: 1}", "{'': 1}", "0", "-1", "1", "2", "7", "1.0", "3.5", "1e3", "-0.0", ".nan",
@@ -48,13 +48,13 @@ OPTIONS = (
     ("published={source: x, series: [{where: {seed: [1]}, points: [[1, 1]]}]}",), ("figures=[{name: x, by: [[1]]}]",),
     ("figures=[{name: x, by: seed, x: [1]}]",), ("figures=[{name: x}, {name: x}]",),
 )  # fmt: skip
-#: What is written into cells of tables.
+#: Texts for cells of tables.
 CELLS = (
     "", "0", "-1", "1.5", "nan", "inf", "-inf", "1e400", "x", "9" * 30, "9" * 5000, " 1 ", "1_0", "0x1", "١", '"', '""',
     '"a\nb"', "1,2", "\0", "\ufeff1", "=cmd()", "../x", "/etc/passwd", "..", ".", "true", "None", "finished", "failed",
     "f" * 64, "\ud800", "x" * 300,
 )  # fmt: skip
-#: What is put into JSON and YAML in place of something else.
+#: Values that replace others in JSON and YAML.
 PLAIN: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e308, float("nan"),
     float("inf"), "", "x", "..", "../../x", "/etc/passwd", "f" * 64, "0", "1e9", "\0", "x" * 5000, [], {}, [[]], [None],

@@ -1,9 +1,9 @@
-"""Compile every kernel that the backend `cuda` launches, for a device that need not be there.
+"""Compile every kernel that the backend `cuda` launches, without a device.
 
     python -m tests.compile_kernels 90 FOLDER      # writes FOLDER/NAME-NUMBER.ptx
 
-The engine runs as it is, on tensors of this machine, but what it launches is compiled and not run: the kernels, the
-types and constants, the tiles and options are those of a device of this compute capability.
+The engine itself runs, on tensors in this machine's memory, but its kernels are only compiled, not launched: with the
+types, constants, tiles and options for a device of the given compute capability.
 """
 
 import sys
@@ -26,7 +26,7 @@ from tests.servers.variants import VARIANTS
 
 
 class Device:
-    """What Triton asks of a device before it compiles."""
+    """The interface of a device that Triton needs for compiling."""
 
     def __init__(self, capability: int) -> None:
         self.target = GPUTarget("cuda", capability, 32)
@@ -42,7 +42,7 @@ class Device:
 
 
 def compile_instead(folder: Path) -> None:
-    """Make every launch compile its kernel, where it was not compiled before, and write down its PTX."""
+    """Make every launch only compile its kernel, and write each new kernel's PTX to a file."""
     run, seen = JITFunction.run, set()
 
     def compile_only(self: Any, *arguments: Any, **options: Any) -> None:
@@ -55,7 +55,7 @@ def compile_instead(folder: Path) -> None:
 
 
 def gradients(sizes: tuple[int, ...], mu: int) -> None:
-    """Launch what minibatches of µ and an evaluation take."""
+    """Launch the kernels of minibatches of µ samples and of an evaluation."""
     from fredsim.cuda.engine import CudaEngine
 
     split = Split(np.zeros((3, sizes[0]), np.float32), np.zeros(3, np.int64))
@@ -66,7 +66,7 @@ def gradients(sizes: tuple[int, ...], mu: int) -> None:
 
 
 def linear_models() -> None:
-    """Launch what least squares and a quadratic take, one of one input and sample, one with many."""
+    """Launch the kernels of least squares and of quadratics, each with a small and a large problem."""
     from fredsim.cuda.squares_engine import CudaLeastSquares, CudaQuadratic
     from fredsim.data.problems import least_squares, quadratic
 
@@ -81,7 +81,7 @@ def linear_models() -> None:
 
 
 def servers() -> None:
-    """Launch every server's rules, on nothing, and what works on a whole array."""
+    """Launch every server's rules, and the operations on whole arrays."""
     from fredsim.cuda.operations import CudaOperations
 
     operations = CudaOperations()

@@ -23,18 +23,18 @@ from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from tests.dask_cluster import Cluster
 
-# Triton reads it when it is first imported: without a device, kernels run in its interpreter.
+# Triton reads this when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-# How long an example takes is no fault of it: a machine may be busy.
+# No deadline for examples, since the machine may be busy.
 settings.register_profile("fredsim", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fredsim")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each of several workers processors of its own: teams of threads that share one wait for each other."""
+    """Give each pytest worker its own processors, since teams of threads that share one wait for each other."""
     worker = getattr(config, "workerinput", None)
     if worker is not None and hasattr(os, "sched_getaffinity"):
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let coverage, where it measures, keep which test function executes what."""
+    """If coverage is measuring, let it record which test function executes which lines."""
     if (coverage := sys.modules.get("coverage")) and (measuring := coverage.Coverage.current()):
         measuring.switch_context(item.nodeid.partition("[")[0])
 
@@ -77,7 +77,7 @@ class {name}:
 
 @pytest.fixture
 def own_server() -> Callable[..., str]:
-    """Return the text of a module with a server of a user's own, which runs these lines before each step."""
+    """Return the text of a module with a user's own server, which runs the given lines before each step."""
 
     def text(lines: str = "", name: str = "Plain") -> str:
         return OWN.format(name=name, lines=textwrap.indent(lines, " " * 8))
@@ -87,7 +87,7 @@ def own_server() -> Callable[..., str]:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved."""
+    """The figures that were saved."""
     figures: list[Figure] = []
     save = Figure.savefig
 
@@ -102,7 +102,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 @pytest.fixture
 def cluster(small_yaml: Path) -> Iterator[Cluster]:
     """A cluster without workers, in the folder of `small_yaml`."""
-    del small_yaml  # which has changed to its folder
+    del small_yaml  # the fixture has changed the current folder
     cluster = Cluster()
     yield cluster
     cluster.close()
@@ -123,7 +123,7 @@ def digits_experiment() -> dict[str, Any]:
 
 @pytest.fixture
 def simulate(tmp_path: Path, digits_experiment: dict[str, Any]) -> Callable[..., Result]:
-    """Run the small experiment with changed top-level keys, each time in a folder of its own."""
+    """Run the small experiment with changed top-level keys, each time in a new folder."""
     numbers = count()
 
     def run(changes: Mapping[str, Any], root: str | None = None) -> Result:
@@ -139,7 +139,7 @@ def simulate(tmp_path: Path, digits_experiment: dict[str, Any]) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def mnist_root() -> str:
-    """The data root that FREDSIM_DATA names, where it holds MNIST."""
+    """The data root that FREDSIM_DATA names; the test is skipped if it does not hold MNIST."""
     root = os.environ.get("FREDSIM_DATA")
     if not root or not any((Path(root) / folder).is_dir() for folder in ("mnist", "MNIST/raw")):
         pytest.skip("FREDSIM_DATA names no folder with MNIST")
@@ -148,23 +148,23 @@ def mnist_root() -> str:
 
 @pytest.fixture
 def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The small experiment as a file in a current folder of its own, where a user's modules are looked up too."""
+    """The small experiment as a file in a new current folder, in which a user's modules are also looked up."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     path = tmp_path / "small.yaml"
     path.write_text(dump_yaml(digits_experiment), encoding="utf-8")
     yield path
-    for name, module in list(sys.modules.items()):  # another test may have another of this name
+    for name, module in list(sys.modules.items()):  # another test may have another module of the same name
         if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Call `fredsim` with these words; return its exit code, its output and its messages."""
+    """Call `fredsim` with these arguments; return its exit code, its output and its messages."""
 
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, words)])
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -179,8 +179,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., None]:
     """Call `fredsim` and check that it refuses: exit code 2, nothing but messages, and these parts in them."""
 
-    def call(*words: object, says: Sequence[str]) -> None:
-        code, output, messages = command(*words)
+    def call(*arguments: object, says: Sequence[str]) -> None:
+        code, output, messages = command(*arguments)
         assert (code, output) == (2, "")
         lines = [line for line in messages.splitlines() if line != "compiling kernels, once on this machine …"]
         assert all(line.startswith("error: ") for line in lines)
@@ -201,8 +201,8 @@ def plain() -> ModuleType:
 
 
 def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
-    """Let runs write a checkpoint every so many seconds, and as often as that, however slow one is."""
+    """Let runs write a checkpoint every `seconds` seconds, even if checkpoints then take most of the time."""
     patch.setattr(
         execution, "Run", lambda *given, **named: Run(*given, **named | {"policy": CheckpointPolicy(seconds)})
     )
-    patch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)
+    patch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)

@@ -17,29 +17,29 @@ class Cluster:
         self.processes = [self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", "at.json")]
         self.address = str(json.loads(self._awaited(Path("at.json")))["address"])
 
-    def work(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    def work(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker."""
-        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *words, **environment))
+        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *arguments, **environment))
         return self.processes[-1]
 
     def of_version(self, version: str) -> subprocess.Popen[bytes]:
-        """Start a worker that takes its fredsim for one of this version."""
+        """Start a worker that takes its fredsim for this version."""
         other = Path(f"other/fredsim-{version}.dist-info").absolute()
         other.mkdir(parents=True)
         (other / "METADATA").write_text(f"Metadata-Version: 2.1\nName: fredsim\nVersion: {version}\n", encoding="utf-8")
         return self.work(PYTHONPATH=str(other.parent))
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until so many workers are there."""
+        """Wait until there are `count` workers."""
         import distributed
 
         with distributed.Client(self.address, set_as_default=False) as client:
             client.wait_for_workers(count)
 
-    def _start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    def _start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         with open("dask.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "dask", *words, "--no-dashboard"],
+                [sys.executable, "-m", "dask", *arguments, "--no-dashboard"],
                 stderr=log,
                 stdout=log,
                 env=os.environ | environment,
@@ -54,7 +54,7 @@ class Cluster:
         return path.read_text(encoding="utf-8")
 
     def close(self) -> None:
-        """End them all."""
+        """Kill all processes."""
         for process in self.processes:
             process.kill()
             process.wait()

@@ -1,6 +1,6 @@
-"""System calls that end their process by SIGKILL: at the n-th one that changes a folder, before, after or amid it.
+"""Kills a process by SIGKILL at the n-th system call that changes a folder: before, after or in the middle of the call.
 
-For forked processes alone: what is patched here stays so.
+Only for forked processes, since `os` and `open` stay patched.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FatalCalls", "Scene"]
+__all__ = ["FatalCalls", "SharedState"]
 
 #: Calls that take a path first, or a descriptor.
 CALLS = ("replace", "rename", "link", "unlink", "remove", "mkdir", "rmdir", "truncate", "ftruncate", "fsync", "write")
 
 
-class Scene:
-    """Memory that a process and its children share: how far a run is, and the call that it is in."""
+class SharedState:
+    """Memory shared by a process and its children: how far a run has come, and its current system call."""
 
     SHAPE = struct.Struct("=qq120p")
 
@@ -36,22 +36,22 @@ class Scene:
         self.put()
 
     def put(self) -> None:
-        """Let the other process see the attributes."""
+        """Write the attributes to the shared memory."""
         self._memory[:] = self.SHAPE.pack(self.iteration, self.begun, self.call.encode()[:119])
 
     def get(self) -> None:
-        """See what the other process has put."""
+        """Read the attributes that the other process has put."""
         self.iteration, self.begun, call = self.SHAPE.unpack(self._memory[:])
         self.call = call.decode(errors="replace")
 
 
 class FatalCalls:
-    """Notes each call that changes something below a folder; once `armed`, the n-th kills the process."""
+    """Records each call that changes something below a folder; after `left` more calls, if it is ≥ 0, one is fatal."""
 
-    def __init__(self, folder: Path, scene: Scene, rng: random.Random) -> None:
-        """Patch `os` and `open` for good."""
-        self._below, self._scene, self._rng = f"{folder}{os.sep}", scene, rng
-        self.left = -1  # calls until the fatal one; −1: none is
+    def __init__(self, folder: Path, shared: SharedState, rng: random.Random) -> None:
+        """Patch `os` and `open` permanently."""
+        self._below, self._shared, self._rng = f"{folder}{os.sep}", shared, rng
+        self.left = -1  # the number of calls before the fatal one; −1: none is fatal
         for name in CALLS:
             setattr(os, name, self._noted(name, getattr(os, name)))
         self._open = io.open
@@ -63,36 +63,36 @@ class FatalCalls:
             path = os.readlink(path) if isinstance(what, int) and os.path.lexists(path) else str(path)
             if not path.startswith(self._below):
                 return call(what, *rest, **options)
-            return self.happens(f"{name} {path.removeprefix(self._below)}", lambda: call(what, *rest, **options))
+            return self.perform(f"{name} {path.removeprefix(self._below)}", lambda: call(what, *rest, **options))
 
         return noted
 
     def open(self, file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        """Open a file; one below the folder that is written is noted, and so is what is written into it."""
+        """Open a file; below the folder, opening a file for writing and every write to it are recorded."""
         path = os.fspath(file) if not isinstance(file, int) else ""
         if not str(path).startswith(self._below) or not set(mode) & set("wxa+"):
             return self._open(file, mode, *rest, **options)
         name = str(path).removeprefix(self._below)
-        opened = self.happens(f"open {name}", lambda: self._open(file, mode, *rest, **options))
-        return Written(opened, name, self)
+        opened = self.perform(f"open {name}", lambda: self._open(file, mode, *rest, **options))
+        return WatchedFile(opened, name, self)
 
-    def happens(self, what: str, call: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
-        """Do a call, whose first part `half` does; or end there."""
-        self._scene.call = what
-        self._scene.put()
+    def perform(self, what: str, call: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
+        """Do a call, or, if it is the fatal one, do all, none or half of it (`half`) and kill the process."""
+        self._shared.call = what
+        self._shared.put()
         if self.left == 0:
             first: Callable[[], Any] = self._rng.choice([lambda: None, call, half or call])
             first()
             os.kill(os.getpid(), signal.SIGKILL)
         self.left -= self.left > 0
         result = call()
-        self._scene.call = ""
-        self._scene.put()
+        self._shared.call = ""
+        self._shared.put()
         return result
 
 
-class Written:
-    """A file that is written."""
+class WatchedFile:
+    """A file whose writes are recorded."""
 
     def __init__(self, file: Any, name: str, calls: FatalCalls) -> None:
         self._file, self._name, self._calls = file, name, calls
@@ -100,14 +100,14 @@ class Written:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    def __enter__(self) -> Written:
+    def __enter__(self) -> WatchedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def write(self, content: Any) -> int:
-        """Write, or write some of it and end."""
+        """Write to the file; if the call is fatal, perhaps only a third of the content."""
 
         def half() -> None:
             self._file.write(content[: len(content) // 3])
@@ -117,8 +117,8 @@ class Written:
             written: int = self._file.write(content)
             return written
 
-        return int(self._calls.happens(f"write {self._name}", whole, half))
+        return int(self._calls.perform(f"write {self._name}", whole, half))
 
     def truncate(self, size: int) -> Any:
         """Cut the file."""
-        return self._calls.happens(f"truncate {self._name}", lambda: self._file.truncate(size))
+        return self._calls.perform(f"truncate {self._name}", lambda: self._file.truncate(size))

@@ -1,4 +1,4 @@
-"""The experiments whose runs are killed: every server, dispatchers, extras and backends."""
+"""The experiments whose runs are killed: all servers, with various dispatchers, extras and backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.servers.variants import VARIANTS
 __all__ = ["BACKENDS", "Cell", "cells"]
 
 BACKENDS = ("numba", "numpy", "torch", "cuda")
-#: Of runs that are killed 50 times, four times as many where a checkpoint is of many events.
+#: The iterations of a run that is killed 50 times; four times as many if a checkpoint covers many events.
 ITERATIONS = {"numba": 1200, "numpy": 300, "torch": 400, "cuda": 70}
 ORDERS: list[dict[str, Any]] = [
     {"name": "uniform"},
@@ -34,13 +34,13 @@ CLOCKS: list[dict[str, Any]] = [
 ]
 NETWORK = {"link": {"latency": 0.1, "up": 1e4, "down": [1e4, 3e3, 2e4, 1e4, 1e5]}, "server": {"seconds": 0.1}}
 DROPPED = ("skip", "accumulate", "average", "reapply")
-#: What is added to an experiment, in this order: the first of several that goes with the rest, if one does.
+#: What is added to an experiment, in this order: for each name, the first change that fits the rest, if one does.
 Extras = dict[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to be killed again and again."""
+    """One run that is killed repeatedly."""
 
     kind: str
     server: str
@@ -49,12 +49,12 @@ class Cell:
     backend: str
     data: Mapping[str, Any]
     replays: bool = False
-    """Whether the run is a trace of the cell before."""
+    """Whether the run replays the trace of the cell before."""
     sweep: bool = False
 
 
 def merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay changes over an experiment, keys of dispatcher, clients and evaluation one by one."""
+    """Return an experiment with changes; mappings such as dispatcher and clients are merged key by key."""
     within = {key: dict(data[key]) | dict(value) for key, value in changes.items() if isinstance(data.get(key), dict)}
     return {**data, **changes, **within}
 
@@ -70,9 +70,9 @@ def fits(data: Mapping[str, Any]) -> bool:
 def cells(
     backend: str, kills: int, servers: Collection[str] | None = None, kinds: Collection[str] | None = None
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of a backend, one with the one that replays it: five a server on numba, others have fewer.
+    """Yield the cells of a backend, each in a list with the cell that replays it, if there is one.
 
-    They are as long as so many kills need.
+    There are five per server on numba, and fewer on other backends. Runs are long enough for so many kills.
     """
     turn = count()
     for number, server in enumerate(KNOWN["server"]):
@@ -114,7 +114,7 @@ def others() -> Iterator[list[Cell]]:
 
 
 def kinds_of(backend: str, number: int) -> tuple[str, ...]:
-    """Return the kinds of cells of a server, of which `network` makes two."""
+    """Return the kinds of cells of a server; `network` makes two cells."""
     if backend == "numba":
         return "plain", "fetches", "gates", "network"
     some, first = {"numpy": (2, 0), "torch": (2, 1), "cuda": (4, 0)}[backend]
@@ -122,7 +122,7 @@ def kinds_of(backend: str, number: int) -> tuple[str, ...]:
 
 
 def plain(backend: str, n: int) -> dict[str, Any]:
-    """Return an experiment with nothing out of the ordinary."""
+    """Return a plain experiment."""
     slow = backend == "cuda"
     return {
         "name": "killed",
@@ -139,7 +139,7 @@ def plain(backend: str, n: int) -> dict[str, Any]:
 
 
 def choices(n: int) -> dict[str, tuple[dict[str, Any], Extras]]:
-    """Return dispatcher and extras by kind of cell; what there is several of goes in turn."""
+    """Return the dispatcher and the extras of the n-th cell, by kind; alternatives take turns."""
     order, clock = ORDERS[n % len(ORDERS)], CLOCKS[n % len(CLOCKS)]
     gates = {"push": {"every": 2}, "fetch": {"every": 3}, "dropped_push": DROPPED[n % len(DROPPED)]}
     of_v = {"push": {"bandwidth_aware": {"c": 0.3}}, "fetch": {"budget": 1500.0}, "dropped_push": "accumulate"}

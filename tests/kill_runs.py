@@ -1,4 +1,4 @@
-"""Kill runs of every server, again and again, and see that what they leave is what they leave if nobody does.
+"""Kill runs of every server repeatedly, and check that they leave the same files as uninterrupted runs.
 
     python -m tests.kill_runs --kills 50 --out results/reference/trust
 
@@ -27,8 +27,8 @@ from tests.killing import Killed, kill
 NEEDS = {"torch": ("torch",), "cuda": ("torch", "triton")}
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Kill the runs that are asked for; write the tables, and return 1 where one is not the same."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Kill the runs that the options select; write the tables, and return 1 if a result differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.kill_runs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50, help="of each run (default 50)")
     parser.add_argument("--backends", default=",".join(BACKENDS), help="a list with commas")
@@ -36,32 +36,32 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", help="only these kinds of runs, a list with commas")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--out", type=Path, help="the folder of the tables")
-    asked = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     sys.path.insert(0, str(Path(__file__).parent))  # where own_modules is
     os.environ["TRITON_INTERPRET"] = "1"
-    room = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk is flushed for nothing here
-    gc.freeze()  # what a child touches is copied
+    folder = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a folder in memory: flushing a disk would only be slow
+    gc.freeze()  # so that a forked child does not copy memory in its garbage collections
     found: list[Killed] = []
     began, processor = time.monotonic(), os.times()
-    for backend in asked.backends.split(","):
+    for backend in options.backends.split(","):
         if not all(map(find_spec, NEEDS.get(backend, ()))):
             print(f"{backend}: left out, {' and '.join(NEEDS[backend])} are not installed")  # noqa: T201
             continue
         for several in cells(
-            backend, asked.kills, *(given and given.split(",") for given in (asked.servers, asked.kinds))
+            backend, options.kills, *(value and value.split(",") for value in (options.servers, options.kinds))
         ):
-            with tempfile.TemporaryDirectory(dir=room) as work:
+            with tempfile.TemporaryDirectory(dir=folder) as work:
                 for number, cell in enumerate(several):
-                    seed = f"{asked.seed} {backend} {cell.kind} {cell.server} {number}"
-                    found.append(kill(cell, asked.kills, Path(work), seed))
+                    seed = f"{options.seed} {backend} {cell.kind} {cell.server} {number}"
+                    found.append(kill(cell, options.kills, Path(work), seed))
                     print(*row(found[-1]).values(), f"{found[-1].seconds:.1f} s", sep=" | ", flush=True)  # noqa: T201
     took = (
         f"{(time.monotonic() - began) / 60:.0f} minutes, {sum(os.times()[:4]) - sum(processor[:4]):.0f} s of one core"
     )
     same = sum(killed.result == "same" for killed in found)
     print(f"{same} of {len(found)} runs the same, {sum(len(killed.at) for killed in found)} kills, {took}")  # noqa: T201
-    if asked.out:
-        write(asked.out, [row(killed) for killed in found], took, sys.argv[1:] if words is None else words)
+    if options.out:
+        write(options.out, [row(killed) for killed in found], took, sys.argv[1:] if arguments is None else arguments)
     return int(same < len(found))
 
 
@@ -78,8 +78,8 @@ def row(killed: Killed) -> dict[str, object]:
     }  # fmt: skip
 
 
-def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, words: Sequence[str]) -> None:
-    """Write kills.csv, and kills.md, which leaves out at which iterations each kill was."""
+def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, arguments: Sequence[str]) -> None:
+    """Write kills.csv, and kills.md, which omits the iterations of the kills."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "kills.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
@@ -94,7 +94,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, words: Seq
         runs=len(rows),
         starting=f"{sum(one['at iterations'].split().count('-1') for one in rows):,}",
         **{name.replace(" ", "_"): f"{sum(int(one[name]) for one in rows):,}" for name in names},
-        command=" ".join(["python -m tests.kill_runs", *words]),
+        command=" ".join(["python -m tests.kill_runs", *arguments]),
         table="\n".join(lines),
         machine=f"Python {platform.python_version()}, numpy {version('numpy')}, numba {version('numba')}; {took}",
     )
@@ -109,17 +109,17 @@ them while a file of a checkpoint was being written, renamed or removed, {in_ano
 and none found one that was damaged.
 
 Compared are all files of a run's folder, byte by byte: `config.yaml`, `metrics.csv`, `staleness.csv`, `clients.csv`,
-`probe.csv`, `events.parquet`, `params.safetensors`, and of `summary.json` what tells no time, the digest among it; and
-there must be no others.
+`probe.csv`, `events.parquet`, `params.safetensors`, and `summary.json` without the entries about times; the digest is
+compared, too. There must be no other files.
 
 A kill counts when it hit a process before its run had ended. Each process is a fork of one that has imported fredsim
 and computed three iterations of the same experiment. Four kills of ten come from outside, at a random moment after a
 random iteration; the others at a random one of the system calls by which a run changes its folder, before it, after it,
 or when a third of the bytes are written. Fifteen of a hundred fall into the start of a process, ten into the end of a
-run. A run that ends before it was killed so often as was asked for has another one follow.
-Checkpoints are written after each step of the loop, or every 2 or 20 ms, ten times that on `cuda`; in a folder in
-memory: what reaches a disk when the power fails is not tried here. Groups of `events.parquet` begin with 64 rows, and
-what `memory: 1` spills lies in files of 1 MB.
+run. If a run ends before it was killed often enough, another run of the same experiment takes the remaining kills.
+Checkpoints are written after each step of the loop, or every 2 or 20 ms, ten times that on `cuda`. The folder is in
+memory: what reaches a disk when the power fails is not tested here. Groups of `events.parquet` begin with 64 rows, and
+what `memory: 1` spills is in files of 1 MB.
 
 `cuda` is Triton's interpreter, `torch` a PyTorch module as the model. A run by `trace` replays the one above it.
 [kills.csv](kills.csv) has the iteration of each kill, too (-1: while the process started).

@@ -1,9 +1,9 @@
-"""A run is killed again and again, and goes on each time: is what it leaves in the end what it leaves if nobody does?
+"""Kills a run repeatedly, continues it each time, and compares its files with those of an uninterrupted run.
 
 Each start is a process of its own: a fork of this one, which has imported fredsim and computed a few iterations of the
 same experiment, so that a start takes a twentieth of a second. It ends by SIGKILL: at a random moment after a random
-iteration; by a random one of the system calls that write, before it, after it or when a third of the bytes are written;
-while it starts; or at the end of its run. The next start goes on in the same folder.
+iteration; at a random one of the system calls that write, before it, after it or when a third of the bytes are written;
+while it starts; or at the end of its run. The next start continues in the same folder.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.runner import run_expansion
 from fredsim.simulation import event_log
-from tests.fatal_calls import FatalCalls, Scene
+from tests.fatal_calls import FatalCalls, SharedState
 from tests.kill_cells import Cell
 
 __all__ = ["Killed", "kill"]
 
-PATIENCE = 120.0  # seconds
+PATIENCE = 120.0  # how many seconds to wait for a process
 MOST_RUNS = 5
-#: Of the kills of a run: while it starts, and at its end; all others on the way.
+#: The shares of a run's kills while it starts, and at its end; all others are in between.
 AT_STARTS, AT_ENDS = 0.15, 0.1
-#: System calls that every run ends with before it has ended.
+#: The number of system calls at the end of every run, before summary.json is in place.
 AT_END = 12
-#: Seconds between two checkpoints, one of these at random.
+#: The choices of the seconds between two checkpoints.
 EVERY = (1e-9, 1e-9, 0.002, 0.02)
 NEVER = sys.maxsize
-#: What of summary.json tells how long things took, and its own digest.
+#: The keys of summary.json, or their beginnings, that depend on how long things took, and its own digest.
 SPENT = ("seconds", "iterations_per_second", "shares_kernels", "sha256")
 
 
 @dataclass
 class Plan:
-    """How one start is to end."""
+    """When one start is killed."""
 
     after: int = NEVER
-    """From which iteration on, −1 from the start of the process."""
+    """The iteration from which on it is killed; −1: from the start of the process."""
     delay: float | None = None
-    """Seconds until it is killed; None: by one of its calls."""
+    """The seconds from then until it is killed; None: it is killed in a system call."""
     call: int = -1
-    """By which, from then on; −1 by none."""
+    """The number of system calls from then until the fatal one; −1: none is fatal."""
     every: float = 1e-9
     """Seconds between two checkpoints."""
 
 
-class Watched(Monitor, Observer):
-    """Tells the other process how far the run is, and arms what is to end it."""
+class Reporter(Monitor, Observer):
+    """Reports to the other process how far the run has come, and arms the kill."""
 
-    def __init__(self, plan: Plan, scene: Scene, calls: FatalCalls, pipe: int) -> None:
-        self._plan, self._scene, self._calls, self._pipe = plan, scene, calls, pipe
+    def __init__(self, plan: Plan, shared: SharedState, calls: FatalCalls, pipe: int) -> None:
+        self._plan, self._shared, self._calls, self._pipe = plan, shared, calls, pipe
         self._arm_at(-1)
 
     def _arm_at(self, iteration: int) -> None:
@@ -78,50 +78,50 @@ class Watched(Monitor, Observer):
         return self
 
     def note(self, text: str) -> None:
-        _, said, iteration = text.partition("goes on from the checkpoint at iteration ")
-        if said:
-            self._scene.begun = int(iteration)
+        _, output, iteration = text.partition("goes on from the checkpoint at iteration ")
+        if output:
+            self._shared.begun = int(iteration)
         elif not text.endswith("finished before, and is not run again"):
             print(text, flush=True)  # noqa: T201  into the log
 
     def advance(self, iteration: int, timestamp: int, time: float) -> None:
-        self._scene.iteration = iteration
-        self._scene.put()
+        self._shared.iteration = iteration
+        self._shared.put()
         self._arm_at(iteration)
 
 
 @dataclass
 class Killed:
-    """What became of a run."""
+    """The result of killing one run."""
 
     cell: Cell
     path: str = ""
     at: list[int] = field(default_factory=list)
-    """The iterations at kills, −1 while it started."""
+    """The iteration at each kill, −1 while the process started."""
     calls: list[str] = field(default_factory=list)
-    """The system call that it was in at each of them, or nothing."""
+    """The system call at each kill, "" if it was in none."""
     runs: int = 0
-    """How many runs it took: one that has ended is not killed."""
+    """How many runs were needed, since a run that has ended cannot be killed."""
     starts: int = 0
     resumed: int = 0
-    """How many starts went on from a checkpoint."""
+    """How many starts continued from a checkpoint."""
     result: str = ""
     seconds: float = 0.0
 
     @property
     def in_checkpoint(self) -> int:
-        """Kills while a file of a checkpoint was being written, renamed or removed."""
+        """The number of kills while a file of a checkpoint was written, renamed or removed."""
         return sum("checkpoint" in call for call in self.calls)
 
     @property
     def in_files(self) -> int:
-        """Kills while another file was."""
+        """The number of kills while another file was written, renamed or removed."""
         return sum(bool(call) for call in self.calls) - self.in_checkpoint
 
 
-def start(data: Mapping[str, Any], folder: Path, plan: Plan, scene: Scene, seed: float) -> tuple[int, str]:
-    """Run in a process of its own; return the signal that ended it, 0 for none, and what it said."""
-    scene.clear()
+def start(data: Mapping[str, Any], folder: Path, plan: Plan, shared: SharedState, seed: float) -> tuple[int, str]:
+    """Run in a process of its own; return the signal that ended it, 0 for none, and its output."""
+    shared.clear()
     log = folder.with_suffix(".log")
     reader, writer = os.pipe()
     if not (child := os.fork()):
@@ -130,8 +130,8 @@ def start(data: Mapping[str, Any], folder: Path, plan: Plan, scene: Scene, seed:
             with log.open("w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-            monitor = Watched(plan, scene, FatalCalls(folder, scene, random.Random(seed)), writer)
-            run.MOST_OF_TIME, event_file.FIRST, storage.FILE_BYTES = 1e9, 64, 2**20
+            monitor = Reporter(plan, shared, FatalCalls(folder, shared, random.Random(seed)), writer)
+            run.MOST_CHECKPOINT_SHARE, event_file.FIRST_GROUP_ROWS, storage.FILE_BYTES = 1e9, 64, 2**20
             event_log.MOST = 2**12
             policy = CheckpointPolicy(plan.every)
             run_expansion(open_expansion(dict(data)), folder, resume=True, policy=policy, monitor=monitor)
@@ -147,11 +147,11 @@ def start(data: Mapping[str, Any], folder: Path, plan: Plan, scene: Scene, seed:
         time.sleep(plan.delay)
         os.kill(child, signal.SIGKILL)
     os.close(reader)
-    return _ended(child), log.read_text(encoding="utf-8") if log.exists() else ""
+    return _wait_for(child), log.read_text(encoding="utf-8") if log.exists() else ""
 
 
-def _ended(child: int) -> int:
-    """Wait for a process; return the signal that it died of, or its exit code, negated; −1000 where it hung."""
+def _wait_for(child: int) -> int:
+    """Wait for a process; return the signal that ended it, or its exit code, negated; −1000 if it hung."""
     limit = time.monotonic() + PATIENCE
     while not (found := os.waitpid(child, os.WNOHANG))[0]:
         time.sleep(0.0005)
@@ -163,13 +163,13 @@ def _ended(child: int) -> int:
 
 
 def plans(cell: Cell, length: int, kills: int, rng: random.Random) -> Iterator[Plan]:
-    """Yield how starts are to end: those on the way by their iterations, those at the run's end last, then none."""
+    """Yield a plan for each start: kills by ascending iteration, then those at the run's end, then a plan without."""
     slow = 30 if cell.backend == "cuda" else 1
     at_end, at_start = (0, kills) if cell.sweep else (round(kills * AT_ENDS), round(kills * AT_STARTS))
     after = sorted(rng.randrange(int(0.85 * length)) for _ in range(kills - at_end - at_start))
     for _ in range(at_start):
         after.insert(rng.randrange(len(after) + 1), -1)
-    calls, seconds = (60, 0.2) if cell.sweep else (12, 0.05 * slow)  # of those that start
+    calls, seconds = (60, 0.2) if cell.sweep else (12, 0.05 * slow)  # the ranges for kills while a process starts
     for begin in after:
         by_call, every = rng.random() < 0.6, rng.choice(EVERY) * min(slow, 10)
         delay = None if by_call else rng.random() * (seconds if begin < 0 else 0.01 * slow)
@@ -179,8 +179,8 @@ def plans(cell: Cell, length: int, kills: int, rng: random.Random) -> Iterator[P
     yield Plan()
 
 
-def _left_in(folder: Path) -> dict[str, object]:
-    """Return what a run has left, or those of a sweep: files by name, and of summary.json what tells no time."""
+def _files_in(folder: Path) -> dict[str, object]:
+    """Return the files of a run, or of a sweep's runs, by name; of summary.json only what depends on no time."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     found: dict[str, object] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
     for path in paths:
@@ -192,51 +192,53 @@ def _left_in(folder: Path) -> dict[str, object]:
 
 
 def kill(cell: Cell, kills: int, work: Path, seed: str) -> Killed:
-    """Kill a run so many times, and let it end; where it ends too soon, another one for the kills that are left.
+    """Kill a run `kills` times, and let it end; if it ends too soon, another run takes the remaining kills.
 
-    In the folder `work`, where the cell before left what it replays.
+    The runs are in the folder `work`, in which the cell before left the trace that this one may replay.
     """
-    rng, killed, began, whole = random.Random(seed), Killed(cell), time.monotonic(), work / cell.dispatcher
+    rng, killed, began, reference = random.Random(seed), Killed(cell), time.monotonic(), work / cell.dispatcher
     data = dict(cell.data)
     if cell.replays:
         kept = {key: data["dispatcher"].get(key) for key in ("push", "dropped_push") if key in data["dispatcher"]}
         data["dispatcher"] = kept | {"name": "trace", "file": str(work / "clock" / "events.parquet")}
     few = {key: value for key, value in data.items() if key != "sweep"} | {"iterations": 3}
     fredsim.run(few, out=work / f"{cell.dispatcher} warm", checkpoint=0)
-    number, said = start(data, whole, Plan(every=0.0), Scene(), 0)
-    if number or said:
-        killed.result = f"failed: {number} {said.strip().splitlines()[-1:]}"
+    number, output = start(data, reference, Plan(every=0.0), SharedState(), 0)
+    if number or output:
+        killed.result = f"failed: {number} {output.strip().splitlines()[-1:]}"
         return killed
     while killed.result in {"", "same"} and len(killed.at) < kills and killed.runs < MOST_RUNS:
         killed.runs += 1
-        killed.result = _killed_once(data, whole, whole.with_name(f"{whole.name} {killed.runs}"), killed, kills, rng)
+        killed.result = _killed_once(
+            data, reference, reference.with_name(f"{reference.name} {killed.runs}"), killed, kills, rng
+        )
     killed.seconds = time.monotonic() - began
     return killed
 
 
 def _killed_once(
-    data: Mapping[str, Any], whole: Path, folder: Path, killed: Killed, kills: int, rng: random.Random
+    data: Mapping[str, Any], reference: Path, folder: Path, killed: Killed, kills: int, rng: random.Random
 ) -> str:
-    """Kill one run until so many kills have hit; return how what it leaves differs from `whole`, or `same`."""
-    expected, scene = _left_in(whole), Scene()
+    """Kill one run until all kills have hit or it ends; return how its files differ from `reference`, or `same`."""
+    expected, shared = _files_in(reference), SharedState()
     ends = [name for name in expected if name.endswith("summary.json")]
-    summary = json.loads((whole / ends[0]).read_text(encoding="utf-8"))
+    summary = json.loads((reference / ends[0]).read_text(encoding="utf-8"))
     killed.path = summary["path"]
-    late = False  # whether it was killed when all was written
+    late = False  # whether it was killed after all its files were written
     for plan in plans(killed.cell, summary["iterations"], kills - len(killed.at), rng):
-        number, said = start(data, folder, plan, scene, rng.random())
-        scene.get()
+        number, output = start(data, folder, plan, shared, rng.random())
+        shared.get()
         killed.starts += 1
-        killed.resumed += scene.begun >= 0
-        if said or number not in {0, signal.SIGKILL}:
-            return f"start {killed.starts}: {number} {said.strip().splitlines()[-1:]}"
+        killed.resumed += shared.begun >= 0
+        if output or number not in {0, signal.SIGKILL}:
+            return f"start {killed.starts}: {number} {output.strip().splitlines()[-1:]}"
         if not number:
             break
         late = all((folder / name).exists() for name in ends)
         if not late:
-            killed.at.append(scene.iteration)
-            killed.calls.append(scene.call)
-    found = _left_in(folder)
+            killed.at.append(shared.iteration)
+            killed.calls.append(shared.call)
+    found = _files_in(folder)
     names = [name for name in {**expected, **found} if not (late and name.startswith("checkpoint"))]
     different = [name for name in names if expected.get(name) != found.get(name)]
     return f"different: {', '.join(different)}" if different else "same"

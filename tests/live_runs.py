@@ -1,8 +1,8 @@
-"""Run ten methods for real, kill a worker in the middle of each, and see that the simulator replays what happened.
+"""Run ten methods with real workers, kill a worker in the middle of each, and check the simulator's replay.
 
     python -m tests.live_runs --iterations 10000 --workers 4 --out results/reference/trust
 
-Needs Dask's distributed and Linux: which processes are workers stands in /proc.
+Needs Dask's distributed, and Linux, where /proc tells which processes are workers.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ COMMAND = (sys.executable, "-m", "fredsim")
 
 
 def workers_of(process: int) -> list[int]:
-    """Return the worker processes below a process: those that Dask's nannies have begun."""
+    """Return the ids of a process's worker processes, which Dask's nannies have started."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes()
-                above = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                arguments = (entry / "cmdline").read_bytes()
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
             except OSError:  # it has ended
                 continue
-            if b"multiprocessing.spawn" in words and int(above) == process:
+            if b"multiprocessing.spawn" in arguments and int(parent) == process:
                 found.append(int(entry.name))
     return sorted(found)
 
 
 def run(experiment: Mapping[str, Any], folder: Path, workers: int, delay: float) -> Mapping[str, Any]:
-    """Run an experiment for real, kill one of its workers on the way, and return what its summary says."""
+    """Run an experiment with real workers, kill one of them after a third of the run, and return the summary."""
     file = folder.with_suffix(".yaml")
     with file.open("w", encoding="utf-8") as opened:
         YAML().dump(dict(experiment), opened)
-    words = ["live", file, "--workers", workers, "--delay", delay, "--out", folder, "--quiet"]
-    with subprocess.Popen([*COMMAND, *map(str, words)]) as live:
+    arguments = ["live", file, "--workers", workers, "--delay", delay, "--out", folder, "--quiet"]
+    with subprocess.Popen([*COMMAND, *map(str, arguments)]) as live:
         record = folder / "live.csv"
         goal = experiment["iterations"] // 3
         while live.poll() is None and (not record.exists() or record.read_bytes().count(b"\n") < goal):
@@ -87,34 +87,36 @@ def run(experiment: Mapping[str, Any], folder: Path, workers: int, delay: float)
 
 
 def main() -> int:
-    """Run all methods, print a table, or write it; return 1 where a replay differs."""
+    """Run all methods, and print or write the table; return 1 if a replay differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.live_runs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--iterations", type=int, default=10_000, help="arrivals of each run (default 10,000)")
     parser.add_argument("--workers", type=int, default=4, help="processes (default 4)")
-    parser.add_argument("--delay", type=float, default=0.002, help="mean seconds that a work sleeps besides (0.002)")
+    parser.add_argument("--delay", type=float, default=0.002, help="mean seconds slept before each computation (0.002)")
     parser.add_argument("--out", type=Path, help="the folder of the table")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows, wrong = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         for number, (name, changes) in enumerate(METHODS.items()):
             folder = Path(scratch, str(number))
-            said = run(EXPERIMENT | {"iterations": asked.iterations} | changes, folder, asked.workers, asked.delay)
+            summary = run(
+                EXPERIMENT | {"iterations": options.iterations} | changes, folder, options.workers, options.delay
+            )
             verified = subprocess.run([*COMMAND, "verify", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
-            wrong += verified.returncode != 0 or said["live"]["workers"] <= asked.workers  # one has come again
+            wrong += verified.returncode != 0 or summary["live"]["workers"] <= options.workers  # one was started again
             outcome = verified.stdout.strip().rpartition(": ")[2] or f"exit code {verified.returncode}"
-            speed = round(said["iterations"] / said["time"])
-            redone = said["live"]["works_redone"]
+            speed = round(summary["iterations"] / summary["time"])
+            redone = summary["live"]["works_redone"]
             rows.append({
-                "method": name, "arrivals": said["iterations"], "updates": said["updates"], "a second": speed,
-                "works done again": redone, "digest": said["digest"][:12], "the simulator's replay": outcome,
+                "method": name, "arrivals": summary["iterations"], "updates": summary["updates"], "a second": speed,
+                "works done again": redone, "digest": summary["digest"][:12], "the simulator's replay": outcome,
             })  # fmt: skip
             print(*rows[-1].values(), sep="  ", flush=True)  # noqa: T201
-    if asked.out:
+    if options.out:
         text = TEXT.format(
-            workers=asked.workers, delay=asked.delay, today=datetime.datetime.now(datetime.UTC).date(),
+            workers=options.workers, delay=options.delay, today=datetime.datetime.now(datetime.UTC).date(),
             cores=os.cpu_count(), table=Table(rows).markdown(),
         )  # fmt: skip
-        (asked.out / "live.md").write_text(text, encoding="utf-8")
+        (options.out / "live.md").write_text(text, encoding="utf-8")
     return bool(wrong)
 
 

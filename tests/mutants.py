@@ -1,4 +1,4 @@
-"""Small changes of meaning of a module, one at a time: what a test that reads the numbers must notice."""
+"""Mutants of a module: small changes of its meaning, one at a time, which a test should notice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
-WORDS = {"__all__", "idea", "citation"}  # what is assigned to these is for readers
+WORDS = {"__all__", "idea", "citation"}  # values assigned to these names have no effect on numbers
 DROPPED = ast.Assign | ast.AugAssign | ast.Expr | ast.Return
 
 
 class Mutant(NamedTuple):
-    """A change: the line that it begins at, what it is, and the module's source with it."""
+    """A change: the line at which it begins, its description, and the module's changed source."""
 
     line: int
     change: str
@@ -30,7 +30,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a module; docstrings, annotations, decorators and errors' texts stay."""
+    """Yield every mutant of a module; docstrings, annotations, decorators and errors' texts are not changed."""
     tree = ast.parse(source)
     kept = _kept(tree)
     for node in ast.walk(tree):
@@ -63,7 +63,7 @@ def _kept(tree: ast.Module) -> set[int]:
 
 
 def _changed(node: ast.AST) -> Iterator[tuple[str, Any, str, int]]:
-    """Yield (field, new value, what is changed, line) of the changes of an expression or a condition."""
+    """Yield (field, new value, description, line) for the changes of an expression or a condition."""
     line = getattr(node, "lineno", 0)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         for kind in COMPARISONS[type(node.ops[0])]:
@@ -89,7 +89,7 @@ def _changed(node: ast.AST) -> Iterator[tuple[str, Any, str, int]]:
 
 
 def _dropped(node: ast.AST, kept: set[int]) -> Iterator[tuple[str, Any, str, int]]:
-    """Yield (field, new value, what is left out, line) of the statements of a function that may be left out."""
+    """Yield (field, new value, description, line) for each statement of a function that can be removed."""
     for field in ("body", "orelse"):
         body = getattr(node, field, None)
         if not isinstance(body, list) or isinstance(node, ast.Module | ast.ClassDef):

@@ -5,7 +5,7 @@
 
 The first run of the tests says which of them execute each line, and how long they take. Of each module's mutants
 (tests/mutants.py) a random share is tried: a mutant is written into a copy of this checkout, where the tests that
-execute its line run, the quick ones first, in forks of a process that has imported the libraries. Linux and macOS only.
+execute its line run, fastest first, in forks of a process that has imported the libraries. Linux and macOS only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = ("servers", "dispatchers", "dispatchers/gates", "fredsim/simulation", "fredsim/compressors")
 LIBRARIES = ("hypothesis", "matplotlib", "numba", "pandas", "pyarrow.parquet", "pydantic", "pytest", "rich",
              "ruamel.yaml", "safetensors.numpy", "typer")  # fmt: skip
-FIRST = 20  # seconds of tests that run first, of a few files
-FILES = 4
+FIRST = 20  # seconds of tests that run first …
+FILES = 4  # … from so many files at most
 MOST = 240  # seconds of tests that a mutant is tried with
-SLACK = 90  # seconds: a fork collects tests, and a rule that is changed is compiled
-MEMORY = 12 * 2**30  # a mutant may ask for all that there is
+SLACK = 90  # seconds that a fork may take besides, to collect tests and to compile a changed rule
+MEMORY = 12 * 2**30  # the limit of a fork's memory: a mutant might allocate all that there is
 
 
 class Covering:
@@ -60,10 +60,10 @@ class Covering:
         self._functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
     def of(self, line: int) -> list[str]:
-        """Return the tests that execute a line, the quick ones first.
+        """Return the tests that execute a line, fastest first.
 
-        Where none does, those of the line before it in its function, or of all of that; of a line in no function, which
-        is executed when the module is imported, all of the module's.
+        If none does, those of the line before it in its function, or of the whole function; for a line outside a
+        function, which is executed when the module is imported, all tests of the module.
         """
         around = [f for f in self._functions if f.lineno <= line <= (f.end_lineno or 0)]
         tests = set[str]()
@@ -79,7 +79,7 @@ class Covering:
         return self._tests.get(line, set())
 
     def stages(self, line: int) -> tuple[list[str], list[str]]:
-        """Return the tests to run first, and those to run where these notice nothing."""
+        """Return the tests to run first, and those to run if these notice nothing."""
         first, then, spent, files = [], [], 0.0, set[str]()
         for test in self.of(line):
             spent += self._seconds[test]
@@ -96,7 +96,7 @@ class Covering:
         return 3 * sum(self._seconds[test] for test in tests) + SLACK
 
 
-def noticed(words: Sequence[str], seconds: float, module: str, source: str) -> bool:
+def noticed(arguments: Sequence[str], seconds: float, module: str, source: str) -> bool:
     """Run tests in a fork, with this source of a module; return whether one fails, or they do not end in time."""
     Path(module).write_text(source, encoding="utf-8")
     began, child = time.monotonic(), os.fork()
@@ -112,9 +112,9 @@ def noticed(words: Sequence[str], seconds: float, module: str, source: str) -> b
 
         quiet = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-            del sys.modules[name]  # those of the copy are imported
+            del sys.modules[name]  # so that those of the copy are imported
         sys.dont_write_bytecode = True
-        os._exit(min(int(pytest.main([*words, *quiet])), 1))
+        os._exit(min(int(pytest.main([*arguments, *quiet])), 1))
     while time.monotonic() - began < seconds:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -136,7 +136,7 @@ def copied() -> Path:
 
 
 def unnoticed(module: str, share: float, seed: int, data: str, log: str) -> tuple[int, list[Mutant]]:
-    """Try a share of the mutants of a module in a copy of this checkout; return how many, and what nothing noticed."""
+    """Try a share of a module's mutants in a copy of this checkout; return how many, and those that no test noticed."""
     source, random_ = (ROOT / module).read_text(encoding="utf-8"), random.Random(f"{seed} {module}")
     chosen = [mutant for mutant in mutants(source) if random_.random() < share]
     if not chosen:
@@ -149,7 +149,7 @@ def unnoticed(module: str, share: float, seed: int, data: str, log: str) -> tupl
             importlib.import_module(library)
 
         def fails(tests: list[str], mutant: Mutant) -> bool:
-            """Return whether a test fails that does not of the module as it is."""
+            """Return whether a test fails that passes with the unchanged module."""
             if not tests or not noticed(tests, covering.limit(tests), module, mutant.source):
                 return False
             new = [test for test in tests if test not in right]
@@ -164,18 +164,18 @@ def unnoticed(module: str, share: float, seed: int, data: str, log: str) -> tupl
         shutil.rmtree(folder)
 
 
-def tried(modules: Sequence[str], asked: argparse.Namespace) -> Iterator[tuple[str, int, list[Mutant]]]:
-    """Yield each module, how many mutants of it were tried, and those that nothing noticed."""
-    log = asked.log.read_text(encoding="utf-8")
-    with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
-        more = (asked.share, asked.seed, str(asked.coverage.absolute()), log)
+def tried(modules: Sequence[str], options: argparse.Namespace) -> Iterator[tuple[str, int, list[Mutant]]]:
+    """Yield each module, how many of its mutants were tried, and those that no test noticed."""
+    log = options.log.read_text(encoding="utf-8")
+    with ProcessPoolExecutor(options.jobs, max_tasks_per_child=1) as pool:
+        more = (options.share, options.seed, str(options.coverage.absolute()), log)
         futures = {module: pool.submit(unnoticed, module, *more) for module in modules}
         for module, future in futures.items():
             yield module, *future.result()
 
 
 def main() -> int:
-    """Try the modules, print what comes out as it comes; return 1 where a mutant is not noticed."""
+    """Try the modules, and print each result when it is known; return 1 if a mutant is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("log", type=Path, help="what pytest --durations=0 printed")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="files or folders (default: MODULES)")
@@ -184,15 +184,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
     parser.add_argument("--jobs", type=int, default=2, help="modules side by side (default 2)")
     parser.add_argument("--out", type=Path, help="a Markdown file for the list")
-    asked = parser.parse_args()
-    places = [ROOT / place for place in asked.modules or MODULES]
+    options = parser.parse_args()
+    places = [ROOT / place for place in options.modules or MODULES]
     modules = [
         str(path.relative_to(ROOT))
         for place in places
         for path in ([place] if place.suffix else sorted(place.glob("*.py")))
     ]
     lines, total = [], 0
-    for module, count, left in tried(modules, asked):
+    for module, count, left in tried(modules, options):
         total += count
         print(f"{module}: {count - len(left)} of {count} noticed", flush=True)  # noqa: T201
         source = (ROOT / module).read_text(encoding="utf-8").splitlines()
@@ -200,8 +200,8 @@ def main() -> int:
             lines.append(f"- `{module}:{mutant.line}` `{source[mutant.line - 1].strip()}`: {mutant.change}")
             print(lines[-1], flush=True)  # noqa: T201
     print(f"{total - len(lines)} of {total} noticed")  # noqa: T201
-    if asked.out:
-        asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return bool(lines)
 
 

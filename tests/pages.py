@@ -1,4 +1,4 @@
-"""The manual's pages as what somebody does who follows them: files that are saved, commands that are typed."""
+"""Follows the manual's pages as a reader would: saves the files that they show, and runs their commands."""
 
 import contextlib
 import importlib
@@ -22,7 +22,7 @@ from fredsim.config.yaml_reader import parse_yaml
 
 Command = Callable[..., tuple[int, str, str]]
 
-#: What a page's piece of an experiment is laid over.
+#: The experiment that a part of an experiment on a page is added to.
 BASE: dict[str, Any] = {
     "iterations": 20,
     "data": {"name": "digits"},
@@ -35,7 +35,7 @@ FILES = {"yaml": r"`([\w.-]+\.yaml)`", "python": r"`([\w.-]+\.py)`", "csv": r"`(
 
 @dataclass(frozen=True)
 class Item:
-    """A command with what it prints, or a block of another language: `file` is the name under which it is saved."""
+    """A command with what it prints, or a block of another language, which may be saved as `file`."""
 
     page: str
     line: int
@@ -46,7 +46,7 @@ class Item:
 
 
 def pages() -> list[str]:
-    """Return the pages that are written by hand: those of the reference are made from the code, but for Python's."""
+    """Return the pages that are written by hand; those of the reference are generated, except that about Python."""
     return [
         "README.md",
         *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
@@ -56,7 +56,7 @@ def pages() -> list[str]:
 
 @cache
 def items(page: str) -> tuple[Item, ...]:
-    """Return what a page shows, from its top to its end."""
+    """Return the items of a page, in order."""
     return tuple(_items(page))
 
 
@@ -86,7 +86,7 @@ def _commands(page: str, line: int, text: str) -> Iterator[Item]:
 
 
 def spans(page: str) -> set[str]:
-    """Return the commands of fredsim that stand within a page's sentences and tables."""
+    """Return the commands of fredsim within a page's sentences and tables."""
     tokens = MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text(encoding="utf-8"))
     inner = [one for token in tokens for one in token.children or () if one.type == "code_inline"]
     return {one.content for one in inner if one.content.startswith("fredsim ")}
@@ -94,28 +94,28 @@ def spans(page: str) -> set[str]:
 
 @dataclass
 class Reader:
-    """Somebody who does what a page says in the current folder. `command` calls `fredsim` in this process."""
+    """A reader who does what a page says in the current folder. `command` calls `fredsim` in this process."""
 
     command: Command
-    changes: dict[str, str] = field(default_factory=dict)  # words after a command that make it shorter
-    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})  # of the page's Python
-    printed: str = ""  # by its last Python
-    code: int = 0  # the exit code of the last command, which is 0, or `echo $?` says it
-    failed: str = ""  # what that command said, where it is not
-    experiments: list[str] = field(default_factory=list)  # whole ones, by the names under which they are saved
-    used: str = ""  # all that ran
+    changes: dict[str, str] = field(default_factory=dict)  # arguments added to a command to make it faster
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})  # for the Python code
+    printed: str = ""  # the output of its last Python block
+    code: int = 0  # the exit code of the last command, which must be 0 unless the page shows `echo $?`
+    failed: str = ""  # the last command and its messages
+    experiments: list[str] = field(default_factory=list)  # the files of complete experiments
+    used: str = ""  # all code and commands that ran
 
     def do(self, item: Item) -> None:
-        """Do one item. Raises AssertionError where it does not work, or prints something else."""
+        """Do one item. Raises AssertionError if it does not work, or prints something else."""
         where = f"{item.page}:{item.line}"
         if item.language == "text":
             _compare(where, item.text.rstrip("\n").split("\n"), self.printed)
         elif item.language == "yaml":
             self._save_experiment(item)
         elif item.file is not None:
-            with Path(item.file).open("a", encoding="utf-8") as file:  # what a page saves twice is added
+            with Path(item.file).open("a", encoding="utf-8") as file:  # a second block for a file is appended
                 file.write(item.text)
-            sys.modules.pop(Path(item.file).stem, None)  # each command is a process of its own elsewhere
+            sys.modules.pop(Path(item.file).stem, None)  # a reader's commands are separate processes
             importlib.invalidate_caches()
         elif item.language == "python":
             self.used += item.text
@@ -130,11 +130,11 @@ class Reader:
         return [word for part, words in self.changes.items() if part in typed for word in words.split()]
 
     def end(self) -> None:
-        """Raise AssertionError where the last command failed, and the page does not say so."""
+        """Raise AssertionError if the last command failed, and the page does not say so."""
         assert self.code == 0, self.failed
 
     def _save_experiment(self, item: Item) -> None:
-        """Save it under its name, or try what is no whole experiment."""
+        """Save a complete experiment under its name; complete a part of one by BASE, and run it."""
         found = parse_yaml(item.text, item.page)
         whole = {"clients", "server"} <= found.keys()
         path = Path(item.file or "shown.yaml")
@@ -174,7 +174,7 @@ def _shell(typed: str) -> tuple[int, str, str]:
 
 
 def _compare(where: str, expected: list[str] | tuple[str, ...], output: str) -> None:
-    """Check that these lines were printed, in their order; … stands for anything, a line of it for any lines."""
+    """Check that these lines were printed, in order; … matches any text, and lines in between are ignored."""
     printed = iter(line.rstrip() for line in output.splitlines())
     for line in expected:
         pattern = re.escape(line.rstrip()).replace("…", ".*")

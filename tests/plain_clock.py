@@ -1,6 +1,6 @@
-"""A clock written out plainly: what is to happen is a list, sorted by (time, client) before each thing that happens.
+"""A clock as plain code: a list of pending steps, which is sorted by (time, client) before each step.
 
-Times are whole nanoseconds, and bandwidths whole nanoseconds a byte. Nothing here comes from fredsim.
+Times are whole nanoseconds, and bandwidths whole nanoseconds per byte. Nothing here comes from fredsim.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = tuple[int, int, int, int, int, int, int]
 
 @dataclass
 class PlainClock:
-    """Clients, their links, and a server; `takes` says how long a client's task is, `sends` what a push weighs."""
+    """Clients, their links, and a server; `takes` returns how long a client's task takes, `sends` a push's bytes."""
 
     clients: int
     takes: Callable[[int, int], int]
@@ -28,7 +28,7 @@ class PlainClock:
     shared_up: int = 0  # nanoseconds a byte
     shared_down: int = 0
     serving: int = 0
-    #: How long a client's n-th time up and down are, and whether a task under way is lost.
+    #: Functions that return how long a client's n-th times up and down are; and whether a running task is lost.
     outages: tuple[Callable[[int, int], int], Callable[[int, int], int], bool] | None = None
     uplink_free: int = 0
     downlink_free: int = 0
@@ -58,12 +58,12 @@ class PlainClock:
         return None
 
     def release(self, client: int, size: int) -> None:
-        """Let a client that waits fetch so many bytes and go on."""
+        """Let a waiting client fetch `size` bytes and continue."""
         self.size[client] = size
         self.put(client, self.now, "fetch")
 
     def restart(self, client: int, size: int) -> None:
-        """Let a client drop what it does."""
+        """Let a client give up what it does, and fetch `size` bytes."""
         self.pending = [one for one in self.pending if one[1] != client]
         self.number[client] += 1
         self.release(client, size)
@@ -92,7 +92,7 @@ class PlainClock:
         self.work(client)
 
     def stay_up(self, client: int) -> tuple[int, int]:
-        """Return when the client is up from now on, and until when."""
+        """Return from when on, beginning now, the client is up, and until when."""
         if self.outages is None:
             return self.now, NEVER
         up, down, _ = self.outages

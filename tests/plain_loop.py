@@ -1,6 +1,6 @@
-"""The protocol between clients and server as one plain loop, for tests to compare a simulation with.
+"""The protocol between clients and server as one plain loop, with which tests compare simulations.
 
-Gradients are the oracle's, minibatches, clients and draws those of the numerics contract; all else is written out here.
+Gradients are the oracle's; minibatches, clients and draws are those of the numerics contract; everything else is here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class PlainServer:
 
     def __init__(self, start: Array, lr: float) -> None:
         self.theta, self.timestamp, self.lr = start.copy(), 0, np.float32(lr)
-        self.origin = self.theta  # what the gradient that arrives is of
+        self.origin = self.theta  # the parameters that the arriving gradient was computed at
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
-        """Apply a gradient; return who goes on."""
+        """Apply a gradient; return the clients that may continue."""
         del tau
         self.theta = self.theta - self.lr * g
         self.timestamp += 1
@@ -41,21 +41,21 @@ class PlainServer:
 
 
 class PlainSASGD(PlainServer):
-    """θ −= α·(g/max(τ, 1)): whatever is wrong with a timestamp shows in the bits."""
+    """θ −= α·(g/max(τ, 1)): any mistake in a timestamp changes the bits."""
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
         return super().apply(g / np.float32(max(tau, 1)), client, tau)
 
 
 class PlainDCASGD(PlainServer):
-    """DC-ASGD with Λ = 0.5: θ −= α·(g + ((Λ·g)·g)·(θ − what g is of))."""
+    """DC-ASGD with Λ = 0.5: θ −= α·(g + ((Λ·g)·g)·(θ − origin))."""
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
         return super().apply(g + ((np.float32(0.5) * g) * g) * (self.theta - self.origin), client, tau)
 
 
 class PlainGapAware(PlainServer):
-    """Gap-Aware with C = 0.01: θ −= α·(g/(1 + |θ − what g is of|/C))."""
+    """Gap-Aware with C = 0.01: θ −= α·(g/(1 + |θ − origin|/C))."""
 
     def apply(self, g: Array, client: int, tau: int) -> Iterable[int]:
         gap = np.abs(self.theta - self.origin) / np.float32(0.01)
@@ -84,7 +84,7 @@ class PlainFASGD(PlainServer):
 
 
 class PlainBatches(PlainServer):
-    """Holds its clients until `needed` gradients are in, then steps by their mean: hard-sync and n-softsync."""
+    """Holds its clients until `needed` gradients have arrived, then steps by their mean: hard-sync and n-softsync."""
 
     def __init__(self, start: Array, lr: float, needed: int) -> None:
         super().__init__(start, lr)
@@ -103,7 +103,7 @@ class PlainBatches(PlainServer):
 
 
 class PlainClient:
-    """What a client holds, and what it has and has not sent, tensor by tensor."""
+    """The parameters that a client holds, and what it has and has not sent, tensor by tensor."""
 
     def __init__(self, start: Array, tensors: int) -> None:
         self.params, self.stamps, self.number = start.copy(), [0] * tensors, 0
@@ -123,7 +123,7 @@ def always(step: int, client: int, server: PlainServer) -> bool:
 
 
 class World:
-    """Data, model, minibatches, clients' order and draws of the small experiment."""
+    """The data, model, minibatches, order of clients and draws of the small experiment."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class World:
         self.parts = [slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(4)]
 
     def choose(self, step: int, eligible: Iterable[int]) -> int:
-        """The k-th of those not held, in ascending id."""
+        """Return the k-th of the clients that are not held, by ascending id."""
         ids = sorted(eligible)
         return ids[int(self.streams.below(len(ids), Stream.DISPATCH, 0, step))]
 
@@ -155,7 +155,7 @@ class World:
         return int(self.streams.words(Stream(stream), element, step, client) >> 8) * 2.0**-24
 
     def gradient(self, theta: Array, iteration: int, client: int, number: int) -> Array:
-        """The gradient at θ on the minibatch of this iteration, or of this client's own number."""
+        """Return the gradient at θ on the minibatch of this iteration, or of the client's own number."""
         rows = self._sampler.rows(np.array([iteration]), np.array([client]), np.array([number]))
         gradients, losses = self.engine.gradients([theta], rows)
         self.losses.append(losses[0].copy())
@@ -188,7 +188,7 @@ class World:
         replica: bool = False,
         fred_timestamps: bool = False,
     ) -> pd.DataFrame:
-        """Let so many gradients arrive; return a row for each of them."""
+        """Let `iterations` gradients arrive; return one row for each."""
         clients = [PlainClient(self.start, len(self.parts)) for _ in range(self.clients)]
         eligible = set(range(self.clients))
         counts = dict.fromkeys(COUNTS, 0)
@@ -249,7 +249,7 @@ class World:
     def _deliver(
         self, client: PlainClient, grad: Array, mask: list[bool], dropped: str, squeeze: Any
     ) -> tuple[Array, int, int] | None:
-        """What reaches the server of a push, its timestamp and its bytes; None where nothing does."""
+        """Return what reaches the server of a push, its timestamp and its bytes; None if nothing does."""
         stamp, passed = min(client.stamps), [i for i, passes in enumerate(mask) if passes]
         if dropped == "reapply":
             if client.sent is None:

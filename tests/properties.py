@@ -1,4 +1,4 @@
-"""What holds of the files that every run leaves."""
+"""Properties that the files of every run must have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEATURES, CLASSES = 64, 10  # of `digits`
 
 
 class Sizes:
-    """The bytes of copies, by the experiment alone."""
+    """The sizes of copies in bytes, computed from the experiment alone."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         widths = [FEATURES, *config["model"]["hidden"], CLASSES]
@@ -37,9 +37,9 @@ class Sizes:
         compress = config.get("compress") or {"name": ""}
         estimated, compress = compress["name"] == "ef21", compress.get("inner", compress)
         name, k, levels = compress["name"], compress.get("k", 0), compress.get("levels", 0)
-        #: How many different values a decoded tensor has at most.
+        #: The most different values in a decoded tensor.
         self.values = {"ternary": 3, "qsgd": 2 * levels + 1, "sign": 3, "error_feedback_sign": 3}.get(name)
-        #: How many values other than 0 a decoded push has at most.
+        #: The most values other than 0 in a decoded push.
         self.kept = (k if isinstance(k, int) else max(1, int(k * sum(self.tensors)))) if name == "top_k" else None
         if self.values:  # 2 bits for each of three values, and a float32 where they have a scale
             bits = 2 if self.values == 3 and name != "qsgd" else math.ceil(math.log2(self.values))
@@ -48,14 +48,14 @@ class Sizes:
             self.push = 8 * self.kept  # a value and its place
         if estimated:  # what is decoded is a sum of what was sent
             self.values = self.kept = None
-        #: What a copy of some tensors may take.
+        #: The possible sizes of a copy of some of the tensors.
         sums = {0}
         for n in self.tensors:
             sums |= {4 * n + other for other in sums}
         self.some = sums - {0}
 
     def check_sent(self, push: NDArray[np.float32]) -> None:
-        """Check that so many bytes can tell what was sent."""
+        """Check that what was sent can be encoded in the bytes that are counted for it."""
         if not np.isfinite(push).all():
             return
         if self.kept is not None:
@@ -66,7 +66,7 @@ class Sizes:
 
 
 def gate_of(config: Mapping[str, Any], direction: str) -> str:
-    """Return how a gate decides: "" where there is none, else `whole`, or `tensor` by tensor."""
+    """Return how a gate decides: "" if there is none, `whole` for a whole copy, `tensor` for each tensor."""
     given = config["dispatcher"][direction]
     if config["server"]["name"] in {"downpour", "bfasgd"}:  # which bring gates along
         given = {config["server"]["name"]: {"per": config["server"].get("per", "model")}}
@@ -77,18 +77,18 @@ def gate_of(config: Mapping[str, Any], direction: str) -> str:
 
 
 def policy_of(config: Mapping[str, Any]) -> str:
-    """Return what becomes of a push that is dropped."""
+    """Return what happens to a push that is dropped."""
     return "accumulate" if config["server"]["name"] == "downpour" else str(config["dispatcher"]["dropped_push"])
 
 
 def applied(config: Mapping[str, Any], events: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return at which events something reached the server."""
+    """Return whether something reached the server, for each event."""
     pushed: NDArray[np.bool_] = events["pushed"].to_numpy()
     return pushed | ((policy_of(config) == "reapply") & ~given_up(events))
 
 
 def given_up(events: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return at which events a task was given up."""
+    """Return whether a task was given up, for each event."""
     found: NDArray[np.bool_] = events["given_up"].to_numpy() if "given_up" in events else np.zeros(len(events), bool)
     return found
 
@@ -104,7 +104,7 @@ def check_files(result: Result) -> None:
 
 
 def check_bytes(config: Mapping[str, Any], result: Result) -> None:
-    """Bytes are those of the copies, at each event and in all."""
+    """Check that bytes are those of the copies, at each event and in total."""
     sizes, events = Sizes(config), result.events
     push, fetch = gate_of(config, "push"), gate_of(config, "fetch")
     assert (events["pushed"] == (events["bytes_pushed"] > 0)).all()
@@ -123,7 +123,7 @@ def check_bytes(config: Mapping[str, Any], result: Result) -> None:
 
 
 def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: int) -> None:
-    """T − j ≥ 0, where j is the timestamp of what was fetched after the event `begun`."""
+    """Check that staleness is T − j ≥ 0, where j is the timestamp of what was fetched after the event `begun`."""
     stamps, staleness = events["timestamp"].to_numpy(), events["staleness"].to_numpy()
     assert (staleness >= 0).all()
     assert (staleness <= stamps).all()
@@ -133,12 +133,12 @@ def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: in
     if config["dispatcher"]["fred_timestamps"]:
         return
     if gate_of(config, "fetch") == "tensor" or gate_of(config, "push") == "tensor":
-        if policy_of(config) == "skip":  # the oldest tensor's counts
+        if policy_of(config) == "skip":  # then the oldest tensor's timestamp counts
             assert (stamps - staleness <= own).all()
         return
     unsent: dict[int, list[int]] = {}
     sent = sent_and_lost(events)
-    unknown: set[int] = set()  # clients that sent it: whether it passed, and took the rest along, no row says
+    unknown: set[int] = set()  # clients of lost pushes: no row says whether the gate passed it, with what was unsent
     for client, number, stamp, mine, pushed, found, nothing in zip(
         events["client"], events["number"], stamps, own, events["pushed"], staleness, given_up(events), strict=True
     ):
@@ -166,7 +166,7 @@ def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: in
 
 
 def sent_and_lost(events: pd.DataFrame) -> set[tuple[int, int]]:
-    """Return client and number of each work before which one was sent that never arrived: the server had it restart."""
+    """Return (client, number) of each work before which a push was sent but lost, because the server restarted it."""
     if "done_client" not in events:
         return set()
     lists = zip(events["done_client"], events["done_number"], strict=True)
@@ -180,7 +180,7 @@ def sent_and_lost(events: pd.DataFrame) -> set[tuple[int, int]]:
 
 
 def check_rows(config: Mapping[str, Any], result: Result) -> None:
-    """Rows of metrics.csv, the histogram and summary.json count the events."""
+    """Check that rows of metrics.csv, the histogram and summary.json agree with the events."""
     events, metrics, summary = result.events, result.metrics, result.summary
     reached, staleness = applied(config, events), events["staleness"].to_numpy()
     assert dict(zip(*result.staleness.to_numpy().T.tolist(), strict=True) if len(result.staleness) else ()) == Counter(
@@ -212,7 +212,7 @@ def check_rows(config: Mapping[str, Any], result: Result) -> None:
 
 
 def check_clients(config: Mapping[str, Any], result: Result) -> None:
-    """clients.csv counts the events of each."""
+    """Check that clients.csv agrees with the events of each client."""
     events, clients = result.events, result.clients.set_index("client")
     reached = events[applied(config, events)]
     for column, of in (("pushes", "pushed"), ("bytes_pushed", "bytes_pushed")):

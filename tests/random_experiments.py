@@ -1,7 +1,7 @@
 """Random experiments: experiment i is always the same, and valid.
 
-Servers, dispatchers, gates, compressors and schedules are those that there are, their hyper-parameters drawn from what
-their models say of each; so what is added takes part without a line here.
+They use all servers, dispatchers, gates, compressors and schedules, with hyper-parameters that are drawn within the
+bounds of their models, so that new ones take part without a change here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fredsim.servers.schedules import SCHEDULES
 
 __all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
 
-#: Schedules of a rate too large for float32 are as good as any other that diverges.
+#: Learning rates, some of which diverge.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
-#: Kinds that KNOWN does not hold.
+#: Names that need a file, or have nothing to vary.
 WITHOUT_ONE = {"always", "lists"}
-#: Of this process alone: another could read a file before it is whole.
+#: A folder of this process only, since another process could read a file before it is complete.
 TRACES = tempfile.TemporaryDirectory(prefix="fredsim-traces-")
 
 
@@ -44,7 +44,7 @@ def experiment(number: int) -> dict[str, Any]:
 
 
 def fitting(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return an experiment, None where two things in it do not go together."""
+    """Return an experiment, None if its parts do not fit together."""
     try:
         open_experiment(data, Document(data).place)
     except ConfigError:
@@ -53,7 +53,7 @@ def fitting(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def made_up(rng: random.Random) -> dict[str, Any]:
-    """Return the experiment of these draws, whether its parts go together or not."""
+    """Return a drawn experiment, whether its parts fit together or not."""
     clients = rng.choice([1, 2, 3, 5, 8, 9])
     server = _plugin(rng, "server")
     data: dict[str, Any] = {
@@ -89,7 +89,7 @@ def made_up(rng: random.Random) -> dict[str, Any]:
 
 
 def _partition(rng: random.Random) -> dict[str, Any]:
-    """Return a partition of few rows among few clients, which most of them can have."""
+    """Return a partition that is usually possible for a few rows and a few clients."""
     name = rng.choice([name for name in PARTITIONS if name not in WITHOUT_ONE])
     chosen: dict[str, Any] = {"name": name}
     if name == "iid":
@@ -139,7 +139,7 @@ def _dispatcher(rng: random.Random, clients: int) -> dict[str, Any]:
 
 
 def _trace(rng: random.Random, clients: int) -> str:
-    """Write a trace, each client once a round, and return its file's name; half of them have times."""
+    """Write a trace, each client once per round, and return its file's name; half of the traces have times."""
     order = [client for _ in range(80) for client in rng.sample(range(clients), clients)][:80]
     time, lines, timed = 0.0, list[str](), rng.random() < 0.5
     for client in order:
@@ -152,7 +152,7 @@ def _trace(rng: random.Random, clients: int) -> str:
 
 
 def clock(rng: random.Random, clients: int) -> dict[str, Any]:
-    """Return the keys of a clock; in a third of them copies take time, in a fifth clients have outages."""
+    """Return the keys of a clock; with a third of the clocks copies take time, with a fifth clients have outages."""
     lists = [[rng.choice([0.5, 1.0, 1.0, 2.0]) for _ in range(clients)], 1.0, 0.25]
     machines = [*lists, {"name": "power", "exponent": rng.choice([0.5, 1.0, -0.3])}]
     machines += [
@@ -187,14 +187,14 @@ def _but_name(plugin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plugin(rng: random.Random, kind: Any) -> dict[str, Any]:
-    """Return a name of this kind with hyper-parameters."""
+    """Return a name of this kind, with hyper-parameters."""
     name = rng.choice([name for name in KNOWN[kind] if name not in WITHOUT_ONE])
     found: Any = KNOWN[kind][name]
     return {"name": name} | hyper_parameters(rng, found.Hyper)
 
 
 def hyper_parameters(rng: random.Random, model: type[BaseModel]) -> dict[str, Any]:
-    """Return values of the fields of a model: those required, and half of the others."""
+    """Return values of a model's fields: of the required ones, and of half of the others."""
     chosen: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         if name == "lr":
@@ -230,7 +230,7 @@ def _value(rng: random.Random, name: str, annotation: Any, metadata: Sequence[An
         return _value(rng, name, rng.choice(parts), metadata)
     if origin is Literal:
         return rng.choice(parts)
-    if origin is list:  # of one a client, if it fits
+    if origin is list:  # often one value per client, which may not be as many as there are clients
         return [_value(rng, name, parts[0], metadata) for _ in range(rng.choice([1, 2, 3, 5, 8, 9]))]
     if annotation is NoneType:
         return None

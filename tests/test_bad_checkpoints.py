@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
 from fredsim.plugins.arrays import numeric
-from fredsim.runs.checkpoint_form import signed
+from fredsim.runs.checkpoint_format import json_with_digest
 from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute
 from tests.conftest import checkpoints_every
@@ -29,22 +29,22 @@ from tests.test_whole_files import largest_file
 Change = Callable[[dict[str, Any]], Any]
 
 
-def of_files(said: dict[str, Any]) -> dict[str, Any]:
-    return cast(dict[str, Any], said["files"])
+def of_files(meta: dict[str, Any]) -> dict[str, Any]:
+    return cast(dict[str, Any], meta["files"])
 
 
 FORGED: dict[str, tuple[Change, str]] = {
-    "a file elsewhere": (lambda said: of_files(said).update({"../secret": of_files(said)["metrics.csv"]}), "its files"),
-    "a negative size": (lambda said: of_files(said)["metrics.csv"].update(size=-1, sha256=None), "its files."),
-    "another iteration": (lambda said: said.update(iteration=3), "its iteration is 3"),
-    "no identity": (lambda said: said.update(identity={}), "its experiment is None, not e"),
-    "no values": (lambda said: said.pop("values"), "its values is"),
-    "a list for a value": (lambda said: said["values"].update(n=[1]), "its values.n."),
-    "an array of objects": (lambda said: said["dtypes"].update(big=["O", [3]]), "'O' is no type of numbers"),
-    "an array of texts": (lambda said: said["dtypes"].update(big=["S8", [3]]), "'S8' is no type of numbers"),
-    "a shape beyond its bytes": (lambda said: said["dtypes"].update(big=[">i8", [10**12]]), "cannot reshape array"),
-    "a negative shape": (lambda said: said["dtypes"].update(big=[">i8", [-1]]), "its dtypes.big"),
-    "an array that is not there": (lambda said: said["dtypes"].update(none=[">i8", [3]]), "arrays are none ('none')"),
+    "a file elsewhere": (lambda meta: of_files(meta).update({"../secret": of_files(meta)["metrics.csv"]}), "its files"),
+    "a negative size": (lambda meta: of_files(meta)["metrics.csv"].update(size=-1, sha256=None), "its files."),
+    "another iteration": (lambda meta: meta.update(iteration=3), "its iteration is 3"),
+    "no identity": (lambda meta: meta.update(identity={}), "its experiment is None, not e"),
+    "no values": (lambda meta: meta.pop("values"), "its values is"),
+    "a list for a value": (lambda meta: meta["values"].update(n=[1]), "its values.n."),
+    "an array of objects": (lambda meta: meta["dtypes"].update(big=["O", [3]]), "'O' is no type of numbers"),
+    "an array of texts": (lambda meta: meta["dtypes"].update(big=["S8", [3]]), "'S8' is no type of numbers"),
+    "a shape beyond its bytes": (lambda meta: meta["dtypes"].update(big=[">i8", [10**12]]), "cannot reshape array"),
+    "a negative shape": (lambda meta: meta["dtypes"].update(big=[">i8", [-1]]), "its dtypes.big"),
+    "an array that is not there": (lambda meta: meta["dtypes"].update(none=[">i8", [3]]), "arrays are none ('none')"),
 }  # fmt: skip
 
 
@@ -58,9 +58,9 @@ def test_nonsense_is_told_and_the_one_before_used(change: Change, says: str, tmp
     checkpoints.write(at(1, {"n": 1}))
     checkpoints.write(at(2, {"n": 2, "big": np.arange(3, dtype=">i8")}))
     path = checkpoints.folder / "000000000002.json"
-    said = json.loads(path.read_bytes())
-    change(said)
-    path.write_bytes(signed(said))
+    meta = json.loads(path.read_bytes())
+    change(meta)
+    path.write_bytes(json_with_digest(meta))
     found, (fault,) = checkpoints.newest({"experiment": "e"})
     assert found is not None
     assert found.state == {"n": 1}
@@ -97,8 +97,8 @@ def test_a_state_of_another_form_is_not_gone_on_from(change: Callable[..., Any],
     arrays = {name: array.copy() for name, array in load(tensors.read_bytes()).items()}
     change(arrays)
     tensors.write_bytes(save(arrays))
-    said = json.loads(path.read_bytes())
-    path.write_bytes(signed(said | {"tensors": hashlib.sha256(tensors.read_bytes()).hexdigest()}))
+    meta = json.loads(path.read_bytes())
+    path.write_bytes(json_with_digest(meta | {"tensors": hashlib.sha256(tensors.read_bytes()).hexdigest()}))
     status, notes = stopped(DATA, tmp_path, 10**9)
     assert status == "finished"
     assert "cannot be used (its state does not fit: " in notes[0]
@@ -108,9 +108,9 @@ def test_a_state_of_another_form_is_not_gone_on_from(change: Callable[..., Any],
 def test_a_checkpoint_without_a_file_that_grows(tmp_path: Path) -> None:
     stopped(DATA, tmp_path, 10)
     (path,) = (tmp_path / "checkpoint").glob("*.json")
-    said = json.loads(path.read_bytes())
-    del said["files"]["metrics.csv"]
-    path.write_bytes(signed(said))
+    meta = json.loads(path.read_bytes())
+    del meta["files"]["metrics.csv"]
+    path.write_bytes(json_with_digest(meta))
     status, notes = stopped(DATA, tmp_path, 10**9)
     assert status == "finished"
     assert "it is of events.parquet, not of events.parquet, metrics.csv)" in notes[0]

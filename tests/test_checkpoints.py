@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, write_chunk
 from fredsim.runs.checkpoints import Checkpoint, Checkpoints
-from fredsim.runs.growing_files import Grown
-from fredsim.runs.handover import Piece, Sender, put_piece
+from fredsim.runs.growing_files import FilePrefix
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8", "c8"]
-FILES = {"metrics.csv": Grown(3, hashlib.sha256(b"abc").hexdigest())}
+FILES = {"metrics.csv": FilePrefix(3, hashlib.sha256(b"abc").hexdigest())}
 
 
 @st.composite
@@ -144,18 +144,18 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a loss while it is sent would leave less there than the checkpoints say."""
-    monkeypatch.setattr("fredsim.runs.handover.PIECE", 4)
+    monkeypatch.setattr("fredsim.runs.checkpoint_transfer.CHUNK_BYTES", 4)
     home, worker = tmp_path / "home", tmp_path / "worker"
     for folder, content in ((home, b"0123456789"), (worker, b"0123456789abcdef")):
         folder.mkdir()
         (folder / "metrics.csv").write_bytes(content)
-    Checkpoints(worker).write(replace(at(7, {"a": 1}), files={"metrics.csv": Grown(16, "")}))
-    sent: list[Piece] = []
-    Sender(worker, sent.append, {"metrics.csv": b"0123456789"})(7)
+    Checkpoints(worker).write(replace(at(7, {"a": 1}), files={"metrics.csv": FilePrefix(16, "")}))
+    sent: list[Chunk] = []
+    CheckpointSender(worker, sent.append, {"metrics.csv": b"0123456789"})(7)
     assert sent[:2] == [("metrics.csv", 10, b"abcd"), ("metrics.csv", 14, b"ef")]
-    for piece in sent:
-        put_piece(home, piece, keep=False)
+    for chunk in sent:
+        write_chunk(home, chunk, keep=False)
     assert (home / "metrics.csv").read_bytes() == b"0123456789abcdef"
     sent.clear()
-    Sender(worker, sent.append, {"metrics.csv": b"01X"})(7)  # the run began anew
+    CheckpointSender(worker, sent.append, {"metrics.csv": b"01X"})(7)  # the run began anew
     assert sent[0] == ("metrics.csv", 0, b"0123")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from docs.generate.notebook import FOLDER, executed, read, texts
+from docs.generate.notebook import FOLDER, execute, read, texts
 from fredsim.cli import app
 from tests.pages import Command, Item, Reader, items, pages, spans
 
@@ -129,4 +129,4 @@ def test_a_notebook_prints_what_it_says(path: Path, folder: Path) -> None:
     """`python -m docs.generate.notebook` keeps what comes out, where that is another on purpose."""
     del folder
     kept = read(path)
-    assert texts(executed(kept)) == texts(kept)
+    assert texts(execute(kept)) == texts(kept)

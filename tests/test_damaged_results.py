@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 import fredsim
 from fredsim.errors import OutputError
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import file_digests, sealed
+from fredsim.runs.run_files import file_digests, with_digest
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -117,7 +117,7 @@ def test_parameters_are_compared_by_their_bits(done: Path, command: Command) -> 
             params["b1"][3] = value
             save_file(params, folder / "params.safetensors")
             summary = json.loads((folder / "summary.json").read_bytes()) | {"files": file_digests(folder)}
-            (folder / "summary.json").write_text(json.dumps(sealed(summary)), encoding="utf-8")
+            (folder / "summary.json").write_text(json.dumps(with_digest(summary)), encoding="utf-8")
         code, output, _ = command("compare", done, "other")
         assert (code, "params.safetensors: b1[3] is np.float32(0.0) and np.float32(-0.0)" in output) == (
             int(different),

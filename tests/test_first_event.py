@@ -64,7 +64,7 @@ if timestamp == 41:
 def test_from_the_last_checkpoints_before_it(
     keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: OwnServer
 ) -> None:
-    monkeypatch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)
+    monkeypatch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_one.py").write_text(own_server(), encoding="utf-8")
     (tmp_path / "own_other.py").write_text(own_server(OWN_GRADIENT), encoding="utf-8")

@@ -65,15 +65,15 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     snapshots = ("path=snapshots", "iterations=100000")
     few, many = (of(small_yaml, *snapshots, f"clients.count={count}")[0] for count in (8, 1008))
     assert many.memory - few.memory == 1000 * 4 * P
-    assert (few.live, many.live) == (9, 1009)
-    assert of(small_yaml, *snapshots, "clients.count=1008", "iterations=50")[0].live == 51
+    assert (few.most_held, many.most_held) == (9, 1009)
+    assert of(small_yaml, *snapshots, "clients.count=1008", "iterations=50")[0].most_held == 51
     (waiting,) = of(small_yaml, *snapshots, "dispatcher.wait=false")
-    assert waiting.live == 17
+    assert waiting.most_held == 17
     (rounds,) = of(small_yaml, "server={name: sync, lr: 0.1}")
-    assert rounds.live == 2
+    assert rounds.most_held == 2
     for n, live in ((1, 2), (4, 9)):  # of four batches, each is released by itself
-        assert of(small_yaml, f"server={{name: soft_sync, lr: 0.1, n: {n}}}")[0].live == live
-    assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].live == 9
+        assert of(small_yaml, f"server={{name: soft_sync, lr: 0.1, n: {n}}}")[0].most_held == live
+    assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].most_held == 9
     (cached,) = of(small_yaml, *snapshots, "dispatcher.push={every: 2}")
     assert cached.memory - few.memory == 8 * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
@@ -96,7 +96,7 @@ def test_a_server_of_ones_own_is_started_by_the_run_alone(small_yaml: Path) -> N
         encoding="utf-8",
     )
     (run,) = of(small_yaml, "server.name=own_layout:Own", "path=snapshots")
-    assert run.live == 9
+    assert run.most_held == 9
 
 
 def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_tasks_that_never_end(
     (whole,) = of(small_yaml, NEVER, "iterations=null", "seconds=1e9")
     says = f"iteration {whole.iterations}: no gradient will ever arrive"
     refused("plan", small_yaml, NEVER, "iterations=500", says=(says,))
-    monkeypatch.setattr(module, "ENOUGH", 0.0)  # long before it, it is known from the clock
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 0.0)  # long before it, it is known from the clock
     refused(
         "plan", small_yaml, NEVER.replace("0.1", "0.005"), "iterations=5000", says=("no gradient will ever arrive",)
     )
@@ -229,8 +229,10 @@ def test_a_long_run_by_the_clock(
 ) -> None:
     """About so many events, in about so many seconds: its clock alone, or its beginning, is run so far."""
     monkeypatch.setattr("fredsim.runs.forecast.AHEAD", 1000)
-    monkeypatch.setattr(module, "ENOUGH", 0.0)  # seconds: the first beginning that is tried is enough, on any machine
-    monkeypatch.setattr(module, "SHORTEST", 500)
+    monkeypatch.setattr(
+        module, "ENOUGH_SECONDS", 0.0
+    )  # seconds: the first beginning that is tried is enough, on any machine
+    monkeypatch.setattr(module, "FIRST_LENGTH", 500)
     words = (f"server={{name: {server}}}", NETWORK, *length, "evaluation.every=1000")
     (run,) = of(small_yaml, *words)
     summary = ended(command, small_yaml, *words).summary

@@ -144,7 +144,7 @@ from fredsim.config.resolution import resolve
 from fredsim.runs import run
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
-run.MOST_OF_TIME = 1e9
+run.MOST_CHECKPOINT_SHARE = 1e9
 execute(resolve(parse_yaml(Path("killed.yaml").read_text(), "killed.yaml")), Path("run"), policy=CheckpointPolicy(0.05))
 """
 

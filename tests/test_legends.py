@@ -10,7 +10,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from fredsim.show.plots import Options
-from fredsim.show.plots.legends import add_legend, keep_clear
+from fredsim.show.plots.legends import add_legend, avoid_overlap
 from fredsim.show.plots.styles import style_of
 
 X = np.linspace(0, 2, 21)
@@ -33,7 +33,7 @@ def drawn(style: str | None, lines: list[NDArray[Any]], band: float) -> tuple[Fi
     options = style_of(Options(style=style))
     assert add_legend(figure, [axes], False, "inside", options)
     figure.suptitle("A title")
-    keep_clear(figure, [axes], False, options)
+    avoid_overlap(figure, [axes], False, options)
     figure.draw_without_rendering()
     return figure, axes
 

@@ -17,9 +17,9 @@ from fredsim.runs.execution import execute
 from fredsim.runs.folders import claim
 from fredsim.runs.live import execute_live, worker_of
 from fredsim.runs.live_record import fingerprint
-from fredsim.runs.live_wire import pack, unpack
 from fredsim.runs.live_worker import LiveWorker
 from fredsim.runs.results import Result
+from fredsim.runs.wire_format import pack, unpack
 from fredsim.simulation.live import ClientTask, StopRequested, TaskResult
 
 Command = Callable[..., tuple[int, str, str]]

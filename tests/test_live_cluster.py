@@ -61,7 +61,7 @@ def test_a_server_that_workers_do_not_have(
     words = ("live", path, "server={name: 'own_apart:Plain', lr: 0.1}", "iterations=60", "--dask", cluster.address)
     code, _, messages = command(*words, "--out", "live")
     assert code == 0, messages
-    assert re.search(r"the worker \S+ has fredsim 0\.0\.9, this is .*; it gets no work", messages)
+    assert re.search(r"the worker \S+ has fredsim 0\.0\.9, this is .*; it gets no task", messages)
     assert command("verify", "live")[:2] == (0, "live: same bits\n")
 
 

@@ -14,9 +14,9 @@ from docs.generate.algorithms import changes_for, example_for, known
 from docs.generate.formulas import display, tex
 from docs.generate.keys import all_keys, meaning_of
 from docs.generate.links import anchors, documents, links
-from docs.generate.pages import ROOT, made
+from docs.generate.pages import ROOT, generated_files
 from docs.generate.paths import PLAIN as EVERYDAY
-from docs.generate.paths import served
+from docs.generate.paths import supported_paths
 from fredsim.cli import app
 from fredsim.config.figures import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
@@ -35,7 +35,7 @@ def page(name: str) -> str:
 
 
 def test_what_is_made_from_the_code_is_what_is_committed() -> None:
-    stale = [name for name, text in made() if (ROOT / name).read_text(encoding="utf-8") != text]
+    stale = [name for name, text in generated_files() if (ROOT / name).read_text(encoding="utf-8") != text]
     assert stale == [], "run `python -m docs.generate` in the repository's root, and commit what it writes"
 
 
@@ -148,4 +148,4 @@ def test_the_paths_are_those_that_runs_take(server: str, tmp_path: Path) -> None
     changes = changes_for("server", server, example_for(server, SERVERS[server].Hyper))
     result = fredsim.run({**EVERYDAY, **changes, "iterations": 10}, out=tmp_path / "out")
     assert isinstance(result, Result)
-    assert served(changes).startswith(f"`{result.summary['path']}`")
+    assert supported_paths(changes).startswith(f"`{result.summary['path']}`")

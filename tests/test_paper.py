@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from fredsim.config.document import dump_yaml
-from fredsim.show.latex import escaped
+from fredsim.show.latex import escape_latex
 from fredsim.show.tables import Table
 
 Command = Callable[..., tuple[int, str, str]]
@@ -142,4 +142,4 @@ def test_what_a_cell_may_hold() -> None:
         "12,345",
     ]
     assert unescaped(cells[0].replace("\\$5", "§5")).replace("§", "$") == nasty
-    assert escaped("½") == r"\ensuremath{\frac{1}{2}}"
+    assert escape_latex("½") == r"\ensuremath{\frac{1}{2}}"

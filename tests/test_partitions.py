@@ -134,7 +134,7 @@ def test_dirichlet(alpha: float, min_size: int, balanced: bool) -> None:
 @pytest.mark.parametrize("together", [2**20, 64])
 def test_dirichlet_of_equal_sizes(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
     """Whether it is written down or drawn when asked for, a few at a time."""
-    monkeypatch.setattr(dirichlet_module, "TOGETHER", together)
+    monkeypatch.setattr(dirichlet_module, "BLOCK_ROWS", together)
     alpha, size, clients = 0.5, 9, 17
     expected: Lists = []
     for client in range(clients):
@@ -153,7 +153,7 @@ def test_dirichlet_of_equal_sizes(monkeypatch: pytest.MonkeyPatch, together: int
     assert lists_of(found) == expected
     assert lists_of(shards_of("dirichlet", clients, alpha=alpha, equal_sizes=True))[3][:size] == expected[3]  # size 18
     # In any order and company, and again: what is kept of mixes is not seen.
-    monkeypatch.setattr(dirichlet_module, "KEPT", 30)
+    monkeypatch.setattr(dirichlet_module, "MOST_CACHED", 30)
     shards, rng = EqualShards(LABELS, clients, Streams(SEED), alpha, size), np.random.default_rng(0)
     for _ in range(20):
         who, where = rng.integers(0, clients, (40, 1)), rng.integers(0, size, (40, 3))

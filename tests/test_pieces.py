@@ -40,7 +40,7 @@ class Notes(Monitor):
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.run.MOST_OF_TIME", 1e9)
+    monkeypatch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
 
 
 def kept(data: dict[str, Any], folder: Path) -> Result:
@@ -111,16 +111,16 @@ def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatc
 
 def resigned(plain: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a checkpoint's JSON, and sign it as if it had been so when it was written."""
-    said = json.loads(plain.read_text(encoding="utf-8"))
-    del said["sha256"]
-    change(said)
-    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
-    plain.write_text(json.dumps(said | {"sha256": digest}, indent=1), encoding="utf-8")
+    metadata = json.loads(plain.read_text(encoding="utf-8"))
+    del metadata["sha256"]
+    change(metadata)
+    digest = hashlib.sha256(json.dumps(metadata).encode()).hexdigest()
+    plain.write_text(json.dumps(metadata | {"sha256": digest}, indent=1), encoding="utf-8")
 
 
 @pytest.mark.parametrize("what", ["a parameter", "a number", "a row"])
 def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path: Path) -> None:
-    """Even one that was signed."""
+    """Even one that was json_with_digest."""
     result = kept(DATA | {"path": "snapshots", "window": 3}, tmp_path / "run")
     pieces = pieces_of(result, None, None, Monitor())
     at = pieces[5].end
@@ -130,12 +130,12 @@ def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path
         arrays["server.own.params"].view(np.uint32)[77] ^= 1
         save_file(arrays, plain.with_suffix(".safetensors"))
         digest = hashlib.sha256(plain.with_suffix(".safetensors").read_bytes()).hexdigest()
-        resigned(plain, lambda said: said.update(tensors=digest))
+        resigned(plain, lambda metadata: metadata.update(tensors=digest))
     elif what == "a number":
-        resigned(plain, lambda said: said["values"].update({"rows_on_clock": 1}))
+        resigned(plain, lambda metadata: metadata["values"].update({"rows_on_clock": 1}))
     else:
         grown = {"size": 50, "sha256": hashlib.sha256((tmp_path / "run/metrics.csv").read_bytes()[:50]).hexdigest()}
-        resigned(plain, lambda said: said["files"].update({"metrics.csv": grown}))
+        resigned(plain, lambda metadata: metadata["files"].update({"metrics.csv": grown}))
     found = proved(result)
     says = {"a parameter": "the state's server.own.params differs", "a number": "the state's rows_on_clock differs",
             "a row": "metrics.csv, line"}[what]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config.figure_options import OF_EVENTS
+from fredsim.config.figure_options import EVENT_KINDS
 from fredsim.runs.results import Result
 from fredsim.show.plots import KINDS, Options, labels, plot
 from fredsim.show.plots.groups import group
@@ -191,7 +191,7 @@ def test_probe(swept: list[Result]) -> None:
         assert row[f"rank by {proxy}"] == pytest.approx(np.corrcoef(ranks["b_staleness"], ranks[proxy])[0, 1])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OF_EVENTS])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in EVENT_KINDS])
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 @pytest.mark.usefixtures("swept")
 def test_files_repeat(kind: str, suffix: str, command: Command) -> None:

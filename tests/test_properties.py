@@ -32,11 +32,11 @@ from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Simulation
 from tests.properties import Sizes, check_files, sent_and_lost
 from tests.random_experiments import clock, experiment, fitting, made_up
+from tests.server_log import ServerLog, check_server, logged_server
 from tests.test_going_on import files_of, stopped
 from tests.test_random_experiments import beside, left_behind
 from tests.test_trace import EXCHANGES, NETWORKS
 from tests.test_trace import replayed as trace_of
-from tests.told import Log, check_server, spied
 
 POLICIES = ("reapply", "skip", "accumulate", "average")
 Check = Callable[[dict[str, Any], Path], None]
@@ -59,9 +59,9 @@ def record_and_server(data: dict[str, Any], folder: Path) -> None:
     data = data | {"events": True, "evaluation": data["evaluation"] | {"per_client": True}}
     result = run(data, folder / "run")
     check_files(result)
-    log = Log(Sizes(result.config))
-    with spied(data["server"]["name"], log):
-        again = run(data | {"path": "snapshots"}, folder / "spied")
+    log = ServerLog(Sizes(result.config))
+    with logged_server(data["server"]["name"], log):
+        again = run(data | {"path": "snapshots"}, folder / "logged_server")
     assert (again.folder / "events.parquet").read_bytes() == (result.folder / "events.parquet").read_bytes()
     check_server(again, log.entries)
 

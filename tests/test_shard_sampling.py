@@ -40,11 +40,11 @@ def place(kind: str, position: int, j: int, number: int, client: int) -> int:
 @pytest.mark.parametrize("kind", ["sequential", "iid", "shuffled"])
 def test_minibatches(kind: str, mu: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a client and its number alone: neither the company nor what was asked before, nor what is kept, matters."""
-    monkeypatch.setattr(sampling, "TOGETHER", 3)
-    monkeypatch.setattr(sampling, "KEPT", 20)
-    monkeypatch.setattr(sampling, "KEPT_AHEAD", 2 * 16 * mu)  # of two clients
+    monkeypatch.setattr(sampling, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(sampling, "MOST_KEPT", 20)
+    monkeypatch.setattr(sampling, "MOST_KEPT_AHEAD", 2 * 16 * mu)  # of two clients
     rng = np.random.default_rng(mu)
-    sampler = make_sampler(kind, 1200, mu, STREAMS, ShardTable.of_lists([np.array(one) for one in LISTS]))
+    sampler = make_sampler(kind, 1200, mu, STREAMS, ShardTable.from_lists([np.array(one) for one in LISTS]))
     for count in (0, 1, 2, 17, 40, *(30 * [1])):
         clients, numbers = rng.integers(0, 4, count), rng.integers(0, 12, count)
         expected = [
@@ -70,7 +70,7 @@ def test_independent_draws_are_those_of_the_streams() -> None:
 
 
 def test_a_pass_of_a_client_has_each_of_its_samples_once() -> None:
-    sampler = make_sampler("shuffled", 1200, 3, STREAMS, ShardTable.of_lists([np.array(one) for one in LISTS]))
+    sampler = make_sampler("shuffled", 1200, 3, STREAMS, ShardTable.from_lists([np.array(one) for one in LISTS]))
     for client, rows in enumerate(LISTS):
         drawn = sampler.rows(np.zeros(len(rows), int), np.full(len(rows), client), np.arange(len(rows))).reshape(-1)
         passes = drawn.reshape(3, len(rows))
@@ -78,7 +78,7 @@ def test_a_pass_of_a_client_has_each_of_its_samples_once() -> None:
 
 
 def test_iid_draws_are_uniform_within_a_shard() -> None:
-    sampler = make_sampler("iid", 1200, 10, STREAMS, ShardTable.of_lists([np.array(one) for one in LISTS]))
+    sampler = make_sampler("iid", 1200, 10, STREAMS, ShardTable.from_lists([np.array(one) for one in LISTS]))
     drawn = sampler.rows(np.zeros(1000, int), np.full(1000, 2), np.arange(1000))
     assert stats.chisquare(np.unique(drawn, return_counts=True)[1]).pvalue > 0.001
 
@@ -125,11 +125,11 @@ def test_lists_of_ones_own(simulate: Simulate, tmp_path: Path, kind: str) -> Non
         np.savez(path, *lists)
     else:
         path.write_text(json.dumps([one.tolist() for one in lists]), encoding="utf-8")
-    of_lists = simulate({"clients": clients_with({"name": "lists", "file": str(path)})})
-    assert of_lists.summary["digest"] == simulate({"clients": clients_with(DIRICHLET)}).summary["digest"]
-    assert len(of_lists.config["clients"]["partition"]["sha256"]) == 64
+    from_lists = simulate({"clients": clients_with({"name": "lists", "file": str(path)})})
+    assert from_lists.summary["digest"] == simulate({"clients": clients_with(DIRICHLET)}).summary["digest"]
+    assert len(from_lists.config["clients"]["partition"]["sha256"]) == 64
     other = simulate({"clients": clients_with(DIRICHLET, sampling="iid")})
-    assert other.summary["digest"] != of_lists.summary["digest"]
+    assert other.summary["digest"] != from_lists.summary["digest"]
 
 
 WAYS: list[dict[str, Any]] = [

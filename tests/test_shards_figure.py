@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.runs import labels as labels_module
+from fredsim.runs import label_counts as label_counts_module
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -76,7 +76,7 @@ def test_a_heat_map_of_many(
     run(command, small_yaml, "clients.count=60", "clients.partition={name: dirichlet, alpha: 0.3}", "--out", "out")
     counts = counts_of(DIRICHLET, 60)
     for most, shown in ((10_000, range(60)), (20, range(0, 60, 3))):
-        monkeypatch.setattr(labels_module, "MOST", most)
+        monkeypatch.setattr(label_counts_module, "MOST_CLIENTS", most)
         drawn.clear()
         assert command("plot", "out", "--kind", "shards", "-o", "many.pdf")[0] == 0
         if most == 20:  # few enough for bubbles

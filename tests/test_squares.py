@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fredsim.compute import objectives
 from fredsim.compute.engines import Engine
 from fredsim.data.problems import Quadratic, least_squares, quadratic
-from fredsim.data.squares import drawn_rows
+from fredsim.data.squares import draw_rows
 from fredsim.models.linear import Linear
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
@@ -128,13 +128,13 @@ def test_noise_is_of_the_client_and_its_work() -> None:
 
 
 def test_rows_are_of_their_law_and_stay_where_they_are() -> None:
-    x, y = drawn_rows(500, 100, 0.0, 2)
-    np.testing.assert_array_equal(x[:20], drawn_rows(20, 100, 0.0, 2)[0])
+    x, y = draw_rows(500, 100, 0.0, 2)
+    np.testing.assert_array_equal(x[:20], draw_rows(20, 100, 0.0, 2)[0])
     assert (x.min() >= 0, x.max() < 0.1, x.mean()) == (True, True, pytest.approx(0.05, rel=0.01))
     solution, rest, *_ = np.linalg.lstsq(x.astype(np.float64), y.astype(np.float64), rcond=None)
     assert rest[0] < 1e-10
     assert solution.std() == pytest.approx(1, rel=0.25)
-    noisy = drawn_rows(500, 100, 0.5, 2)[1]
+    noisy = draw_rows(500, 100, 0.5, 2)[1]
     assert (noisy - y).std() == pytest.approx(0.5, rel=0.15)
 
 

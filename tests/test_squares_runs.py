@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.data.squares import drawn_rows
+from fredsim.data.squares import draw_rows
 from fredsim.numerics import squares
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
@@ -142,7 +142,7 @@ def test_stability_in_turn(simulate: Simulate, share: float, converges: bool, by
 @pytest.mark.parametrize(("share", "converges"), [(0.95, True), (1.05, False)])
 def test_stability_of_forty_clients_on_least_squares(simulate: Simulate, share: float, converges: bool) -> None:
     """The same with whole gradients of rows: 2·sin(π/158) of 40 clients."""
-    x = drawn_rows(64, 16, 0.0, 0)[0].astype(np.float64)
+    x = draw_rows(64, 16, 0.0, 0)[0].astype(np.float64)
     rate = share * 2 * np.sin(np.pi / 158) / np.linalg.eigvalsh(x.T @ x / 64)[-1]
     gaps = simulate(
         {

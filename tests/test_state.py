@@ -117,7 +117,7 @@ def stop_and_go_on(data: dict[str, Any], stops: list[int]) -> str:
 
 @pytest.mark.parametrize("number", range(FEW))
 def test_random_experiments(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.event_file.FIRST", 8)  # rows a group: there are some whole ones then
+    monkeypatch.setattr("fredsim.runs.event_file.FIRST_GROUP_ROWS", 8)  # rows a group: there are some whole ones then
     data, rng = experiment(number), random.Random(number)
     usual = left_behind(data, {"backend": "numba"})[2]
     stops = sorted(rng.sample(range(data["iterations"] + 1), 2))

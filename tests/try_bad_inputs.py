@@ -1,11 +1,11 @@
-"""Try bad inputs (tests/bad_inputs.py) on the command, in this very process.
+"""Try bad inputs (tests/bad_inputs.py) on the command, in this process.
 
     python -m tests.try_bad_inputs FOLDER --count 500 --seed 0 --kind npz,trace
 
-makes so many of each kind in FOLDER, and prints what fared badly, one JSON object a line: anything but success, or exit
-code 2 and one message that names where, in a few seconds and 3 GB of memory, with nothing written outside `--out`, no
-program begun, no socket, no module of the folder imported, and what came out as the case says that it must. `--only i`
-tries case i alone, and leaves its files.
+makes that many cases of each kind in FOLDER, and prints those that fail, one JSON object per line. A case passes if the
+command succeeds, or exits with code 2 and one message that names the place, within 30 seconds and 3 GB of memory; if it
+writes nothing outside `--out`, starts no program, opens no socket and imports no module of the folder; and if the
+case's own check passes. `--only i` tries only case i, and keeps its files.
 """
 
 from __future__ import annotations
@@ -29,76 +29,78 @@ from ruamel.yaml import YAML
 
 from fredsim import cli
 from fredsim.data import datasets, idx
-from tests.bad_cases import Case, Ended
+from tests.bad_cases import Case, Outcome
 from tests.bad_files import SMALL_MNIST
 from tests.bad_inputs import KINDS, make
 from tests.watch import Watch
 
-SECONDS = 30  # on a machine that has other things to do
+SECONDS = 30  # much longer than a case takes, since the machine may be busy
 MEMORY = 3 * 10**9  # bytes
-#: What a message says that helps: what is right instead, what there is, or what is missing.
+#: Phrases of helpful messages: they say what would be right, what exists, or what is missing.
 REMEDY = re.compile(
     r"; |must|should|known|is required|not valid YAML|give |keep one|expected|such as|axes:|more$|\bneeds? "
 )
 
 
-class Hang(BaseException):
-    """It took too long."""
+class TooSlow(BaseException):
+    """The command took longer than SECONDS."""
 
 
-def call(words: list[str]) -> tuple[int | str, str, str]:
+def call(arguments: list[str]) -> tuple[int | str, str, str]:
     """Call the command; return its exit code, or a traceback, its output and its messages."""
 
-    def ring(number: int, frame: object) -> None:
+    def on_alarm(number: int, frame: object) -> None:
         del number, frame
-        raise Hang
+        raise TooSlow
 
-    before, sys.argv = sys.argv, ["fredsim", *words]
-    rooms = io.BytesIO(), io.BytesIO()
-    out, err = (io.TextIOWrapper(room, "utf-8", "backslashreplace", write_through=True) for room in rooms)
-    signal.signal(signal.SIGALRM, ring)
+    before, sys.argv = sys.argv, ["fredsim", *arguments]
+    buffers = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(buffer, "utf-8", "backslashreplace", write_through=True) for buffer in buffers)
+    signal.signal(signal.SIGALRM, on_alarm)
     signal.alarm(SECONDS)
     code: int | str = "no exit"
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             cli.main()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 0
-    except Hang:
+    except SystemExit as outcome:
+        code = outcome.code if isinstance(outcome.code, int) else 0
+    except TooSlow:
         code = "hang: " + "".join(traceback.format_exc().splitlines(keepends=True)[-9:])
     except BaseException as error:
         code = f"{type(error).__name__} {error}: " + "".join(traceback.format_tb(error.__traceback__)[-5:])
     finally:
         signal.alarm(0)
         sys.argv = before
-    return code, rooms[0].getvalue().decode(), rooms[1].getvalue().decode()
+    return code, buffers[0].getvalue().decode(), buffers[1].getvalue().decode()
 
 
 def verdict(case: Case, folder: Path, watch: Watch) -> str:
-    """Try a case in a folder that holds its files; return what is wrong with how it fared, or nothing."""
+    """Try a case in a folder that has its files; return what is wrong with the outcome, "" if nothing is."""
     before = listing(folder)
     with watch:
-        code, output, messages = call(case.words)
+        code, output, messages = call(case.arguments)
     if watch.seen:
         return f"it did what it must not: {sorted(watch.seen)}"
     if isinstance(code, str):
         return code
-    if code not in (0, 1, 2) or (code == 1 and case.words[0] not in ("verify", "compare")):
+    if code not in (0, 1, 2) or (code == 1 and case.arguments[0] not in ("verify", "compare")):
         return f"exit code {code}: {messages}"
-    found = of_refusal(case, output, messages) if code == 2 else ""
+    found = wrong_with_refusal(case, output, messages) if code == 2 else ""
     if case.judge is not None:
-        found = found or case.judge(Ended(code, output, messages, folder))
-    elif code != 2 and case.words[0] == "show":
-        found = of_shown(case, output, folder)
-    return found or strays(before, folder)
+        found = found or case.judge(Outcome(code, output, messages, folder))
+    elif code != 2 and case.arguments[0] == "show":
+        found = wrong_with_shown(case, output, folder)
+    return found or stray_files(before, folder)
 
 
-def of_refusal(case: Case, output: str, messages: str) -> str:
-    """Return what is wrong with a refusal."""
+def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
+    """Return what is wrong with the message of a refusal, "" if nothing is."""
     if messages.lstrip().startswith("Usage:"):
         return ""
     lines = messages.rstrip("\n").split("\n")
-    if case.words[0] in {"reproduce", "verify"} or "--resume" in case.words:  # which say first what they will do
+    if (
+        case.arguments[0] in {"reproduce", "verify"} or "--resume" in case.arguments
+    ):  # which say first what they will do
         output, lines = "", [line for line in lines if line.startswith("error: ")]
     if output or not all(line.startswith("error: ") and len(line) > 20 for line in lines):
         return f"not one message: {output!r} {messages!r}"
@@ -110,7 +112,7 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
         "order.csv",
         "data.npz",
         "mnist",
-        *case.words[1:],
+        *case.arguments[1:],
         *case.files,
         *map(str, case.key),
         "jobs",
@@ -124,36 +126,36 @@ def of_refusal(case: Case, output: str, messages: str) -> str:
         return f"it does not say where: {messages!r}"
     vague = [line for line in lines if not REMEDY.search(line)]
     if case.kind == "checkpoint" and "iteration" in messages:
-        vague = []  # a state that was forged with care breaks a part of the run: its name, and when, is what there is
+        vague = []  # a forged state can break any part of the run: the message only has its name and the iteration
     if vague:
         return f"it does not say what to do: {vague}"
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(case.value)
-        if isinstance(given, int | float) and "value" in case.kind and not said(str(given), messages):
+        if isinstance(given, int | float) and "value" in case.kind and not is_named(str(given), messages):
             return f"it does not name the value: {messages}"
     if case.kind == "value in file" and not any(is_near(case, line) for line in lines):
         return f"another place: {messages!r}"
     return ""
 
 
-def said(value: str, messages: str) -> bool:
-    """Return whether messages name a value, or speak of several keys."""
+def is_named(value: str, messages: str) -> bool:
+    """Return whether messages name a value, or are about several keys."""
     others = ("give one of", "the clock ends after", "is given; it goes with")
-    return value in messages or any(words in messages for words in others)
+    return value in messages or any(phrase in messages for phrase in others)
 
 
 def is_near(case: Case, line: str) -> bool:
-    """Return whether a message gives the line of the key that was given a value, or one that this one sits in."""
+    """Return whether a message names the line of the case's key, or of a key around it."""
     number = int((re.match(r"error: x.yaml:(\d+)", line) or ["", "0"])[1])
     text = case.files["x.yaml"].decode("utf-8", "surrogatepass").split("\n")
     names = [part for part in case.key if isinstance(part, str)]
-    near = "\n".join(text[max(0, number - 4) : number])  # an item's line is no key's
-    said = any(words in line for words in ("not valid YAML", "levels deep", "cannot read", names[-1]))
-    return said or any(f'"{name}":' in near for name in names)
+    near = "\n".join(text[max(0, number - 4) : number])  # the line of a list's item has no key
+    has_phrase = any(phrase in line for phrase in ("not valid YAML", "levels deep", "cannot read", names[-1]))
+    return has_phrase or any(f'"{name}":' in near for name in names)
 
 
-def of_shown(case: Case, output: str, folder: Path) -> str:
-    """Return what is wrong with what was shown, or with running it."""
+def wrong_with_shown(case: Case, output: str, folder: Path) -> str:
+    """Return what is wrong with the output of `show`, or with running the same experiment."""
     if output.startswith(("---", "#")):
         return ""  # a sweep
     found = YAML(typ="safe", pure=True).load(output)
@@ -173,26 +175,26 @@ def of_shown(case: Case, output: str, folder: Path) -> str:
     (folder / "again.yaml").unlink()
     if work * found["server"].get("buffer", 1) > 100_000 or found["data"]["name"] != "digits":
         return ""
-    code, _, messages = call(["run", "x.yaml", *case.words[2:], "--quiet", "--out", "out"])
+    code, _, messages = call(["run", "x.yaml", *case.arguments[2:], "--quiet", "--out", "out"])
     if code == 0:
         return ""
-    return of_refusal(case, "", messages) if code == 2 else f"run: {code} {messages}"
+    return wrong_with_refusal(case, "", messages) if code == 2 else f"run: {code} {messages}"
 
 
 def listing(folder: Path) -> set[str]:
-    """Return the files and folders in a folder, and beside it."""
+    """Return the paths in a folder and beside it, except those within `out`."""
     found = {str(path) for path in folder.parent.iterdir()} | {str(path) for path in folder.rglob("*")}
     return {path for path in found if not path.startswith(str(folder / "out"))}
 
 
-def strays(before: set[str], folder: Path) -> str:
-    """Return what was written where it should not be."""
+def stray_files(before: set[str], folder: Path) -> str:
+    """Return a message about files that were written outside `out`."""
     new = listing(folder) - before
     return f"wrote {sorted(new)}" if new else ""
 
 
 def main() -> None:
-    """Try cases; print what fared badly."""
+    """Try cases, and print those that fail."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=500)
@@ -213,7 +215,7 @@ def main() -> None:
 
 
 def limit_memory() -> None:
-    """Let what takes too much memory fail."""
+    """Limit this process's memory, so that a case that needs too much fails."""
     if sys.platform == "linux":
         import resource
 
@@ -221,7 +223,7 @@ def limit_memory() -> None:
 
 
 def try_one(folder: Path, watch: Watch, options: argparse.Namespace, kind: str, number: int) -> None:
-    """Try a case, and print what is wrong with how it fared."""
+    """Try a case, and print what is wrong with its outcome."""
     print(f"# {kind} {number}", file=sys.stderr, flush=True)
     case = make(options.seed, kind, number)
     shutil.rmtree(folder, ignore_errors=True)
@@ -230,7 +232,7 @@ def try_one(folder: Path, watch: Watch, options: argparse.Namespace, kind: str, 
     os.mkfifo("pipe")
     datasets._load.cache_clear()
     if number % 20 == 0:
-        gc.collect()  # runs refer to themselves
+        gc.collect()  # runs have reference cycles
     for name, content in case.files.items():
         Path(name).parent.mkdir(exist_ok=True, parents=True)
         Path(name).write_bytes(content)
@@ -238,7 +240,7 @@ def try_one(folder: Path, watch: Watch, options: argparse.Namespace, kind: str, 
     found = verdict(case, folder, watch)
     if found or options.only is not None:
         seconds = round(time.perf_counter() - begin, 2)
-        shown = {"kind": kind, "number": number, "words": case.words, "key": case.key, "value": case.value[:99]}
+        shown = {"kind": kind, "number": number, "arguments": case.arguments, "key": case.key, "value": case.value[:99]}
         print(json.dumps({**shown, "seconds": seconds, "found": found[:3000]}), flush=True)
 
 

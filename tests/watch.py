@@ -1,4 +1,4 @@
-"""What a command does outside its folder, heard through Python's audit events."""
+"""Watches what a command does outside its folder, through Python's audit events."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Self
 
 __all__ = ["Watch"]
 
-#: Events of files: which of their arguments are paths that change.
+#: Audit events that change files: the positions of the arguments that are paths.
 CHANGES = {
     "os.remove": (0,), "os.rename": (0, 1), "os.mkdir": (0,), "os.rmdir": (0,), "os.truncate": (0,), "os.link": (1,),
     "os.symlink": (1,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
 }  # fmt: skip
-#: What no data may lead to.
+#: Audit events that no input may cause.
 NEVER = {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connect", "socket.getaddrinfo", "os.startfile"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: Where others keep what they need: caches of fonts and kernels.
+#: Parts of paths where libraries may write: caches of fonts and kernels.
 CACHES = ("/dev/null", "/proc", "__pycache__", "matplotlib", "fontlist", "numba", "fredsim/kernels")
 
 
 class Watch:
-    """Keeps, in a `with` statement, what was done in this process that data must not lead to.
+    """Records, in a `with` statement, what this process does that no input may cause.
 
-    Temporary files belong into a folder of its own below `base`, and must be gone in the end.
+    Temporary files go to a folder below `base`, and must be removed by the end.
     """
 
     def __init__(self, base: Path) -> None:
@@ -34,7 +34,7 @@ class Watch:
         self._on = False
         self._temporary = base / "temporary"
         self._temporary.mkdir(parents=True, exist_ok=True)
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._on_event)
 
     def __enter__(self) -> Self:
         self.seen.clear()
@@ -50,20 +50,20 @@ class Watch:
             if file and Path(file).is_relative_to(self.base):
                 self.seen.add(f"imported {file}")
 
-    def _hear(self, event: str, given: tuple[Any, ...]) -> None:
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._on:
             return
         if event in NEVER:
-            self.seen.add(f"{event} {given[:2]}")
-        elif event == "open" and isinstance(given[2], int) and given[2] & WRITES:
-            self._path(event, given[0])
+            self.seen.add(f"{event} {arguments[:2]}")
+        elif event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES:
+            self._path(event, arguments[0])
         elif event in CHANGES:
             for place in CHANGES[event]:
-                self._path(event, given[place])
+                self._path(event, arguments[place])
 
-    def _path(self, event: str, given: Any) -> None:
-        if isinstance(given, int) or given is None:
+    def _path(self, event: str, arguments: Any) -> None:
+        if isinstance(arguments, int) or arguments is None:
             return
-        path = os.path.realpath(os.fsdecode(given))
+        path = os.path.realpath(os.fsdecode(arguments))
         if not path.startswith(str(self.base)) and not any(cache in path for cache in CACHES):
             self.seen.add(f"{event} {path}")

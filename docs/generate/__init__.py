@@ -1,1 +1,1 @@
-"""Makes what the manual and the editors read from the code: `python -m docs.generate` writes it, a test compares it."""
+"""Generates pages of the manual and the schema for editors: `python -m docs.generate` writes them, a test compares."""

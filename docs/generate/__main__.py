@@ -1,8 +1,8 @@
-"""`python -m docs.generate`, in the repository's root: write what is made from the code, and say what changed."""
+"""`python -m docs.generate`, in the repository's root: writes the generated files, and prints those that changed."""
 
-from docs.generate.pages import ROOT, made
+from docs.generate.pages import ROOT, generated_files
 
-for name, text in made():
+for name, text in generated_files():
     path = ROOT / name
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

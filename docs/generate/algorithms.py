@@ -1,4 +1,4 @@
-"""A page for each kind of what an experiment may name: idea, equations, hyper-parameters, sources, paths."""
+"""The pages of servers, dispatchers and so on, one per kind: idea, equations, hyper-parameters, sources, paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from docs.generate.fields import example_of, keys_of, tables
 from docs.generate.formulas import display
 from docs.generate.markdown import NOTE, flow, linked, one_line
-from docs.generate.paths import served
+from docs.generate.paths import supported_paths
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError
@@ -22,7 +22,7 @@ from fredsim.servers.schedules import SCHEDULES
 __all__ = ["algorithm_pages", "changes_for", "example_for", "known"]
 
 UP = "../"
-#: Of each kind: its page's heading, what it is, and the key that names one.
+#: For each kind: the heading and the introduction of its page, and the key that names one.
 KINDS: dict[str, tuple[str, str, str]] = {
     "server": (
         "Servers",
@@ -80,7 +80,7 @@ ABOUT_PATHS = (
     "[performance.md](../performance.md). The paths below are those of a run with the defaults otherwise."
 )
 PATHLESS = ("schedule", "partition")
-#: Values of what has no default, where a number of the right kind says little.
+#: Examples of hyper-parameters without a default, for which any number of the right type would say little.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "average_staleness": {"staleness": 7.0},
     "constant": {"base": 0.05},
@@ -123,7 +123,7 @@ def algorithm_pages() -> Iterator[tuple[str, str]]:
 
 
 def _section(kind: str, name: str, found: Any) -> Iterator[str]:
-    """Yield the parts of what one name stands for."""
+    """Yield the paragraphs of the section about one name."""
     model: type[BaseModel] = getattr(found, "Hyper", found)
     yield f"## `{name}`"
     described = inspect.cleandoc(
@@ -141,14 +141,14 @@ def _section(kind: str, name: str, found: Any) -> Iterator[str]:
         yield f"Source: {linked(citation, UP)}."
     if kind not in PATHLESS and name not in {"trace", "lists"}:
         try:
-            yield f"Paths: {served(changes_for(kind, name, example))}."
+            yield f"Paths: {supported_paths(changes_for(kind, name, example))}."
         except ConfigError as error:
             what = "give what it requires an example, Field(examples=[…]), or a line in EXAMPLES of docs/generate"
             raise ConfigError(f"the page of {kind} {name}: {flow(example)} is refused: {error}; {what}") from None
 
 
 def _documented(text: str, *, schedule: bool = False) -> Iterator[str]:
-    """Yield the paragraphs of a docstring, its formulas as mathematics."""
+    """Yield the paragraphs of a docstring, with its formulas as mathematics."""
     if schedule and (formula := re.match(r"(α = .*?)(?:, (?=final from)| \((?=[A-Z])|\.$)", text)):
         yield _formula([formula[1]])
         rest = text[formula.end(1) :].lstrip(" ,.")
@@ -173,14 +173,14 @@ def _formula(lines: list[str]) -> str:
 
 
 def example_for(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    """Return values of what must be given."""
+    """Return examples of the hyper-parameters that must be given, and of `lr`, by name."""
     needed = {key.name: key.field for key in keys_of(model) if key.field.is_required() or key.name == "lr"}
     given = {"lr": 0.01, **EXAMPLES.get(name, {})}
     return {key: given.get(key, example_of(field)) for key, field in needed.items()}
 
 
 def changes_for(kind: str, name: str, example: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of an experiment that name it."""
+    """Return the keys of an experiment that use it."""
     if kind == "gate":
         return {"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"push": {name: example}}}
     key = {"compressor": "compress", "partition": "clients"}.get(kind, kind)
@@ -188,7 +188,7 @@ def changes_for(kind: str, name: str, example: dict[str, Any]) -> dict[str, Any]
 
 
 def _as_written(kind: str, name: str, example: dict[str, Any]) -> str:
-    """Return the YAML that names it."""
+    """Return the YAML that uses it."""
     value: Any = {"name": name, **example}
     if kind == "gate":
         return f"dispatcher: {flow({'push': {name: example} if example else name})}"

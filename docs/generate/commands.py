@@ -1,4 +1,4 @@
-"""The page of the command line, from the command itself."""
+"""The page of the command line, made from the command itself."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def commands_page() -> str:
 
 
 def _usage(name: str, command: Any) -> str:
-    words = ["fredsim", name]
+    parts = ["fredsim", name]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             word = parameter.name.upper() + (" …" if parameter.nargs == -1 else "")
-            words.append(word if parameter.required else f"[{word}]")
-    return " ".join([*words, "[OPTIONS]"] if any(one.param_type_name == "option" for one in command.params) else words)
+            parts.append(word if parameter.required else f"[{word}]")
+    return " ".join([*parts, "[OPTIONS]"] if any(one.param_type_name == "option" for one in command.params) else parts)
 
 
 def _parameters(command: Any, callback: Any = None) -> str:
-    """Return the table of what a command takes; `callback`: the function behind it, whose types say what values are."""
+    """Return the table of a command's parameters; `callback` is its function, whose annotations give their types."""
     hints = get_type_hints(callback) if callback is not None else {}
     rows = []
     for one in command.params:

@@ -1,4 +1,4 @@
-"""Keys as pages show them: the fields of a pydantic model, and those of the models within it."""
+"""Tables of keys: the fields of a pydantic model, and those of the models within it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HEAD = ("key", "values", "default", "meaning")
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a model: its dotted name, its field."""
+    """A key of a model: its dotted name and its field."""
 
     name: str
     field: FieldInfo
 
     @property
     def values(self) -> str:
-        """What it may be, in words, with links for a page beside that of the schedules."""
+        """The values that the key may have, as text, with links for a page in the schedules' folder."""
         text = range_of(self.field.annotation, self.field.metadata)
         text = re.sub(r"\{name: (\w+)[^{}]*\}", r"{name: \1}", text)
         text = re.sub(r"\{[^{}]*\}", lambda match: f"`{match[0]}`", text)
@@ -36,28 +36,28 @@ class Key:
 
     @property
     def meaning(self) -> str:
-        """What it means."""
+        """The meaning of the key, on one line."""
         return one_line(self.field.description or "")
 
 
 def keys_of(model: type[BaseModel], prefix: str = "") -> list[Key]:
-    """Return the keys of a model, by the names that YAML has, without the name that chooses it."""
+    """Return the keys of a model as they are written in YAML, without the name that chooses it."""
     fields = model.model_fields.items()
     return [Key(f"{prefix}{field.alias or name}", field) for name, field in fields if name != "name" or name_of(model)]
 
 
 def name_of(model: type[BaseModel]) -> str:
-    """Return nothing where the key `name` chooses among models, else `name`."""
+    """Return `name` if it is an ordinary key of the model, "" if it chooses among models or does not exist."""
     return "name" if "name" in model.model_fields and not constant_of(model) else ""
 
 
 def default_of(field: FieldInfo) -> str:
-    """Return a key's default as YAML writes it, in code; of one that has none that it is required."""
+    """Return a key's default as YAML in backquotes, or `required` if it has none."""
     return "required" if field.is_required() else f"`{flow(field.get_default(call_default_factory=True))}`"
 
 
 def example_of(field: FieldInfo) -> Any:
-    """Return an example of a key's value: the first that is given, another choice than the default, or a number."""
+    """Return an example of a key's value: the field's first example, a choice other than the default, or a number."""
     if field.examples:
         return field.examples[0]
     default = None if field.is_required() else field.get_default(call_default_factory=True)
@@ -80,7 +80,7 @@ def example_of(field: FieldInfo) -> Any:
 
 
 def nested(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield (dotted key, model) for each model that a value within this one may be, but for schedules."""
+    """Yield (dotted key, model) for each model that a value within this one may be, except schedules."""
     for key in keys_of(model):
         for inner in models_of(key.field.annotation):
             yield key.name, inner
@@ -88,7 +88,7 @@ def nested(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def tables(model: type[BaseModel], up: str) -> str:
-    """Return the table of a model's hyper-parameters, and one of each model that a value may be."""
+    """Return the table of a model's hyper-parameters, and one for each model that a value within it may be."""
     places: dict[type[BaseModel], list[str]] = {}
     for name, inner in nested(model):
         places.setdefault(inner, []).append(name)

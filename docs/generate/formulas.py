@@ -1,7 +1,6 @@
-"""Formulas as the docstrings write them, in Unicode, set as mathematics: `θ ← θ − α g` becomes TeX.
+"""Converts formulas from the Unicode of docstrings, such as `θ ← θ − α g`, to TeX.
 
-What is written stays what it is: no operator is moved, and a word stays a word. A formula that matplotlib's reader of
-TeX does not take is left as text.
+The order of symbols is kept, and words stay words. A formula that matplotlib's parser of TeX refuses is left as text.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SIGNS = {
 }  # fmt: skip
 ACCENTS = {"\u0302": "hat", "\u0303": "tilde", "\u0304": "bar", "\u0305": "bar", "\u0307": "dot"}
 FUNCTIONS = {"max", "min", "exp", "log", "cos", "sin"}
-WIDEST = 72  # characters of a row
+WIDEST = 72  # the most characters in a row
 PAIRS = {"(": ")", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉", "[": "]"}
 
 TOKEN = re.compile(
@@ -36,7 +35,7 @@ TOKEN = re.compile(
 
 
 def display(lines: list[str]) -> str | None:
-    """Return the lines of a formula as TeX, aligned at their left; None where it cannot be set."""
+    """Return the lines of a formula as TeX, aligned at the left; None if TeX cannot show it."""
     rows = [row for line in lines if line.strip() for row in _rows(line)]
     if not rows or not all(map(_is_sound, rows)):
         return None
@@ -47,7 +46,7 @@ def display(lines: list[str]) -> str | None:
 
 
 def _rows(line: str) -> list[str]:
-    """Return a line as TeX, one that is long as several: it is broken where it has wide gaps."""
+    """Return the rows of TeX for a line: a long line is broken at wide gaps."""
     rows = [""]
     for part in re.split(r"( {2,})", re.sub(r" {3,}", "   ", line.strip())):
         if part.strip() and rows[-1].strip() and len(rows[-1]) + len(part) > WIDEST:
@@ -67,7 +66,7 @@ def _is_sound(row: str) -> bool:
 
 
 def _script(sign: str) -> tuple[str, str]:
-    """Return `^` or `_` for a raised or lowered sign, and what it is; nothing for one that stands on the line."""
+    """Return `^` or `_` for a superscript or subscript, and the plain sign; two empty texts for any other sign."""
     kind, _, code = unicodedata.decomposition(sign[:1]).partition(" ") if sign else ("", "", "")
     return ({"<super>": "^", "<sub>": "_"}[kind], chr(int(code, 16))) if kind in {"<super>", "<sub>"} else ("", "")
 
@@ -78,14 +77,14 @@ def tex(text: str) -> str:
 
 
 class _Line:
-    """A line, read from left to right."""
+    """A line of a formula, parsed from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [(str(found.lastgroup), found.group()) for found in TOKEN.finditer(text)]
         self._at = 0
 
     def tex(self, closes: str = "") -> str:
-        """Return what follows, up to the sign that closes it."""
+        """Return TeX for the rest of the line, or up to the sign `closes`."""
         parts: list[str] = []
         depth = 0
         while self._at < len(self._tokens) and (depth or self._peek()[1] != closes):
@@ -98,7 +97,7 @@ class _Line:
         return self._tokens[at] if 0 <= at < len(self._tokens) else ("end", "")
 
     def _next(self) -> str:
-        """Return one thing with its accents, indices and powers."""
+        """Return TeX for the next symbol, with its accents, indices and powers."""
         kind, text = self._peek()
         if kind in {"space", "gap"}:
             self._at += 1
@@ -145,7 +144,7 @@ class _Line:
                 return base + "".join(f"{sign}{{{what}}}" for sign, what in found.items() if what)
 
     def _argument(self) -> str:
-        """Return what an index, a power or a root is of: a group, or one thing with its sign."""
+        """Return TeX for the argument of an index, a power or a root: a group, or one symbol with its sign."""
         text = self._peek()[1]
         if text in PAIRS:
             self._at += 1
@@ -159,7 +158,7 @@ class _Line:
         return sign + self._base("text")
 
     def _is_prose(self, ahead: int = 0) -> bool:
-        """Return whether words stand here that are no names within the formula."""
+        """Return whether the next word is prose, not a name in the formula."""
         kind, text = self._peek(ahead)
         if kind == "word":
             after = self._peek(ahead + 1)[1]
@@ -167,7 +166,7 @@ class _Line:
         return text == "a" and self._peek(ahead + 1)[0] == "space" and self._peek(ahead + 2)[0] == "word"
 
     def _prose(self) -> str:
-        """Return the words up to the next thing that is none, with the spaces around them."""
+        """Return TeX for the following words of prose, with the spaces around them."""
         before = " " if self._peek(-1)[0] in {"space", "gap"} else ""
         words = ""
         while True:

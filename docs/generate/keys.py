@@ -13,19 +13,19 @@ from docs.generate.fields import Key, default_of, example_of, keys_of
 from docs.generate.markdown import NOTE, flow, linked, table
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
-from fredsim.config.schema import OfManyRuns
+from fredsim.config.schema import SweepKeys
 from fredsim.show.descriptions import constant_of, models_of
 from fredsim.show.listing import LISTINGS
 
 __all__ = ["all_keys", "keys_page", "meaning_of", "with_key_table"]
 
 BEGIN, END = "<!-- The keys, made by `python -m docs.generate`: -->", "<!-- End of the keys. -->"
-#: Of keys that name something: the kind that it is of, and the page that has all of them.
+#: For keys that name something: the kind of the names, and the page that explains them.
 NAMES = {
     "data.name": ("datasets", "docs/models.md"),
     "model.name": ("models", "docs/models.md"),
 }
-#: The pages of keys whose values have one.
+#: The pages that list all values of a key.
 PAGES = {
     "server": "servers.md",
     "compress": "compressors.md",
@@ -46,21 +46,21 @@ EFFECTS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A key and the models that it stands in, from the top: (the key of each, the model)."""
+    """A key, and the models around it as (key, model), the outermost first."""
 
     key: Key
     around: tuple[tuple[Key, type[BaseModel]], ...] = ()
 
     @property
     def choice(self) -> str:
-        """Which of several models has this key."""
+        """The name of the model that has this key, if there is a choice of several models."""
         if not self.around:
             return ""
         model = self.around[-1][1]
         return f"`{constant_of(model)}`" if constant_of(model) else "`torch:…`" if model is TorchChoice else ""
 
     def example(self) -> str:
-        """Return the YAML that gives an example of it, with what must stand beside it."""
+        """Return an example of the key in YAML, with the keys that are required beside it."""
         value: Any = {self.key.name.rpartition(".")[2]: example_of(self.key.field)}
         for key, model in reversed(self.around):
             beside = {one.name: example_of(one.field) for one in keys_of(model) if one.field.is_required()}
@@ -74,15 +74,15 @@ class Place:
 
 
 def _first(key: Key) -> Any:
-    """Return what a key's value is, where it is not null."""
+    """Return the type of a key's value, if it is not null."""
     if get_origin(key.field.annotation) in {Union, types.UnionType}:
         return get_args(key.field.annotation)[0]
     return key.field.annotation
 
 
 def all_keys() -> Iterator[Place]:
-    """Yield every key of a file, but those of partitions and of what has a name of its own."""
-    for key in [*keys_of(Experiment), *keys_of(OfManyRuns)]:
+    """Yield every key of an experiment's file, except those of partitions and of classes chosen by name."""
+    for key in [*keys_of(Experiment), *keys_of(SweepKeys)]:
         yield Place(key)
         yield from _below(key, ())
 
@@ -120,7 +120,7 @@ def keys_page() -> str:
 
 
 def meaning_of(key: Key) -> str:
-    """Return what a key means: its docstring, or of one that names something which names there are."""
+    """Return the meaning of a key: its docstring, or the list of names, for a key that names something."""
     if key.meaning or key.name not in NAMES:
         return key.meaning
     kind, page = NAMES[key.name]
@@ -139,9 +139,9 @@ def _effects(key: Key) -> str:
 
 
 def with_key_table(page: str) -> str:
-    """Return docs/experiment.md with its table of keys made anew."""
+    """Return docs/experiment.md with its table of keys generated again."""
     rows = []
-    for key in [*keys_of(Experiment), *keys_of(OfManyRuns)]:
+    for key in [*keys_of(Experiment), *keys_of(SweepKeys)]:
         inner = _shown_below(key)
         if not inner:
             rows.append(_row(key))
@@ -152,7 +152,7 @@ def with_key_table(page: str) -> str:
 
 
 def _shown_below(key: Key) -> list[Key]:
-    """Return the keys that stand in place of a block that is always there."""
+    """Return the keys that are shown instead of a block, if the block is always there; otherwise an empty list."""
     models = models_of(key.field.annotation)
     if not models or type(None) in getattr(key.field.annotation, "__args__", ()) or key.name == "server":
         return []

@@ -1,4 +1,4 @@
-"""The links of these documents; `python -m docs.generate.links` lists those that leave the repository."""
+"""The links in the documents; `python -m docs.generate.links` lists those to other sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def documents() -> list[Path]:
 
 
 def links(path: Path) -> Iterator[str]:
-    """Yield where each link and picture of a document leads."""
+    """Yield the target of each link and picture in a document."""
     for token in _tokens(path):
         for inner in token.children or ():
             target = inner.attrGet("href") or inner.attrGet("src")
@@ -32,7 +32,7 @@ def links(path: Path) -> Iterator[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors of a document's headings, as the repository's own pages and the manual make them."""
+    """Return the anchors of a document's headings, as GitHub and the manual form them."""
     found: list[str] = []
     tokens = _tokens(path)
     for token, content in pairwise(tokens):

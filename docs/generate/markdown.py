@@ -1,4 +1,4 @@
-"""Pieces of Markdown, as both the repository's own pages and the manual show it."""
+"""Pieces of Markdown that both the repository's site and the manual show correctly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTE = "<!-- Made from the code by `python -m docs.generate`; change the code, n
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; a `|` within a cell stays one."""
+    """Return a table; a `|` within a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     cells = [[one_line(cell).replace("\\|", "|").replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("|  |", "| |") for line in cells)
@@ -27,9 +27,9 @@ def one_line(text: str) -> str:
 
 
 def linked(text: str, up: str) -> str:
-    """Return a text with links: pages of these documents, `docs/NAME.md`, found `up` from here, and arXiv's.
+    """Return a text in which pages, written `docs/NAME.md`, and arXiv numbers are links; `up` is the path to docs/.
 
-    A page in brackets of its own, `(docs/NAME.md)`, keeps them.
+    Parentheses around a page, `(docs/NAME.md)`, are kept.
     """
     parts = re.split(r"(`[^`]*`)", text)
     for number, part in enumerate(parts):
@@ -40,7 +40,7 @@ def linked(text: str, up: str) -> str:
 
 
 def flow(value: Any) -> str:
-    """Return a value as YAML writes it on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if value is None or isinstance(value, bool):

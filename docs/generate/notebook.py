@@ -1,4 +1,4 @@
-"""The notebooks: `python -m docs.generate.notebook` runs their cells anew and keeps what these print and draw."""
+"""The notebooks: `python -m docs.generate.notebook` runs their cells again, and saves what they print and draw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import matplotlib
 
 from docs.generate.links import ROOT
 
-__all__ = ["FOLDER", "executed", "read", "texts"]
+__all__ = ["FOLDER", "execute", "read", "texts"]
 
 FOLDER = ROOT / "docs/notebooks"
 
@@ -28,13 +28,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def texts(notebook: dict[str, Any]) -> list[str]:
-    """Return what each code cell printed."""
+    """Return the text that each code cell printed."""
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     return ["".join(line for one in cell["outputs"] for line in one.get("text", ())) for cell in cells]
 
 
-def executed(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Return a notebook whose code cells were run, one after the other, in the current folder."""
+def execute(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook with new outputs, after running its code cells one after another in the current folder."""
     matplotlib.use("agg")
     names: dict[str, Any] = {"__name__": "__main__"}
     cells, count = [], 0
@@ -68,6 +68,6 @@ def _pictures() -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for path in sorted(FOLDER.glob("*.ipynb")):
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            made = executed(read(path))
+            made = execute(read(path))
         path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(os.path.relpath(path), *texts(made), sep="\n")

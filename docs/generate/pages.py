@@ -1,4 +1,4 @@
-"""Everything that is made from the code and committed, by its path in the repository."""
+"""All generated files that are committed, by path in the repository."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from docs.generate.keys import keys_page, with_key_table
 from fredsim.config.document import MODELINE
 from fredsim.config.schema import as_text
 
-__all__ = ["ROOT", "made"]
+__all__ = ["ROOT", "generated_files"]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "experiments/schema.json"
 
 
-def made() -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of each file that is made, or whose part is."""
+def generated_files() -> Iterator[tuple[str, str]]:
+    """Yield (path, text) for each file that is generated, as a whole or in part."""
     yield SCHEMA, as_text()
     yield "docs/reference/keys.md", keys_page()
     yield "docs/reference/command_line.md", commands_page()
@@ -31,7 +31,7 @@ def made() -> Iterator[tuple[str, str]]:
 
 
 def _with_modeline(path: Path) -> str:
-    """Return an experiment's file with a first line that tells editors where its schema is."""
+    """Return an experiment's file with a first line that names the path of its schema, for editors."""
     text = path.read_text(encoding="utf-8")
     rest = text.partition("\n")[2] if text.startswith(MODELINE) else text
     return f"{MODELINE}{Path(os.path.relpath(ROOT / SCHEMA, path.parent)).as_posix()}\n{rest}"

@@ -1,4 +1,4 @@
-"""Which paths serve what an experiment may name, as the run itself would choose."""
+"""Which paths can compute a server, a gate and so on, according to the checks of the run itself."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fredsim.simulation.paths import choose_path
 from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.start import arrivals_react
 
-__all__ = ["PLAIN", "served"]
+__all__ = ["PLAIN", "supported_paths"]
 
-#: The paths, the fastest first, each with a backend that has it.
+#: The paths, fastest first, each with a backend that has it.
 BACKENDS: dict[PathName, Backend] = {"hand": "numba", "fused": "numba", "queued": "cuda", "snapshots": "numba"}
 PLAIN: dict[str, Any] = {
     "iterations": 1000,
@@ -32,15 +32,15 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def served(changes: Mapping[str, Any]) -> str:
-    """Return the paths that serve a plain experiment with these keys, and why no faster one does."""
+def supported_paths(changes: Mapping[str, Any]) -> str:
+    """Return a text with the paths that can compute a plain experiment with these keys, and why a faster one cannot."""
     data = {**PLAIN, **changes}
     experiment = open_experiment(data, Document(data).place)
     server, protocol = make_server(experiment)
     dispatcher = make_dispatcher(experiment)
     layout = Layout((("W1", (4, 3)), ("b1", (3,))))
     context = RunContext(experiment.clients.count, layout, Streams(0), NumpyOperations())
-    server.start(np.zeros(layout.size, np.float32), context)  # only then it is known what it does with a push
+    server.start(np.zeros(layout.size, np.float32), context)  # some servers' contracts are complete only then
     reacts = isinstance(dispatcher, GuardedClock) and arrivals_react(dispatcher, server.contract, protocol)
     found: dict[PathName, str] = {}
     for path, backend in BACKENDS.items():

@@ -16,7 +16,8 @@ from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["Data", "DataChoice", "LeastSquares", "Quadratic"]
 
-WIDE = 28  # bytes that an entry of least squares takes: when it is drawn, for the optimum, and as kernels read it
+#: The memory for one entry of least squares: while it is drawn, for the optimum, and as kernels read it.
+BYTES_PER_ENTRY = 28
 
 
 class Normalize(HyperParameters):
@@ -81,10 +82,10 @@ class LeastSquares(HyperParameters):
         del root, seed
         rows = self.train + self.validation
         if rows >= 2**32:
-            given = f"data.train is {self.train} and data.validation {self.validation}"
-            raise ConfigError(f"{given}; 2³² rows are too many: lower them")
+            sizes = f"data.train is {self.train} and data.validation {self.validation}"
+            raise ConfigError(f"{sizes}; 2³² rows are too many: lower them")
         what = f"data.train is {self.train} and data.columns {self.columns}; {rows:,} rows take"
-        refuse_beyond_memory(WIDE * rows * self.columns, what, "lower one of them")
+        refuse_beyond_memory(BYTES_PER_ENTRY * rows * self.columns, what, "lower one of them")
         return least_squares(self.columns, self.noise, self.seed, self.train, self.validation)
 
 
@@ -100,7 +101,7 @@ class Quadratic(HyperParameters):
     def load(self, root: Path, seed: int) -> Dataset:
         """Make the quadratic, with the run's seed for its noise. Raises ConfigError if it does not fit into memory."""
         del root
-        refuse_beyond_memory(WIDE * self.size, f"data.size is {self.size}; it takes", "lower it")
+        refuse_beyond_memory(BYTES_PER_ENTRY * self.size, f"data.size is {self.size}; it takes", "lower it")
         return quadratic(self.size, self.noise, seed)
 
 

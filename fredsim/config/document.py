@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from fredsim.config.yaml_reader import LONGEST, Key, parse_yaml
 from fredsim.errors import ConfigError, shown
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = [
     "MODELINE",
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 MODELINE = "# yaml-language-server: $schema="  # followed by a path relative to the file, or a URL
-FEW = 4  # the most keys that a message about a difference names
-WIDE = 60  # the most characters of a value in it
+MOST_KEYS = 4  # the most keys that a message about a difference names
+MOST_SHOWN = 60  # the most characters of a value in it
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Document:
 def read_document(path: Path) -> Document:
     """Return a YAML file's content. Raises ConfigError, with line and column if the file does not parse."""
     remedy = "name a YAML file, or a run's folder"
-    if found := irregular(path):
+    if found := irregular_kind(path):
         raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
     try:
         if path.stat().st_size > 4 * LONGEST:
@@ -145,14 +145,14 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> st
     """Say which dotted keys differ, the first few, each as `form.format(key, its value in one, its value in other)`."""
     left, right = flatten(one), flatten(other)
     keys = [key for key in left | right if key not in left or key not in right or left[key] != right[key]]
-    texts = ([_as_yaml(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:FEW])
+    texts = ([_as_yaml(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:MOST_KEYS])
     found = [form.format(key, *values) for key, values in zip(keys, texts, strict=False)]
-    return "; ".join([*found, *([f"and {len(keys) - FEW} more"] if len(keys) > FEW else [])])
+    return "; ".join([*found, *([f"and {len(keys) - MOST_KEYS} more"] if len(keys) > MOST_KEYS else [])])
 
 
 def _as_yaml(value: Any) -> str:
-    """Return a value approximately as in YAML, shortened to WIDE characters."""
+    """Return a value approximately as in YAML, shortened to MOST_SHOWN characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = value if isinstance(value, str) and value.isprintable() else shown(value)
-    return text if len(text) <= WIDE else f"{text[: WIDE // 2]}…{text[-WIDE // 2 :]}"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"

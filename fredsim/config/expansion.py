@@ -28,7 +28,7 @@ from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import PlaceOf, located, problems_at, resolve
+from fredsim.config.resolution import PlaceOf, problems_at, resolve, with_place
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
@@ -209,7 +209,7 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             linear=[isinstance(experiment.model, LinearChoice) for experiment in experiments],
         )
     except ConfigError as error:
-        raise located(error, document.place) from None
+        raise with_place(error, document.place) from None
 
 
 def _found(data: Any, key: str) -> Any:
@@ -280,11 +280,11 @@ def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
 
 def _validated(document: Document, key: str, model: type[Model]) -> Model | None:
     """Return the validated value of a key for all runs together, None if it is not given. Raises ConfigError."""
-    given = document.data.get(key)
-    if given is None:
+    value = document.data.get(key)
+    if value is None:
         return None
     try:
-        return model.model_validate(given)
+        return model.model_validate(value)
     except ValidationError as error:
         raise problems_at([((key, *at), text) for at, text in explain(error, model)], document.place) from None
 

@@ -17,7 +17,7 @@ from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
 from fredsim.config.models import LinearChoice, MlpChoice
 from fredsim.config.partition import Iid
-from fredsim.config.parts import (
+from fredsim.config.sections import (
     Affects,
     Clients,
     DispatcherChoice,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figure_options import OF_EVENTS, is_wanted
+from fredsim.config.figure_options import EVENT_KINDS, is_wanted
 from fredsim.config.figures import FigureChoice
 from fredsim.config.registry import has_clock
 from fredsim.config.yaml_reader import Key
@@ -32,12 +32,12 @@ def check_figures(
             raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
-        for run in _drawn(runs, figure) if value in {"seconds", *OF_EVENTS} else ():
+        for run in _selected_runs(runs, figure) if value in {"seconds", *EVENT_KINDS} else ():
             place, dispatcher = document.place(("figures", number, key)), run.dispatcher.name
             if not has_clock(dispatcher):
                 wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
                 raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
-            if value in OF_EVENTS and not run.events:
+            if value in EVENT_KINDS and not run.events:
                 wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
                 raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
         if figure.kind == "probe" and not any(run.probe for run in runs):
@@ -46,11 +46,11 @@ def check_figures(
             raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
 
 
-def _drawn(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]:
+def _selected_runs(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]:
     """Return the runs that a figure's `where` selects."""
 
-    def left(run: Experiment) -> bool:
+    def is_selected(run: Experiment) -> bool:
         values = flatten(run.plain())
         return all(is_wanted(values.get(key), wanted) for key, wanted in figure.where.items())
 
-    return [run for run in runs if left(run)]
+    return [run for run in runs if is_selected(run)]

@@ -11,8 +11,8 @@ from typing import Any
 from fredsim.errors import nearest, shown
 
 __all__ = [
+    "EVENT_KINDS",
     "KINDS",
-    "OF_EVENTS",
     "SHARES",
     "STYLES",
     "Options",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
-OF_EVENTS = ("timeline", "waits")  # kinds that show events.parquet
+EVENT_KINDS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
 STYLES = ("column", "page")
 MOST_CLIENTS = 10_000_000  # the most clients that a range may name
@@ -103,10 +103,10 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
-    given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
+    is_given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
     with_y = ("curves", "ends", "matrix")
     for name, kinds in {"x": with_y, "y": with_y, "reach": ("curves", "matrix")}.items():
-        if kind in KINDS and kind not in kinds and given[name]:
+        if kind in KINDS and kind not in kinds and is_given[name]:
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
     if kind == "matrix" and len(options.reach) != 1:
         yield "reach", f"is given {len(options.reach)} times; a matrix shows when one value is reached, such as 0.05"
@@ -117,7 +117,7 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     for name in ("by", "panel"):
         if kind == "timeline" and getattr(options, name):
             yield name, "is given; a timeline has a panel for each run"
-    if kind in {"copies", "shards", "matrix", *OF_EVENTS} and options.log:
+    if kind in {"copies", "shards", "matrix", *EVENT_KINDS} and options.log:
         yield "log", "is given; it goes with figures of the other kinds"
     if kind != "curves" and options.quartiles:
         yield "quartiles", "is given; it goes with figures of the kind curves"
@@ -128,9 +128,9 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
 
 def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the options that say which clients and which time a figure shows."""
-    given = {"clients": options.clients, "from": options.begin, "to": options.end}
-    for name, value in given.items():
-        kinds = [*OF_EVENTS, "curves"] if name == "to" else OF_EVENTS
+    values = {"clients": options.clients, "from": options.begin, "to": options.end}
+    for name, value in values.items():
+        kinds = [*EVENT_KINDS, "curves"] if name == "to" else EVENT_KINDS
         if value is not None and kind in KINDS and kind not in kinds:
             yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
         elif isinstance(value, float) and kind == "curves" and not 0 < value < math.inf:

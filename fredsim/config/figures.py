@@ -68,8 +68,8 @@ class FigureChoice(HyperParameters):
         """Return the keys as they are written; some of them only if they do not have their defaults."""
         data: dict[str, Any] = serialize(self)
         data["from"] = data.pop("from_")
-        given = {"clients", "from", "to", "style"}
-        data = {key: value for key, value in data.items() if key not in given or value is not None}
+        optional = {"clients", "from", "to", "style"}
+        data = {key: value for key, value in data.items() if key not in optional or value is not None}
         return {
             key: value for key, value in data.items() if key not in {"best", "latex", "quartiles", "where"} or value
         }

@@ -54,9 +54,9 @@ def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence
         for key, value in case.items():
             earlier.setdefault(key, ("stands in cases", []))[1].append(value)
     for axis, values in sweep.items():
-        for key, (what, given) in earlier.items():
+        for key, (what, before) in earlier.items():
             within = axis.removeprefix(f"{key}.") if axis.startswith(f"{key}.") else ""
-            if axis == key or key.startswith(f"{axis}.") or (within and any(_sets(value, within) for value in given)):
+            if axis == key or key.startswith(f"{axis}.") or (within and any(_sets(value, within) for value in before)):
                 place = document.place(("sweep", axis))
                 raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
         earlier[axis] = "is swept too", values

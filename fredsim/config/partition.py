@@ -154,7 +154,7 @@ def _kind(value: Any) -> str:
     return PARTITIONS[name].__name__
 
 
-OneOfThem = Annotated[
+AnyPartition = Annotated[
     Annotated[Iid, Tag("Iid")]
     | Annotated[Dirichlet, Tag("Dirichlet")]
     | Annotated[Pathological, Tag("Pathological")]
@@ -162,7 +162,9 @@ OneOfThem = Annotated[
     | Annotated[Lists, Tag("Lists")],
     Discriminator(_kind),
 ]
-PartitionChoice = Annotated[OneOfThem, BeforeValidator(_spelled_out, json_schema_input_type=OneOfThem | Literal["iid"])]
+PartitionChoice = Annotated[
+    AnyPartition, BeforeValidator(_spelled_out, json_schema_input_type=AnyPartition | Literal["iid"])
+]
 
 
 def with_file_digest(choice: PartitionChoice) -> PartitionChoice:

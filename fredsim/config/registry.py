@@ -34,10 +34,10 @@ __all__ = [
     "build",
     "find_class",
     "has_clock",
+    "is_user_clock",
     "registered",
     "required_keys",
     "resolve_hyper",
-    "tells_seconds",
 ]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
@@ -68,7 +68,7 @@ def find_class(kind: Kind, name: str) -> type:
     if kind not in REQUIRED:
         raise ConfigError(f"unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
     if ":" in name:
-        found = import_named(name, "package.module:Class")
+        cls = import_named(name, "package.module:Class")
     else:
         points = registered(kind)
         if name not in points:
@@ -78,19 +78,19 @@ def find_class(kind: Kind, name: str) -> type:
                 "or your own as package.module:Class)"
             )
         try:
-            found = points[name].load()
+            cls = points[name].load()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
-    if not isinstance(found, type):
-        raise ConfigError(f"'{name}' is a {type(found).__name__}; it must be a class")
-    if kind == "dispatcher" and tells_seconds(found):
-        return found
-    missing = [method for method in REQUIRED[kind] if not callable(getattr(found, method, None))]
+    if not isinstance(cls, type):
+        raise ConfigError(f"'{name}' is a {type(cls).__name__}; it must be a class")
+    if kind == "dispatcher" and is_user_clock(cls):
+        return cls
+    missing = [method for method in REQUIRED[kind] if not callable(getattr(cls, method, None))]
     if missing:
         raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
-    return found
+    return cls
 
 
 def registered(kind: Kind) -> dict[str, EntryPoint]:
@@ -98,39 +98,41 @@ def registered(kind: Kind) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
 
 
-def tells_seconds(found: type) -> bool:
-    """Return whether a user's dispatcher is a clock: it has `seconds`, how long tasks take, and needs nothing else."""
-    return callable(getattr(found, "seconds", None))
+def is_user_clock(cls: type) -> bool:
+    """Return whether a user's dispatcher is a clock: it has the method `seconds`, and then needs no other."""
+    return callable(getattr(cls, "seconds", None))
 
 
 def has_clock(dispatcher: str) -> bool:
     """Return whether a dispatcher of this name has a clock, or may have one. Raises as `find_class` does."""
-    found = find_class("dispatcher", dispatcher)
-    return issubclass(found, Timeline) or tells_seconds(found)
+    cls = find_class("dispatcher", dispatcher)
+    return issubclass(cls, Timeline) or is_user_clock(cls)
 
 
 def resolve_hyper(kind: Kind, name: str, hyper: Mapping[str, Any]) -> tuple[dict[str, Any], Problems]:
     """Return the hyper-parameters with defaults filled in, and the problems found. Raises as `find_class` does."""
-    found = find_class(kind, name)
-    if issubclass(found, Configurable):
+    cls = find_class(kind, name)
+    if issubclass(cls, Configurable):
         try:
-            return found.Hyper.model_validate(dict(hyper)).model_dump(), []
+            return cls.Hyper.model_validate(dict(hyper)).model_dump(), []
         except ValidationError as error:
-            return {}, explain(error, found.Hyper)
-    return dict(hyper), argument_problems(found, hyper)
+            return {}, explain(error, cls.Hyper)
+    return dict(hyper), argument_problems(cls, hyper)
 
 
 def required_keys(kind: Kind, name: str) -> list[str]:
     """Return the hyper-parameters that have no default."""
-    found = find_class(kind, name)
-    if issubclass(found, Configurable):
-        return [key for key, field in found.Hyper.model_fields.items() if field.is_required()]
-    return [str(key) for (key,), _ in argument_problems(found, {})]
+    cls = find_class(kind, name)
+    if issubclass(cls, Configurable):
+        return [key for key, field in cls.Hyper.model_fields.items() if field.is_required()]
+    return [str(key) for (key,), _ in argument_problems(cls, {})]
 
 
-def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()) -> Problems:
-    """Return the problems of keyword arguments that do not fit a callable; it also gets those named in `supplied`."""
-    parameters = inspect.signature(found).parameters
+def argument_problems(
+    function: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()
+) -> Problems:
+    """Return the problems of keyword arguments that a callable does not take; it also gets those in `supplied`."""
+    parameters = inspect.signature(function).parameters
     problems: Problems = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         known = ", ".join(parameters) or "none"
@@ -143,10 +145,10 @@ def argument_problems(found: Callable[..., Any], hyper: Mapping[str, Any], suppl
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     """Return a new instance. Raises ConfigError as `find_class` does, and if the constructor fails."""
-    found = find_class(kind, name)
+    cls = find_class(kind, name)
     try:
         with np.errstate(all="ignore"):  # an overflow here will show in the run
-            return found(**hyper)
+            return cls(**hyper)
     except (ConfigError, KeyboardInterrupt):
         raise
     except BaseException as error:  # includes sys.exit

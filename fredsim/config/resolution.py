@@ -13,17 +13,17 @@ from fredsim.config.experiment import Experiment, PluginChoice, Published, Torch
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, Problem, Problems, argument_problems, required_keys, resolve_hyper
 from fredsim.config.yaml_reader import Key
-from fredsim.data.datasets import USUAL, check_dataset, file_digest
+from fredsim.data.datasets import DEFAULT_ROWS, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
 from fredsim.native.model import find_factory, given
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "located", "problems_at", "resolve"]
+__all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "problems_at", "resolve", "with_place"]
 
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
-MOST = 20  # the most problems that one message names
+MOST_PROBLEMS = 20  # the most problems that one message names
 
 PlaceOf = Callable[[Key], str]
 """A function that returns the place of an experiment's key, such as `file.yaml:12`."""
@@ -38,12 +38,12 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise problems_at(map(_told_where, explain(error, Experiment)), place) from None
-    given = [key for key in LENGTHS if getattr(experiment, key) is not None]
-    if len(given) != 1:
-        found = f"both {' and '.join(given)} are given" if given else "is missing"
+        raise problems_at(map(_with_hint, explain(error, Experiment)), place) from None
+    lengths = [key for key in LENGTHS if getattr(experiment, key) is not None]
+    if len(lengths) != 1:
+        found = f"both {' and '.join(lengths)} are given" if lengths else "is missing"
         remedy = f"{found}; give one of iterations, updates, epochs and seconds"
-        raise problems_at([((given[0] if given else "iterations",), remedy)], place)
+        raise problems_at([((lengths[0] if lengths else "iterations",), remedy)], place)
     update: dict[str, Any] = {
         key: _resolve_plugin(key, plugin, place)
         for key in ("server", "dispatcher", "compress", "average")
@@ -55,8 +55,8 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         _check_factory(experiment.model, place)
     chosen = experiment.data
     if isinstance(chosen, Data):
-        usual = dict(zip(("train", "validation"), USUAL.get(chosen.name, ()), strict=False))
-        known = usual | {"sha256": file_digest(chosen.name)}
+        default_rows = dict(zip(("train", "validation"), DEFAULT_ROWS.get(chosen.name, ()), strict=False))
+        known = default_rows | {"sha256": file_digest(chosen.name)}
         update["data"] = Data(**known | chosen.model_dump(exclude_none=True))
     partition = with_file_digest(experiment.clients.partition)
     update["clients"] = experiment.clients.model_copy(update={"partition": partition})
@@ -68,16 +68,16 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))
     except ConfigError as error:
-        raise located(error, place) from None
+        raise with_place(error, place) from None
     return experiment
 
 
 #: Keys whose value is a mapping with a `name`.
-NAMED = ("data", "model", "dispatcher", "server", "compress", "average")
+NAMED_KEYS = ("data", "model", "dispatcher", "server", "compress", "average")
 #: Keys that a document may have besides those of an experiment.
-OF_DOCUMENTS = ("cases", "sweep", "select")
+DOCUMENT_KEYS = ("cases", "sweep", "select")
 #: The full dotted keys of those that are often written without the key around them.
-PLACES = {
+FULL_KEYS = {
     key: f"{around}.{key}"
     for around in ("evaluation", "dispatcher", "model", "data", "clients")
     for key in fields_of(Experiment, (around,))
@@ -85,15 +85,15 @@ PLACES = {
 } | dict.fromkeys(("lr", "learning_rate"), "server.lr")
 
 
-def _told_where(problem: Problem) -> Problem:
+def _with_hint(problem: Problem) -> Problem:
     """Return the problem, for an unknown or misshapen top-level key with a hint at the right key or form."""
     (*around, key), text = problem
-    if not around and key in NAMED and text.endswith("it must be a mapping of keys to values"):
+    if not around and key in NAMED_KEYS and text.endswith("it must be a mapping of keys to values"):
         return (key,), f"{text}, such as {key}: {{name: …}}"
     if around or not text.startswith("unknown key"):
         return problem
-    known = (*Experiment.model_fields, *OF_DOCUMENTS)
-    hint = f"; did you mean '{PLACES[key]}'?" if key in PLACES else nearest(str(key), known)
+    known = (*Experiment.model_fields, *DOCUMENT_KEYS)
+    hint = f"; did you mean '{FULL_KEYS[key]}'?" if key in FULL_KEYS else nearest(str(key), known)
     return (key,), f"unknown key{hint} (known: {', '.join(known)})"
 
 
@@ -140,7 +140,7 @@ def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
     try:
         found = find_factory(choice.name)
     except ConfigError as error:
-        raise located(error, place) from None
+        raise with_place(error, place) from None
     problems = argument_problems(found, choice.hyper, given(found))
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
@@ -159,7 +159,7 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str |
     return {name: found} if found else name
 
 
-def located(error: ConfigError, place: PlaceOf) -> ConfigError:
+def with_place(error: ConfigError, place: PlaceOf) -> ConfigError:
     """Return the error with a place put before it: that of the key with which its message begins."""
     key = str(error).partition(" ")[0].rstrip(":")
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
@@ -168,11 +168,11 @@ def located(error: ConfigError, place: PlaceOf) -> ConfigError:
 def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
     """Return one error for many problems, each preceded by its place."""
     lines, problems = [], list(problems)
-    for at, text in problems[:MOST]:
+    for at, text in problems[:MOST_PROBLEMS]:
         key = ".".join(str(part) for part in at if part != "")
         lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")
-    if len(problems) > MOST:
-        lines.append(f"{place(())}: and {len(problems) - MOST} more")
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"{place(())}: and {len(problems) - MOST_PROBLEMS} more")
     return ConfigError("\n".join(lines))
 
 
@@ -185,16 +185,16 @@ def _published_of(experiment: Experiment) -> Published | None:
     return published.model_copy(update={"series": series}) if series else None
 
 
-OF_TARGETS = ("least_squares", "quadratic", "mishchenko")
+DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 
 
 def check_model(experiment: Experiment) -> None:
     """Raise ConfigError if the model does not fit the data set, which has either labels or targets."""
     model, data = experiment.model.name, experiment.data.name
-    if data in OF_TARGETS and model != "linear":
+    if data in DATA_WITH_TARGETS and model != "linear":
         raise ConfigError(f"model.name is {model}; data {data} has no classes: give model: {{name: linear}}")
-    if data not in OF_TARGETS and model == "linear":
-        known = ", ".join(OF_TARGETS)
+    if data not in DATA_WITH_TARGETS and model == "linear":
+        known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
     goal = experiment.until.goal[0] if experiment.until else ""
     if goal == ("validation_error" if model == "linear" else "gap"):

@@ -15,33 +15,33 @@ from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from fredsim.config.experiment import Experiment
-from fredsim.config.parts import DispatcherChoice
 from fredsim.config.registry import KNOWN, Kind, find_class, registered
 from fredsim.config.resolution import KIND_OF_KEY, LENGTHS
 from fredsim.config.schema_rules import (
     REF,
     Schema,
-    lists,
+    discriminate,
+    lists_of,
     named_in,
-    needs,
     optional,
-    refer,
+    refer_to_kind,
+    requirements,
     settings,
-    share,
-    tell_apart,
+    share_definitions,
 )
+from fredsim.config.sections import DispatcherChoice
 from fredsim.config.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters
 
-__all__ = ["OfManyRuns", "as_text", "json_schema"]
+__all__ = ["SweepKeys", "as_text", "json_schema"]
 
-#: Definitions whose parts no axis of a sweep can vary, so that their required keys are required in any file.
-WHOLE = ("FigureChoice", "Published", "Selection", "Series")
+#: Definitions within which no axis of a sweep can vary a key, so that their required keys are required in every file.
+NEVER_SWEPT = ("FigureChoice", "Published", "Selection", "Series")
 
 
-class OfManyRuns(HyperParameters):
+class SweepKeys(HyperParameters):
     """The keys of a file that describes several runs."""
 
     cases: Annotated[
@@ -62,7 +62,7 @@ class OfManyRuns(HyperParameters):
 def json_schema() -> Schema:
     """Return the JSON Schema (draft 7) of an experiment's file."""
     choices = {f"{kind}_{name}": _choice(kind, name) for kind in KNOWN for name in [*KNOWN[kind], *registered(kind)]}
-    models: list[type[BaseModel]] = [Experiment, OfManyRuns, *filter(None, choices.values())]
+    models: list[type[BaseModel]] = [Experiment, SweepKeys, *filter(None, choices.values())]
     _, made = models_json_schema([(model, "validation") for model in models], ref_template=f"{REF}{{model}}")
     definitions: dict[str, Schema] = _cleaned(made["$defs"])
     for title in [title for title, model in choices.items() if model is None]:
@@ -70,22 +70,22 @@ def json_schema() -> Schema:
     for kind in KNOWN:
         definitions[kind] = _one_of(kind, [title for title in choices if title.startswith(f"{kind}_")], definitions)
     definitions["gate"] = _gate(definitions)
-    top, many = (definitions.pop(model.__name__)["properties"] for model in (Experiment, OfManyRuns))
+    top, many = (definitions.pop(model.__name__)["properties"] for model in (Experiment, SweepKeys))
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     for key, kind in KIND_OF_KEY.items():
-        refer(top[key], kind)
+        refer_to_kind(top[key], kind)
     for definition in definitions.values():
         for key in ("push", "fetch"):
             if "wait" in definition.get("properties", {}):
-                refer(definition["properties"][key], "gate")
-    tell_apart(definitions, {"top": top})
-    share(definitions)
-    required_too = needs({"type": "object", "properties": top, "required": required}, definitions)
+                refer_to_kind(definition["properties"][key], "gate")
+    discriminate(definitions, {"top": top})
+    share_definitions(definitions)
+    required_too = requirements({"type": "object", "properties": top, "required": required}, definitions)
     required_too["oneOf"] = [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in LENGTHS]
     definitions["settings"] = settings(top, definitions)
     one_setting = {"$ref": f"{REF}settings"}
     many["cases"] |= {"anyOf": [{"type": "array", "minItems": 1, "items": one_setting}, {"type": "null"}]}
-    many["sweep"] |= {"anyOf": [lists(definitions["settings"]), {"type": "null"}]}
+    many["sweep"] |= {"anyOf": [lists_of(definitions["settings"]), {"type": "null"}]}
     many["overrides"] |= {"anyOf": [one_setting, {"type": "null"}]}
     several = [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("cases", "sweep")]
     return {
@@ -97,7 +97,7 @@ def json_schema() -> Schema:
         "if": {"anyOf": several},
         "else": required_too,
         "definitions": {
-            name: definitions[name] if name in WHOLE else optional(definitions[name])
+            name: definitions[name] if name in NEVER_SWEPT else optional(definitions[name])
             for name in sorted(named_in([top, many], definitions))
         },
     }
@@ -116,18 +116,18 @@ def _choice(kind: Kind, name: str) -> type[BaseModel] | None:
         return None
     if not issubclass(found, Configurable):
         return None
-    given: Any = {"name": (Literal[name], ...)}
+    fields: Any = {"name": (Literal[name], ...)}
     if kind == "dispatcher":
-        given |= {key: (field.annotation, field) for key, field in DispatcherChoice.model_fields.items()}
+        fields |= {key: (field.annotation, field) for key, field in DispatcherChoice.model_fields.items()}
         usual = DispatcherChoice.model_fields["name"].default == name
-        given["name"] = (Literal[name], name if usual else ...)
+        fields["name"] = (Literal[name], name if usual else ...)
     if kind == "gate":
-        del given["name"]
-    return create_model(f"{kind}_{name}", __base__=found.Hyper, __doc__=getattr(found, "idea", ""), **given)
+        del fields["name"]
+    return create_model(f"{kind}_{name}", __base__=found.Hyper, __doc__=getattr(found, "idea", ""), **fields)
 
 
 def _cleaned(schema: Any) -> Any:
-    """Return a schema without what only pydantic needs: titles made from names, and keywords that JSON Schema lacks."""
+    """Return a schema without what only pydantic uses: titles made from names, keywords that JSON Schema lacks."""
     if isinstance(schema, list):
         return [_cleaned(one) for one in schema]
     if not isinstance(schema, dict):

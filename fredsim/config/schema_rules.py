@@ -1,4 +1,4 @@
-"""Transformations of JSON Schemas: telling branches apart, collecting what is required, values under dotted keys."""
+"""Transformations of JSON Schemas: discriminated branches, requirements alone, values under dotted keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-__all__ = ["REF", "Schema", "lists", "named_in", "needs", "optional", "refer", "settings", "share", "tell_apart"]
+__all__ = [
+    "REF",
+    "Schema",
+    "discriminate",
+    "lists_of",
+    "named_in",
+    "optional",
+    "refer_to_kind",
+    "requirements",
+    "settings",
+    "share_definitions",
+]
 
 Schema = dict[str, Any]
 REF = "#/definitions/"
@@ -14,15 +25,15 @@ ANNOTATIONS = {"default", "description", "examples"}
 LONG = 150  # a schema that occurs several times gets its own definition if it has more characters
 
 
-def refer(schema: Schema, kind: str) -> None:
-    """Make a key's schema refer to that of a kind, or allow null if the key may be null."""
+def refer_to_kind(schema: Schema, kind: str) -> None:
+    """Replace a key's schema by a reference to that of a kind; it still allows null if it did before."""
     nullable = {"type": "null"} in schema.get("anyOf", [])
     for key in ("$ref", "anyOf", "type", "additionalProperties"):
         schema.pop(key, None)
     schema |= {"anyOf": [{"$ref": f"{REF}{kind}"}, {"type": "null"}]} if nullable else {"$ref": f"{REF}{kind}"}
 
 
-def tell_apart(definitions: Mapping[str, Schema], schema: Any) -> None:
+def discriminate(definitions: Mapping[str, Schema], schema: Any) -> None:
     """Make at most one branch of each `oneOf` fit, by its `name`; if branches have no names, allow any (`anyOf`)."""
     for one in [*_within(definitions), *_within(schema)]:
         if "oneOf" not in one:
@@ -39,17 +50,17 @@ def tell_apart(definitions: Mapping[str, Schema], schema: Any) -> None:
                 name |= {"pattern": ":"} if open_ended else {"not": {"enum": [*filter(None, consts)]}}
 
 
-def share(definitions: dict[str, Schema]) -> None:
+def share_definitions(definitions: dict[str, Schema]) -> None:
     """Move schemas that several definitions have for the same key, such as a learning rate's, to one definition."""
     found: dict[tuple[str, str], list[Schema]] = {}
     for definition in definitions.values():
         for name, one in definition.get("properties", {}).items():
-            said = json.dumps({key: value for key, value in one.items() if key not in ANNOTATIONS}, sort_keys=True)
-            if "$ref" not in one and len(said) > LONG:
-                found.setdefault((name, said), []).append(one)
-    for (name, said), places in found.items():
+            text = json.dumps({key: value for key, value in one.items() if key not in ANNOTATIONS}, sort_keys=True)
+            if "$ref" not in one and len(text) > LONG:
+                found.setdefault((name, text), []).append(one)
+    for (name, text), places in found.items():
         if len(places) > 1 and name not in definitions:
-            definitions[name] = json.loads(said)
+            definitions[name] = json.loads(text)
             for one in places:
                 for key in definitions[name]:
                     del one[key]
@@ -99,18 +110,18 @@ def optional(schema: Any) -> Any:
     return found
 
 
-def needs(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+def requirements(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """Return a schema that has only the requirements of another one."""
     schema = _resolved(schema, definitions)
     found: Schema = {}
     if schema.get("required"):
         found["required"] = schema["required"]
-    inner = {name: needs(one, definitions) for name, one in schema.get("properties", {}).items()}
+    inner = {name: requirements(one, definitions) for name, one in schema.get("properties", {}).items()}
     if inner := {name: one for name, one in inner.items() if one}:
         found["properties"] = inner
     every = []
     for branch in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
-        resolved, wanted = _resolved(branch, definitions), needs(branch, definitions)
+        resolved, wanted = _resolved(branch, definitions), requirements(branch, definitions)
         const = _const(resolved)
         wanted = {key: value for key, value in wanted.items() if key != "required" or value != ["name"]}
         if const is not None and wanted:
@@ -122,7 +133,7 @@ def needs(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
         found["allOf"] = every
     if {"type": "object", "not": {"required": ["name"]}} in schema.get("oneOf", []):
         found["required"] = ["name"]
-    if "items" in schema and (wanted := needs(schema["items"], definitions)):
+    if "items" in schema and (wanted := requirements(schema["items"], definitions)):
         found["items"] = wanted
     return found
 
@@ -154,14 +165,14 @@ def _inner(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
             continue
         branches += [*resolved.get("anyOf", []), *resolved.get("oneOf", [])]
         for name, one in resolved.get("properties", {}).items():
-            said = {key: value for key, value in one.items() if key not in ANNOTATIONS}
-            text = json.dumps(said, sort_keys=True)
+            kept = {key: value for key, value in one.items() if key not in ANNOTATIONS}
+            text = json.dumps(kept, sort_keys=True)
             found[name] = {"$ref": f"{REF}{title}/properties/{name}"} if seen.setdefault(name, text) == text else {}
     return found
 
 
-def lists(values: Schema) -> Schema:
-    """Return the schema of lists of values under dotted keys."""
+def lists_of(values: Schema) -> Schema:
+    """Return the schema of lists of values under dotted keys, given the schema of the values."""
     listed = {"type": "array", "minItems": 1}
     properties = {key: {**listed, "items": one} for key, one in values["properties"].items()}
     patterns = dict.fromkeys(values["patternProperties"], listed)

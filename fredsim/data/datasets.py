@@ -29,7 +29,7 @@ from fredsim.system.files import content_digest
 
 __all__ = [
     "DATASETS",
-    "USUAL",
+    "DEFAULT_ROWS",
     "Dataset",
     "Split",
     "check_dataset",
@@ -157,9 +157,9 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
     del digest  # only part of the cache's key, so that a file that has changed is loaded again
     part, test, shape = DATASETS[kind](root, path)
     total = len(part)
-    usual_train, usual_validation = USUAL.get(kind, (total - total // 6, total // 6))
-    train = usual_train if train is None else train
-    validation = usual_validation if validation is None else validation
+    default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
+    train = default_train if train is None else train
+    validation = default_validation if validation is None else validation
     if train + validation > total:
         raise ConfigError(
             f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
@@ -188,11 +188,11 @@ def _mnist(root: Path, path: str) -> Parts:
     """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
     del path
     arrays = read_mnist(root)
-    train, test = (_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
+    train, test = (_split_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
     return train, test, (1, 28, 28)
 
 
-def _of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
+def _split_of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
     """Return images, uint8 (n, …), as a split: float32(byte)/255 in rows, and the labels."""
     levels = np.arange(256, dtype=np.float32) / np.float32(255)
     return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64))
@@ -203,7 +203,7 @@ def _torchvision(root: Path, name: str) -> Parts:
     from fredsim.data.vision import read_images
 
     (pixels, labels), (test_pixels, test_labels) = read_images(name, root)
-    return _of_bytes(pixels, labels), _of_bytes(test_pixels, test_labels), pixels.shape[1:]
+    return _split_of_bytes(pixels, labels), _split_of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
 MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
@@ -258,4 +258,4 @@ DATASETS: dict[str, Callable[[Path, str], Parts]] = {
 }
 
 #: The default numbers of training and validation rows; for other data sets, the last sixth is for validation.
-USUAL = {"digits": (1200, 297), "mnist": (50000, 10000), "mishchenko": (10000, 1000)}
+DEFAULT_ROWS = {"digits": (1200, 297), "mnist": (50000, 10000), "mishchenko": (10000, 1000)}

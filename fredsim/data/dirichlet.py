@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.shards import TOGETHER, Shards, ShardTable
+from fredsim.data.shards import BLOCK_ROWS, Shards, ShardTable
 from fredsim.errors import ConfigError
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.elementary import exp64, log64
@@ -23,12 +23,12 @@ Floats = NDArray[np.float64]
 #: How often the whole partition is drawn before giving up, as in Flower.
 ATTEMPTS = 11
 POWER, LABEL, ROW = 8, 12, 13  # the elements of the draws other than those of the gamma distribution
-NOTHING = -np.inf
-KEPT = 2**21  # the most numbers of label mixes that are kept: 16 MiB
+EXCLUDED = -np.inf
+MOST_CACHED = 2**21  # the most float64 numbers in the cached label mixes: 16 MiB
 
 
-def _scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) -> Floats:
-    """Return α·log G for gamma draws G of shape α, one per (step, client); in this form no G underflows for a small α.
+def _log_scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) -> Floats:
+    """Return α·log G for gamma draws G of shape α, one per (step, client); in this form G cannot underflow for small α.
 
     G = G′·U^(1/α) with G′ of shape α + 1, U = (word + ½)·2⁻³².
     """
@@ -37,7 +37,7 @@ def _scores(streams: Streams, alpha: float, steps: Integers, clients: Integers) 
     return alpha * log64(larger) + log64((words.astype(np.float64) + 0.5) * 2.0**-32)
 
 
-def _cumulated(scores: Floats, alpha: float) -> Floats:
+def _cumulative_weights(scores: Floats, alpha: float) -> Floats:
     """Return cumulated weights along the last axis; weights are proportional to the gamma draws, the largest is 1."""
     with np.errstate(over="ignore"):
         weights = exp64((scores - scores.max(axis=-1, keepdims=True)) / alpha)
@@ -60,21 +60,21 @@ def dirichlet(
         owners, sizes = np.empty(len(labels), np.int64), np.zeros(clients, np.int64)
         for number, rows in enumerate(by_class):
             step = np.full(clients, attempt * len(by_class) + number)
-            scores = _scores(streams, alpha, step, ids)
+            scores = _log_scores(streams, alpha, step, ids)
             if self_balancing:
-                scores[sizes > average] = NOTHING
-            cumulated = _cumulated(scores, alpha)
+                scores[sizes > average] = EXCLUDED
+            cumulated = _cumulative_weights(scores, alpha)
             ends = (cumulated / cumulated[-1] * len(rows)).astype(np.int64)
             ends[-1] = len(rows)
             own = np.diff(ends, prepend=0)
             owners[rows] = np.repeat(ids, own)
             sizes += own
         if sizes.min() >= min_size:
-            return ShardTable.of_owners(owners, clients)
-    raise _too_small(sizes, alpha, min_size, len(labels), attempts)
+            return ShardTable.from_owners(owners, clients)
+    raise _too_few_rows(sizes, alpha, min_size, len(labels), attempts)
 
 
-def _too_small(sizes: Integers, alpha: float, min_size: int, rows: int, attempts: int) -> ConfigError:
+def _too_few_rows(sizes: Integers, alpha: float, min_size: int, rows: int, attempts: int) -> ConfigError:
     small = np.flatnonzero(sizes < min_size)
     those = f"the first of {len(small):,} clients" if len(small) > 1 else "the one client"
     if min_size == 1:
@@ -95,14 +95,14 @@ def dirichlet_of_equal_sizes(labels: Integers, clients: int, streams: Streams, a
     samples. The shards are stored if they are small, otherwise drawn again whenever they are needed.
     """
     drawn = EqualShards(labels, clients, streams, alpha, size)
-    if clients * size > TOGETHER:
+    if clients * size > BLOCK_ROWS:
         return drawn
     rows = np.concatenate([rows for _, _, rows in drawn.blocks()])
     return ShardTable(np.arange(clients + 1) * size, rows)
 
 
 class EqualShards(Shards):
-    """Shards that are drawn when they are needed. Some label mixes are kept, each at a place given by its client."""
+    """Shards that are drawn when they are needed. Label mixes are cached, by the client's id modulo the size."""
 
     def __init__(self, labels: Integers, clients: int, streams: Streams, alpha: float, size: int) -> None:
         self.count, self._size = clients, size
@@ -111,8 +111,8 @@ class EqualShards(Shards):
         counts = np.bincount(labels)
         counts = counts[counts > 0]
         self._counts, self._begins = counts, np.cumsum(counts) - counts
-        kept = min(clients, max(1, KEPT // len(counts)))
-        self._kept_of, self._kept = np.full(kept, -1, np.int64), np.empty((kept, len(counts)))
+        cached = min(clients, max(1, MOST_CACHED // len(counts)))
+        self._cached_clients, self._cached_mixes = np.full(cached, -1, np.int64), np.empty((cached, len(counts)))
 
     def sizes(self, clients: Integers) -> Integers:
         """Return the size of these clients' shards, which is the same for all."""
@@ -122,13 +122,13 @@ class EqualShards(Shards):
         """Draw the rows at these places of these clients' shards, some at a time."""
         clients, places = np.broadcast_arrays(clients, places)
         flat, where = clients.reshape(-1), places.reshape(-1)
-        result, some = np.empty(len(flat), np.int64), max(1, TOGETHER // 4 // len(self._counts))
+        result, some = np.empty(len(flat), np.int64), max(1, BLOCK_ROWS // 4 // len(self._counts))
         for begin in range(0, len(flat), some):
             part = slice(begin, begin + some)
-            result[part] = self._drawn(flat[part], where[part])
+            result[part] = self._draw_rows(flat[part], where[part])
         return result.reshape(clients.shape)
 
-    def _drawn(self, clients: Integers, places: Integers) -> Integers:
+    def _draw_rows(self, clients: Integers, places: Integers) -> Integers:
         ids, which = np.unique(clients, return_inverse=True)
         mixes = self._mixes(ids)[which]
         words = self._streams.words(Stream.PARTITION, LABEL, places, clients)
@@ -140,14 +140,14 @@ class EqualShards(Shards):
 
     def _mixes(self, clients: Integers) -> Floats:
         """Return the cumulated label mixes (n, classes) of different clients."""
-        places = clients % len(self._kept_of)
-        unknown = self._kept_of[places] != clients
-        result = self._kept[places]
+        places = clients % len(self._cached_clients)
+        unknown = self._cached_clients[places] != clients
+        result = self._cached_mixes[places]
         if unknown.any():
             new, steps = clients[unknown], np.arange(len(self._counts))
             grid = np.meshgrid(new, steps, indexing="ij")
-            scores = _scores(self._streams, self._alpha, grid[1].reshape(-1), grid[0].reshape(-1))
-            result[unknown] = mixes = _cumulated(scores.reshape(grid[0].shape), self._alpha)
-            # If several clients have the same place, the last one is kept, in both arrays.
-            self._kept_of[places[unknown]], self._kept[places[unknown]] = new, mixes
+            scores = _log_scores(self._streams, self._alpha, grid[1].reshape(-1), grid[0].reshape(-1))
+            result[unknown] = mixes = _cumulative_weights(scores.reshape(grid[0].shape), self._alpha)
+            # If several clients have the same place, the last one is cached, in both arrays.
+            self._cached_clients[places[unknown]], self._cached_mixes[places[unknown]] = new, mixes
         return result

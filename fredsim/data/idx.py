@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = ["FILES", "IdxFile", "find_idx", "read_idx", "read_mnist"]
 
@@ -51,7 +51,7 @@ def find_idx(file: IdxFile, root: Path) -> Path:
     """Return a file's path in the data root; download the file if necessary. Raises DataError if that fails."""
     for folder in (root / "mnist", root / "MNIST" / "raw"):
         for name in (file.name, f"{file.name}.gz"):
-            if found := irregular(folder / name):
+            if found := irregular_kind(folder / name):
                 raise DataError(f"{folder / name}: cannot be read (it is {found}); put MNIST's file in its place")
             if os.path.isfile(folder / name):
                 return folder / name

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fredsim.data.npz import read_arrays
 from fredsim.data.shards import ShardTable
 from fredsim.errors import DataError, shown
-from fredsim.system.files import content_digest, irregular
+from fredsim.system.files import content_digest, irregular_kind
 
 __all__ = ["read_lists"]
 
@@ -27,15 +27,15 @@ def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardT
     if sha256 is not None and found is not None and found != sha256:
         which = "clients.partition.sha256"
         raise DataError(f"{path}: SHA-256 {found} is not {which}, {sha256}; put the file back, or change the key")
-    lists = _of_npz(path) if path.endswith(".npz") else _of_json(path)
+    lists = _from_npz(path) if path.endswith(".npz") else _from_json(path)
     if len(lists) != clients:
         remedy = f"give one list per client, or clients.count {len(lists)}"
         raise DataError(f"{path}: holds {len(lists)} lists, and clients.count is {clients}; {remedy}")
-    return ShardTable.of_lists([_checked(path, client, one, rows) for client, one in enumerate(lists)])
+    return ShardTable.from_lists([_check_rows(path, client, one, rows) for client, one in enumerate(lists)])
 
 
-def _of_json(path: str) -> Sequence[Any]:
-    if found := irregular(path):
+def _from_json(path: str) -> Sequence[Any]:
+    if found := irregular_kind(path):
         raise DataError(f"{path}: cannot be read (it is {found}); name {JSON}, or {NPZ}")
     try:
         loaded = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -48,22 +48,22 @@ def _of_json(path: str) -> Sequence[Any]:
     return loaded
 
 
-def _of_npz(path: str) -> Sequence[Any]:
+def _from_npz(path: str) -> Sequence[Any]:
     """Return arr_0, arr_1, …; refuse a file in which one of these is missing, or which has other names."""
     arrays: Mapping[str, NDArray[Any]] = read_arrays(path, None, f"it must be {NPZ}")
     names = [f"arr_{client}" for client in range(len(arrays))]
-    if odd := [name for name in arrays if name not in names]:
-        raise DataError(f"{path}: has an array '{odd[0]}' among {len(arrays)}; it must be {NPZ}")
+    if wrong := [name for name in arrays if name not in names]:
+        raise DataError(f"{path}: has an array '{wrong[0]}' among {len(arrays)}; it must be {NPZ}")
     return [arrays[name] for name in names]
 
 
-def _checked(path: str, client: int, entries: Any, rows: int) -> NDArray[np.int64]:
+def _check_rows(path: str, client: int, entries: Any, rows: int) -> NDArray[np.int64]:
     """Return one client's rows. Raises DataError, which names the client, the entry and the value."""
     where = f"{path}: the list of client {client}"
     if isinstance(entries, list):
-        odd = next((number for number, one in enumerate(entries) if type(one) is not int), None)
-        if odd is not None:
-            raise DataError(f"{where}, entry {odd}, is {shown(entries[odd])}; it must be a row number, an integer")
+        wrong = next((number for number, one in enumerate(entries) if type(one) is not int), None)
+        if wrong is not None:
+            raise DataError(f"{where}, entry {wrong}, is {shown(entries[wrong])}; it must be a row number, an integer")
         values = np.array([min(max(one, -1), rows) for one in entries], np.int64)  # clipped: integers may be huge
     elif isinstance(entries, np.ndarray) and entries.ndim == 1 and entries.dtype.kind in "iu":
         values = entries

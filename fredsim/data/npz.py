@@ -12,8 +12,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError, one_line
-from fredsim.system.files import irregular
-from fredsim.system.memory import in_bytes, machine_memory
+from fredsim.system.files import irregular_kind
+from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["read_arrays", "read_npz"]
 
@@ -33,7 +33,7 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
     Raises DataError if the file is damaged, lacks an array, or has more in it than fits into memory.
     """
     try:
-        if found := irregular(path):
+        if found := irregular_kind(path):
             raise DataError(f"{path}: cannot be read (it is {found}); {remedy}")
         with open(path, "rb"):
             pass  # if it cannot be opened, this raises an OSError that says why
@@ -62,11 +62,11 @@ def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str)
         shape, dtype, rest = _header(file, f"{key}.npy" if f"{key}.npy" in file.namelist() else key)
         size = math.prod(shape) * dtype.itemsize
         if size != rest and not dtype.hasobject:
-            claims = f"its header says {dtype} {shape}, {in_bytes(size)}, and {in_bytes(rest)} follow"
+            claims = f"its header says {dtype} {shape}, {format_bytes(size)}, and {format_bytes(rest)} follow"
             raise DataError(f"{path}: {key} is damaged ({claims}); {remedy}")
         needed += size + VALUE * math.prod(shape)
     if needed > (most := machine_memory()):
-        takes = f"its arrays take {in_bytes(needed)}, and this machine has {in_bytes(most)} of memory"
+        takes = f"its arrays take {format_bytes(needed)}, and this machine has {format_bytes(most)} of memory"
         raise DataError(f"{path}: {takes}; save fewer rows, or bytes (uint8) instead of numbers")
 
 

@@ -27,8 +27,8 @@ def _permutations(streams: Streams, count: int, clients: Integers) -> Integers:
     return np.argsort(words[:, 0::2] << np.uint64(32) | words[:, 1::2], axis=1, kind="stable")
 
 
-def _pieces(count: int, pieces: int) -> Integers:
-    """Return in which of `pieces` consecutive pieces each of `count` items is; the first ones may be longer by one."""
+def _piece_of(count: int, pieces: int) -> Integers:
+    """Return which of `pieces` consecutive pieces each of `count` items is in; the first ones may be longer by one."""
     sizes = count // pieces + (np.arange(pieces) < count % pieces)
     return np.repeat(np.arange(pieces), sizes)
 
@@ -39,7 +39,7 @@ def iid(rows: int, clients: int, streams: Streams) -> ShardTable:
         what = f"clients.count is {clients}, and there are {rows} training rows: client {rows} has no data"
         raise ConfigError(f"clients.partition is iid with shards; {what}; lower clients.count")
     order = _permutations(streams, rows, np.zeros(1, np.int64))[0]
-    sizes = np.bincount(_pieces(rows, clients))
+    sizes = np.bincount(_piece_of(rows, clients))
     return ShardTable(np.concatenate([[0], np.cumsum(sizes)]), order)
 
 
@@ -55,8 +55,8 @@ def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: 
     dealt = np.empty(pieces, np.int64)
     dealt[_permutations(streams, pieces, np.zeros(1, np.int64))[0]] = np.arange(pieces) // per_client
     owners = np.empty(rows, np.int64)
-    owners[np.argsort(labels, kind="stable")] = dealt[_pieces(rows, pieces)]
-    return ShardTable.of_owners(owners, clients)
+    owners[np.argsort(labels, kind="stable")] = dealt[_piece_of(rows, pieces)]
+    return ShardTable.from_owners(owners, clients)
 
 
 def pathological(
@@ -91,5 +91,5 @@ def pathological(
             what = f"{len(its)} clients have class {label}, which has {len(rows)} training rows"
             raise ConfigError(f"{key}; {what}: lower it or clients.count, or give assignment: deterministic")
         if len(its):
-            owners[rows] = its[_pieces(len(rows), len(its))]
-    return ShardTable.of_owners(owners, clients)
+            owners[rows] = its[_piece_of(len(rows), len(its))]
+    return ShardTable.from_owners(owners, clients)

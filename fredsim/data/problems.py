@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.data.sampling import OfWorks, Sampler, make_sampler
+from fredsim.data.sampling import Sampler, WorkSampler, make_sampler
 from fredsim.data.shards import Shards
-from fredsim.data.squares import drawn_rows
+from fredsim.data.squares import draw_rows
 from fredsim.numerics.streams import Streams
 
 __all__ = ["Quadratic", "least_squares", "quadratic", "sampler_of"]
@@ -19,7 +19,7 @@ __all__ = ["Quadratic", "least_squares", "quadratic", "sampler_of"]
 @functools.lru_cache(maxsize=4)
 def least_squares(columns: int, noise: float, seed: int, train: int, validation: int) -> Dataset:
     """Return rows to train on and, drawn after them, rows to validate on; there are none to test on."""
-    x, y = drawn_rows(train + validation, columns, noise, seed)
+    x, y = draw_rows(train + validation, columns, noise, seed)
     return Dataset(Split(x[:train], y[:train]), Split(x[train:], y[train:]), Split(x[:0], y[:0]), 0)
 
 
@@ -46,5 +46,5 @@ def quadratic(size: int, noise: float, seed: int) -> Quadratic:
 def sampler_of(dataset: Dataset, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
     """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's works."""
     if isinstance(dataset, Quadratic):
-        return OfWorks(1, batch_size, streams)
+        return WorkSampler(1, batch_size, streams)
     return make_sampler(kind, len(dataset.train), batch_size, streams, shards)

@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.shards import TOGETHER, Shards
+from fredsim.data.shards import BLOCK_ROWS, Shards
 from fredsim.numerics.streams import Stream, Streams, Words
 
-__all__ = ["OfWorks", "Sampler", "make_sampler", "work_of"]
+__all__ = ["Sampler", "WorkSampler", "decode_work", "make_sampler"]
 
 Integers = NDArray[np.int64]
 
-KEPT = 2**25  # the most samples in those orders of passes that are kept: 128 MiB
-AHEAD = 16  # the minibatches that are drawn together if one is needed
-KEPT_AHEAD = 2**23  # the most samples of these that are kept: 64 MiB
+MOST_KEPT = 2**25  # the most samples in the orders of passes that are kept: 128 MiB
+AHEAD = 16  # how many of a client's minibatches are drawn together when one is needed
+MOST_KEPT_AHEAD = 2**23  # the most samples in the minibatches drawn ahead that are kept: 64 MiB
 
 
 class Sampler(ABC):
@@ -41,7 +41,7 @@ class Sampler(ABC):
         """
 
 
-class Sequential(Sampler):
+class SequentialSampler(Sampler):
     """One pointer shared by all clients, as in FRED: minibatch k = iteration mod ⌊n/µ⌋ is samples kµ … kµ + µ − 1."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
@@ -49,8 +49,8 @@ class Sequential(Sampler):
         return (iterations % self._batches * len(self._within))[:, None] + self._within
 
 
-class Shuffled(Sequential):
-    """The same pointer, over a permutation of the samples that is drawn again for each pass."""
+class ShuffledSampler(SequentialSampler):
+    """The pointer of SequentialSampler, over a permutation of the samples that is drawn again for each pass."""
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
         super().__init__(samples, batch_size, streams)
@@ -74,10 +74,10 @@ class Shuffled(Sequential):
         return self._permutations[number]
 
 
-class OfClients(Sampler):
-    """Base of samplers whose minibatches depend on the client and the minibatch's number, not on who arrives when.
+class ClientSampler(Sampler):
+    """Base of samplers whose minibatches depend on the client and the minibatch's number, not on the order of arrivals.
 
-    If a single minibatch is asked for, several are drawn together, because the cost is mostly that of the calls.
+    If a single minibatch is needed, AHEAD minibatches are drawn together, because the cost is mostly that of the call.
     """
 
     def __init__(self, samples: int, batch_size: int, streams: Streams) -> None:
@@ -85,13 +85,13 @@ class OfClients(Sampler):
         self._ahead: dict[int, tuple[int, Integers]] = {}  # by client: the first number drawn, and the rows
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the samples of the clients' minibatches with these numbers, whenever they arrive."""
+        """Return the samples (B, µ) of the clients' minibatches with these numbers."""
         if len(clients) != 1:
             return self._rows(clients, numbers)
         client, number = int(clients[0]), int(numbers[0])
         first, rows = self._ahead.get(client, (0, None))
         if rows is None or not first <= number < first + AHEAD:
-            if (len(self._ahead) + 1) * AHEAD * self.batch_size > KEPT_AHEAD:
+            if (len(self._ahead) + 1) * AHEAD * self.batch_size > MOST_KEPT_AHEAD:
                 self._ahead.clear()
             first, rows = number, self._rows(np.full(AHEAD, client), np.arange(number, number + AHEAD))
             self._ahead[client] = first, rows
@@ -102,28 +102,28 @@ class OfClients(Sampler):
         """Return the indices (B, µ) of the samples of these clients' minibatches with these numbers."""
 
 
-class Iid(OfClients):
+class IidSampler(ClientSampler):
     """Draws samples with replacement."""
 
     def _rows(self, clients: Integers, numbers: Integers) -> Integers:
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
-class OfWorks(Sampler):
-    """For gradients without samples, such as a quadratic's: a row encodes the client's work; `work_of` decodes it."""
+class WorkSampler(Sampler):
+    """For gradients without samples, such as a quadratic's: a row encodes a client's work (see `decode_work`)."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return client·2³² + number, (B, 1)."""
         return (clients << 32 | numbers)[:, None]
 
 
-def work_of(row: int) -> tuple[int, int]:
-    """Return the client, and the number of its work, from a row of OfWorks."""
+def decode_work(row: int) -> tuple[int, int]:
+    """Return the client, and the number of its work, from a row of WorkSampler."""
     return row >> 32, row & 0xFFFF_FFFF
 
 
-class Within(OfClients):
-    """Minibatches from the client's own shard, in order: number k has the positions kµ … kµ + µ − 1, over and over."""
+class ShardSampler(ClientSampler):
+    """Minibatches from the client's own shard, in order: number k has the positions kµ … kµ + µ − 1, cyclically."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
         super().__init__(batch_size, batch_size, streams)  # the number of samples is not used: each shard has its own
@@ -138,20 +138,20 @@ class Within(OfClients):
         return positions % sizes
 
 
-class IidWithin(Within):
+class IidShardSampler(ShardSampler):
     """Draws from the client's own shard with replacement, from (client, number of the client's minibatch)."""
 
     def _places(self, positions: Integers, sizes: Integers, numbers: Integers, clients: Integers) -> Integers:
         return self._streams.below(sizes, Stream.IID, self._within, numbers, clients)
 
 
-class ShuffledWithin(Within):
-    """Minibatches from the client's own shard; each pass over it has an order of its own, from (client, pass)."""
+class ShuffledShardSampler(ShardSampler):
+    """Minibatches from the client's own shard; each pass over it has its own order, drawn from (client, pass)."""
 
     def __init__(self, shards: Shards, batch_size: int, streams: Streams) -> None:
         super().__init__(shards, batch_size, streams)
-        self._orders: dict[int, NDArray[np.int32]] = {}  # by client and pass; the latest ones, up to KEPT samples
-        self._kept = 0
+        self._orders: dict[int, NDArray[np.int32]] = {}  # by client and pass; the latest ones, up to MOST_KEPT samples
+        self._kept_samples = 0
 
     def _places(self, positions: Integers, sizes: Integers, numbers: Integers, clients: Integers) -> Integers:
         shape = positions.shape
@@ -164,7 +164,7 @@ class ShuffledWithin(Within):
         for code, begin, end in zip(known.tolist(), [0, *ends], ends, strict=False):
             some = together[begin:end]
             places[some] = self._orders[code][places[some]]
-        self._forget()
+        self._evict()
         return places.reshape(shape)
 
     def _draw(self, codes: Integers, sizes: Integers) -> None:
@@ -174,7 +174,7 @@ class ShuffledWithin(Within):
         blocks = -(-sizes // 2)  # blocks of the random stream, each of two keys
         begin = 0
         while begin < len(codes):
-            end = begin + max(1, int(np.searchsorted(np.cumsum(blocks[begin:]), TOGETHER, side="right")))
+            end = begin + max(1, int(np.searchsorted(np.cumsum(blocks[begin:]), BLOCK_ROWS, side="right")))
             self._draw_some(codes[begin:end], sizes[begin:end], blocks[begin:end])
             begin = end
 
@@ -183,29 +183,33 @@ class ShuffledWithin(Within):
         within = np.arange(len(of)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
         passes, clients = codes[of] & 0xFFFF_FFFF, codes[of] >> 32
         a, b, c, d = self._streams.blocks(Stream.SHUFFLE, within, passes, clients)
-        keys = np.stack([_joined(a, b), _joined(c, d)], axis=1)
+        keys = np.stack([_sort_keys(a, b), _sort_keys(c, d)], axis=1)
         ends = np.cumsum(2 * blocks)
         for code, size, begin in zip(codes.tolist(), sizes.tolist(), (ends - 2 * blocks).tolist(), strict=True):
             order = np.argsort(keys.reshape(-1)[begin : begin + size], kind="stable")
             self._orders[code] = order.astype(np.int32)
-            self._kept += size
+            self._kept_samples += size
 
-    def _forget(self) -> None:
-        """Forget the orders that were drawn first, if there are more than may be kept."""
-        while self._kept > KEPT and len(self._orders) > 1:
-            self._kept -= len(self._orders.pop(next(iter(self._orders))))
+    def _evict(self) -> None:
+        """Remove the orders that were drawn first, while more than MOST_KEPT samples are kept."""
+        while self._kept_samples > MOST_KEPT and len(self._orders) > 1:
+            self._kept_samples -= len(self._orders.pop(next(iter(self._orders))))
 
 
-def _joined(high: Words, low: Words) -> NDArray[np.uint64]:
+def _sort_keys(high: Words, low: Words) -> NDArray[np.uint64]:
     return high.astype(np.uint64) << np.uint64(32) | low
 
 
-SAMPLERS: dict[str, type[Sampler]] = {"sequential": Sequential, "shuffled": Shuffled, "iid": Iid}
-WITHIN: dict[str, type[Within]] = {"sequential": Within, "shuffled": ShuffledWithin, "iid": IidWithin}
+SAMPLERS: dict[str, type[Sampler]] = {"sequential": SequentialSampler, "shuffled": ShuffledSampler, "iid": IidSampler}
+SHARD_SAMPLERS: dict[str, type[ShardSampler]] = {
+    "sequential": ShardSampler,
+    "shuffled": ShuffledShardSampler,
+    "iid": IidShardSampler,
+}
 
 
 def make_sampler(kind: str, samples: int, batch_size: int, streams: Streams, shards: Shards | None = None) -> Sampler:
     """Return a sampler, sequential, shuffled or iid, over `samples` training rows or, with `shards`, within these."""
     if shards is not None:
-        return WITHIN[kind](shards, batch_size, streams)
+        return SHARD_SAMPLERS[kind](shards, batch_size, streams)
     return SAMPLERS[kind](samples, batch_size, streams)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TOGETHER", "ShardTable", "Shards"]
+__all__ = ["BLOCK_ROWS", "ShardTable", "Shards"]
 
 Integers = NDArray[np.int64]
 
 #: The rows of shards that are processed together, unless a single client has more.
-TOGETHER = 2**20
+BLOCK_ROWS = 2**20
 
 
 class Shards(ABC):
@@ -31,8 +31,8 @@ class Shards(ABC):
 
     def blocks(self) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Yield all shards, some clients at a time: clients (n,), sizes (n,), and their rows one after another."""
-        largest = max(int(self.sizes(clients).max()) for clients in _ranges(self.count, TOGETHER))
-        for clients in _ranges(self.count, max(1, TOGETHER // max(1, largest))):
+        largest = max(int(self.sizes(clients).max()) for clients in _ranges(self.count, BLOCK_ROWS))
+        for clients in _ranges(self.count, max(1, BLOCK_ROWS // max(1, largest))):
             sizes = self.sizes(clients)
             starts = np.cumsum(sizes) - sizes
             places = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
@@ -53,7 +53,7 @@ class ShardTable(Shards):
         self._offsets, self._rows = offsets, rows.astype(np.int32)
 
     @classmethod
-    def of_owners(cls, owners: Integers, clients: int) -> ShardTable:
+    def from_owners(cls, owners: Integers, clients: int) -> ShardTable:
         """Return the shards, given each row's owner, −1 for none; each shard has its rows in ascending order."""
         rows = np.argsort(owners, kind="stable")
         rows = rows[np.count_nonzero(owners < 0) :]
@@ -61,7 +61,7 @@ class ShardTable(Shards):
         return cls(np.concatenate([[0], np.cumsum(sizes)]), rows)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
+    def from_lists(cls, lists: Sequence[NDArray[np.integer]]) -> ShardTable:
         """Return the shards given as one list per client."""
         return cls(np.cumsum([0, *map(len, lists)]), np.concatenate(lists))
 

@@ -32,7 +32,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         self.gradients([], np.empty((0, 1), np.int64))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute all gradients together; `rows` (B, 1) name works (fredsim.data.sampling.OfWorks)."""
+        """Compute all gradients together; `rows` (B, 1) name works (fredsim.data.sampling.WorkSampler)."""
         batches, size = len(rows), self._dataset.inputs
         if batches > len(self._grads):
             self._allocate(batches)

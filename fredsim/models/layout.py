@@ -19,15 +19,15 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes in order, each tensor in C order after the one before."""
+    """Names and shapes of the tensors, in order; each is stored in C order, directly after the one before."""
 
-    UNCHANGING: ClassVar = True  # no state of whoever keeps it
+    UNCHANGING: ClassVar = True  # it is not saved as part of the state of an object that has it
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each tensor stands in the flat vector, by name."""
+        """The slice of the flat vector that each tensor occupies, by name."""
         places = pairwise(accumulate(self.sizes, initial=0))
         return {name: slice(*place) for (name, _), place in zip(self.tensors, places, strict=True)}
 
@@ -52,9 +52,9 @@ class Layout:
         return {name: params[self.slices[name]].reshape(shape) for name, shape in self.tensors}
 
     def digest(self, params: Array) -> str:
-        """Return the SHA-256 of the parameters, 64 hex digits.
+        """Return the SHA-256 of the parameters, as 64 hexadecimal digits.
 
-        Of each tensor in order: the line "name float32 dimensions", then its little-endian bytes in C order.
+        For each tensor in order it covers the line "name float32 dimensions", then the little-endian bytes in C order.
         """
         digest = hashlib.sha256()
         for name, view in self.split(params).items():

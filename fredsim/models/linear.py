@@ -1,4 +1,4 @@
-"""A linear model: the parameters of least squares, or of a quadratic, and where they begin."""
+"""A linear model: the parameters of least squares or of a quadratic, and their initial values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Array = NDArray[np.float32]
 class Linear:
     """One weight for each of `size` inputs, without a bias; the loss is half the squared error.
 
-    `init` is zeros; normal, with standard deviation `std`; or first: the first weight is `value`, √size where that is
-    None, and all others are 0.
+    `init` is zeros; normal, with standard deviation `std`; or first: the first weight is `value`, or √size if `value`
+    is None, and all others are 0.
     """
 
     size: int
@@ -37,7 +37,7 @@ class Linear:
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
         params = np.zeros(self.size, np.float32)
-        with np.errstate(over="ignore"):  # what is not finite, the run refuses by the key's name
+        with np.errstate(over="ignore"):  # a run refuses initial parameters that are not finite, and names the key
             if self.init == "normal":
                 params[...] = normal_quantile(streams.run_of_words(Stream.PARAMETERS, self.size)) * self.std
             elif self.init == "first":

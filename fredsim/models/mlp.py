@@ -16,11 +16,11 @@ from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile
 __all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
-DRAWN_AT_ONCE = 2**16  # weights: drawing takes 150 bytes of memory for each
+DRAWN_AT_ONCE = 2**16  # how many weights are drawn together, which takes 150 bytes of memory for each
 
 
 class Model(Protocol):
-    """What a run asks of a model; its gradients are computed by an engine."""
+    """The interface of a model. Its gradients are computed by an engine (fredsim.compute.engines)."""
 
     @property
     def layout(self) -> Layout:
@@ -56,7 +56,7 @@ class Mlp:
         """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer, biases 0.
 
         he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010);
-        normal: N(0, std²); torch: U(±1/√inputs), the biases, too, as PyTorch's Linear begins.
+        normal: N(0, std²); torch: U(±1/√inputs), also for the biases, as in PyTorch's Linear.
         """
         params = np.zeros(self.layout.size, np.float32)
         views, at = self.layout.split(params), 0
@@ -65,7 +65,7 @@ class Mlp:
                 continue
             drawn = views[f"W{step + 1}"].reshape(-1)
             if self.init == "torch":
-                drawn = params[at : at + (inputs + 1) * outputs]  # W in C order, and b behind it
+                drawn = params[at : at + (inputs + 1) * outputs]  # W in C order, followed by b
             at += (inputs + 1) * outputs
             for begin in range(0, len(drawn), DRAWN_AT_ONCE):
                 part = drawn[begin : begin + DRAWN_AT_ONCE]
@@ -74,11 +74,11 @@ class Mlp:
         return params
 
     def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:
-        """Return a layer's weights, one for each random word."""
+        """Return a layer's weights, float32 (n,), one for each random word (n,)."""
         if self.init in {"glorot", "torch"}:
             limit = np.float32(math.sqrt(6 / (inputs + outputs) if self.init == "glorot" else 1 / inputs))
             uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
             return limit * (np.float32(2) * uniform - np.float32(1))
         std = math.sqrt(2 / inputs) if self.init == "he" else self.std
-        with np.errstate(over="ignore"):  # what is not finite, the run refuses by the key's name
+        with np.errstate(over="ignore"):  # a run refuses initial parameters that are not finite, and names the key
             return (normal_quantile(words) * std).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run on disk, from which it goes on bit for bit, however its process ended.
+"""Checkpoints: the state of a run on disk, from which it continues bit for bit, however its process ended.
 
 `FOLDER/checkpoint/ITERATION.safetensors` has the arrays of the state, and `ITERATION.json` everything else: numbers and
 texts, the size of each growing file, the identity of the run, and the SHA-256 of every part. Each file is written under
@@ -20,16 +20,16 @@ import numpy as np
 
 from fredsim.errors import OutputError
 from fredsim.plugins.states import State
-from fredsim.runs.checkpoint_form import FORMAT, read_arrays, read_said, signed
-from fredsim.runs.growing_files import Grown
-from fredsim.system.files import PIECE, hash_of_first, write_pieces
+from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays, read_metadata
+from fredsim.runs.growing_files import FilePrefix
+from fredsim.system.files import CHUNK_BYTES, hash_of_prefix, write_chunks
 
 __all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints"]
 
-KEPT = 2
-KINDS = {"json", "safetensors", "json.part", "safetensors.part"}
+LAST_KEPT = 2
+SUFFIXES = {"json", "safetensors", "json.part", "safetensors.part"}
 #: The safetensors format's names of types. Arrays of any other type are written as bytes.
-TYPES = {
+SAFETENSORS_TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
@@ -40,7 +40,7 @@ class CheckpointPolicy:
     """When a run writes checkpoints, and which of them are kept."""
 
     seconds: float = 0.0
-    """Seconds between two checkpoints; 0 for no checkpoints."""
+    """Seconds between two checkpoints; 0: no checkpoints."""
     keep: bool = False
     """Whether all are kept, even when the run has ended; otherwise the last two are, until the run ends."""
 
@@ -50,13 +50,13 @@ NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint: what a run goes on from."""
+    """One checkpoint: the state from which a run can continue."""
 
     iteration: int
     identity: Mapping[str, Any]
-    """Experiment, code, versions, backend and path: only a run with the same identity can go on from it."""
-    files: Mapping[str, Grown]
-    """The growing files as they were, by name."""
+    """Experiment, code, versions, backend and path: only a run with the same identity can continue from it."""
+    files: Mapping[str, FilePrefix]
+    """What the growing files held at that time, by name."""
     state: State
     spent: Mapping[str, float]
     """The seconds that the run has taken so far, by their names in summary.json."""
@@ -77,14 +77,14 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         tensors, plain = self.paths(checkpoint.iteration)
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
-        digest = write_pieces(tensors, _safetensors(arrays))
-        said = {
+        digest = write_chunks(tensors, _safetensors(arrays))
+        metadata = {
             "format": FORMAT,
             "iteration": checkpoint.iteration,
             "identity": dict(checkpoint.identity),
             "files": {name: asdict(file) for name, file in checkpoint.files.items()},
             "tensors": digest,
-            "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not _named(a)},
+            "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not _safetensors_type(a)},
             "spent": dict(checkpoint.spent),
             "values": {
                 name: value.item() if isinstance(value, np.generic) else value
@@ -92,7 +92,7 @@ class Checkpoints:
                 if name not in arrays
             },
         }
-        write_pieces(plain, [signed(said)])
+        write_chunks(plain, [json_with_digest(metadata)])
         self.remove_others(checkpoint.iteration)
 
     def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
@@ -114,11 +114,11 @@ class Checkpoints:
 
     def copy(self, iteration: int, folder: Path) -> None:
         """Copy a checkpoint, and the growing files that it refers to, to another run's folder."""
-        there = Checkpoints(folder)
-        there.folder.mkdir()
-        for ours, theirs in zip(self.paths(iteration), there.paths(iteration), strict=True):
+        target = Checkpoints(folder)
+        target.folder.mkdir()
+        for ours, theirs in zip(self.paths(iteration), target.paths(iteration), strict=True):
             shutil.copyfile(ours, theirs)
-        for name in read_said(self.paths(iteration)[1].read_bytes(), iteration).files:
+        for name in read_metadata(self.paths(iteration)[1].read_bytes(), iteration).files:
             shutil.copyfile(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:
@@ -142,7 +142,7 @@ class Checkpoints:
     def remove_others(self, newest: int) -> None:
         """Remove the checkpoints that are not kept; those after `newest` are left from before the run started over."""
         until = [iteration for iteration in self.iterations if iteration <= newest]
-        self._remove_all_but(until[0 if self._keep else -KEPT :])
+        self._remove_all_but(until[0 if self._keep else -LAST_KEPT :])
 
     def _remove_all_but(self, kept: Collection[int]) -> None:
         """Remove all checkpoints except those at `kept`, and unfinished ones that a killed process left."""
@@ -152,49 +152,51 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Read a checkpoint. Raises OutputError if it, or a growing file that it refers to, is not as it was written.
+        """Return a checkpoint.
 
-        Also if it does not have this identity.
+        Raises OutputError if it, or a growing file that it refers to, is not as it was written; or if it does not have
+        this identity (None: any).
         """
         tensors, plain = self.paths(iteration)
         try:
-            said = read_said(plain.read_bytes(), iteration)
-            found, wanted = said.identity, said.identity if identity is None else identity
+            metadata = read_metadata(plain.read_bytes(), iteration)
+            found, wanted = metadata.identity, metadata.identity if identity is None else identity
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):
                     raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")
             content = tensors.read_bytes()
-            if hashlib.sha256(content).hexdigest() != said.tensors:
+            if hashlib.sha256(content).hexdigest() != metadata.tensors:
                 raise ValueError(f"{tensors.name} is not as it was written")
-            arrays = read_arrays(content, said.dtypes)
+            arrays = read_arrays(content, metadata.dtypes)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(f"{plain}: cannot be used ({reason})") from None
-        files: dict[str, Grown] = {name: Grown(file.size, file.sha256) for name, file in said.files.items()}
-        for name, grown in files.items():
-            first = hash_of_first(self.folder.parent / name, grown.size)
-            if first is None or first.hexdigest() != grown.sha256:
+        recorded = metadata.files.items()
+        files: dict[str, FilePrefix] = {name: FilePrefix(file.size, file.sha256) for name, file in recorded}
+        for name, prefix in files.items():
+            now = hash_of_prefix(self.folder.parent / name, prefix.size)
+            if now is None or now.hexdigest() != prefix.sha256:
                 raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
-        return Checkpoint(iteration, found, files, {**said.values, **arrays}, said.spent)
+        return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, metadata.spent)
 
 
 def _iteration(path: Path) -> int | None:
     """Return the iteration of a checkpoint's file, finished or not; None for a file that is no checkpoint's."""
     stem, _, kind = path.name.partition(".")
-    ours = kind in KINDS and stem.isdecimal() and stem == f"{int(stem):012d}" and path.is_file()
+    ours = kind in SUFFIXES and stem.isdecimal() and stem == f"{int(stem):012d}" and path.is_file()
     return int(stem) if ours else None
 
 
-def _named(array: Any) -> str | None:
+def _safetensors_type(array: Any) -> str | None:
     """Return the safetensors name of an array's type, None if the format does not have it."""
-    return TYPES.get(array.dtype.name) if array.dtype.isnative else None
+    return SAFETENSORS_TYPES.get(array.dtype.name) if array.dtype.isnative else None
 
 
 def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """Yield a safetensors file piece by piece; the package's own writer would first copy every array."""
+    """Yield the chunks of a safetensors file; the package's own writer would first copy every array."""
     header, at = {}, 0
     for name, array in arrays.items():
-        kind = _named(array)
+        kind = _safetensors_type(array)
         shape = list(array.shape) if kind else [array.nbytes]
         header[name] = {"dtype": kind or "U8", "shape": shape, "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
@@ -204,5 +206,5 @@ def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
     for array in arrays.values():
         if array.nbytes:
             view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            for begin in range(0, len(view), PIECE):
-                yield view[begin : begin + PIECE]
+            for begin in range(0, len(view), CHUNK_BYTES):
+                yield view[begin : begin + CHUNK_BYTES]

@@ -18,9 +18,9 @@ from uuid import uuid4
 from fredsim.config.document import dump_yaml
 from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
 from fredsim.plugins.modules import search_folders
+from fredsim.runs.checkpoint_transfer import make_queue, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
-from fredsim.runs.handover import make_queue, put_piece, to_hand_back
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import OnEnd, Task
@@ -185,28 +185,28 @@ class Assignments:
         key = f"{task.folder.name}-{uuid4().hex}"
         options: dict[str, Any] = {"key": key, "workers": [worker], "allow_other_workers": False}
         self._queues[worker] = make_queue(self._client, key) if task.policy.seconds else None
-        begun = self._handed_back(worker, task)
-        return task, self._client.submit(run_on_worker, task, self._topic, search_folders(), begun, **options)
+        files = self._send_resume_files(worker, task)
+        return task, self._client.submit(run_on_worker, task, self._topic, search_folders(), files, **options)
 
-    def _handed_back(self, worker: str, task: Task) -> Any:
-        """Send the files of the checkpoint that a run goes on from to its worker; return the future, or no files."""
-        files = {} if Result(task.folder).has_finished else to_hand_back(task.folder)
+    def _send_resume_files(self, worker: str, task: Task) -> Any:
+        """Send the files of the checkpoint that a run continues from to its worker; return the future, or no files."""
+        files = {} if Result(task.folder).has_finished else read_resume_files(task.folder)
         try:
             return self._client.scatter(files, workers=[worker], hash=False) if files else files
         except OSError:  # the worker has gone, as `update` will find
             return {}
 
     def _take_checkpoints(self, worker: str, task: Task) -> None:
-        """Write the pieces of checkpoints that a worker has sent; if that fails, note it and let the run go on."""
+        """Write the chunks of checkpoints that a worker has sent; if that fails, note it and let the run go on."""
         queue = self._queues[worker]
-        pieces = [] if queue is None else queue.get(batch=True)
-        if not pieces:
+        chunks = [] if queue is None else queue.get(batch=True)
+        if not chunks:
             return
         try:
             with locked(task.folder), write_errors(task.folder):
                 claim(task.folder, "config.yaml", dump_yaml(task.experiment.plain()), task.experiment.digest)
-                for piece in pieces:
-                    put_piece(task.folder, piece, keep=task.policy.keep)
+                for chunk in chunks:
+                    write_chunk(task.folder, chunk, keep=task.policy.keep)
         except OutputError as error:
             self._monitor.note(f"a checkpoint of {task.label} is lost: {error}")
 

@@ -13,7 +13,7 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import asked_files, file_digest
+from fredsim.runs.run_files import file_digest, requested_files
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 
@@ -85,7 +85,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             found = both(repr(values[place]), repr(other.params[name][place]))
             return f"params.safetensors: {name}{list(place)} is {found}"
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    one_asks, other_asks = map(asked_files, configs)
+    one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
     for name in ("metrics.csv", "staleness.csv", *some):
         if name.endswith(".parquet"):

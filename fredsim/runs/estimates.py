@@ -24,8 +24,8 @@ from fredsim.models.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
-from fredsim.runs.forecast import Mark, clock_of, course
-from fredsim.runs.opening import altered, make_server
+from fredsim.runs.forecast import Milestone, clock_of, forecast_run
+from fredsim.runs.opening import make_server, with_changes
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
@@ -35,17 +35,17 @@ from fredsim.simulation.run_context import RunContext
 
 __all__ = ["Estimate", "estimate"]
 
-ENOUGH = 0.3  # seconds that a beginning must take for the time of the whole run to be estimated from it
-SHORTEST = 64  # iterations of the first beginning that is tried
-OF_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be estimated
-MOST_OF_CLOCK = 4096  # but at most this many iterations, or as many as take five times ENOUGH
+ENOUGH_SECONDS = 0.3  # how long a beginning must take for the time of the whole run to be estimated from it
+FIRST_LENGTH = 64  # iterations of the first beginning that is tried
+PER_CLIENT_ON_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be forecast …
+MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many as take five times ENOUGH_SECONDS
 
 
 @dataclass(frozen=True)
 class Estimate:
     """What one run will take.
 
-    `live` is the most works in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
+    `most_held` is the most works in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
     once; `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
     `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`: the run has some). `rows` is the number
     of rows of metrics.csv; `simulated` the seconds on the run's clock, None without one; `exact` whether iterations and
@@ -57,7 +57,7 @@ class Estimate:
     path: str
     why: str
     iterations: int
-    live: int
+    most_held: int
     memory: int
     pushed: int
     fetched: int
@@ -89,7 +89,7 @@ def estimate(
         found = _estimate_of(run.label, whole, root, threads, measured)
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
-                as_asgd = altered(whole, {"server": {"name": "asgd", "lr": 0.1}})
+                as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
                 found = replace(found, as_rule=_estimate_of(run.label, as_asgd, root, threads, measured).seconds)
         yield replace(found, goal=run.experiment.until is not None)
 
@@ -125,12 +125,12 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
-    events, found = prepared.length.events, clock_of(prepared)
-    if found is not None:
-        if found.reacts:  # the order of arrivals then depends on every time
+    events, run_clock = prepared.length.events, clock_of(prepared)
+    if run_clock is not None:
+        if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = found.clock.expected_arrivals(prepared.length.until)
+            events = run_clock.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
@@ -139,27 +139,30 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary.
 
-    Added to the summary are `rows`, `over`, whether the whole run ended in it, and `marks` of its clock, one within the
-    beginning and one at its end (fredsim.runs.forecast).
+    Added to the summary are the number of `rows`; `ended`, whether the whole run ended within the beginning; and two
+    `milestones` of its clock, one within the beginning and one at its end (fredsim.runs.forecast).
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
-    iterations = min(SHORTEST, total)
-    found = clock_of(prepared)
-    least = min(total, OF_CLOCK * clients, MOST_OF_CLOCK) if found is not None and found.reacts else 0
-    marks: list[Mark] = []
+    iterations = min(FIRST_LENGTH, total)
+    run_clock = clock_of(prepared)
+    reacts = run_clock is not None and run_clock.reacts
+    least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
+    milestones: list[Milestone] = []
     while True:
         with tempfile.TemporaryDirectory() as folder:
             execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, default_threads=threads)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
-            if found is not None:
-                marks += list(zip(result.metrics["iteration"].tolist(), result.metrics["time"].tolist(), strict=True))
-        done, over = summary["iterations"], summary["iterations"] < iterations
-        if summary["seconds"] >= (ENOUGH if done >= least else 5 * ENOUGH) or over or iterations >= total:
-            before = max(mark for mark in marks if mark[0] <= 0.6 * done) if marks else None
-            return {**summary, "over": over, "marks": marks and (before, marks[-1])}
-        wanted = 1.5 * iterations * ENOUGH / max(summary["seconds"], 1e-3)
+            if run_clock is not None:
+                columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
+                milestones += list(zip(*columns, strict=True))
+        done, ended = summary["iterations"], summary["iterations"] < iterations
+        enough = ENOUGH_SECONDS if done >= least else 5 * ENOUGH_SECONDS
+        if summary["seconds"] >= enough or ended or iterations >= total:
+            before = max(one for one in milestones if one[0] <= 0.6 * done) if milestones else None
+            return {**summary, "ended": ended, "milestones": milestones and (before, milestones[-1])}
+        wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
@@ -169,8 +172,8 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     length, total = prepared.length, None
     if length.until is None:
         total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
-    found = course(prepared, summary, total)
-    total = found.iterations if found is not None else total or 0
+    forecast = forecast_run(prepared, summary, total)
+    total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
     works = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
@@ -182,10 +185,10 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        live, each = works, _work_bytes(prepared)
+        most_held, each = works, _work_bytes(prepared)
     else:
-        live, each = 2 if together else works + 1, size
-    held = live * each
+        most_held, each = 2 if together else works + 1, size
+    held = most_held * each
     arrays, own = 1, 0
     if isinstance(server, ElementwiseServer):
         held += len(server.per_client) * clients * size  # in the same pool
@@ -199,7 +202,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         held = min(held, max(0, int(experiment.memory) - data))
     data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
     interval = prepared.interval
-    rows = interval.rows(total, total * summary["updates"] / done, found.simulated * 1e9 if found else 0.0)
+    rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
     if length.until is not None and interval.unit == "iterations" and total % interval.every == 0:
         rows += 1  # the row when the time is over
     return Estimate(
@@ -207,15 +210,15 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         path=summary["path"],
         why=summary["path_why"],
         iterations=total,
-        live=live,
+        most_held=most_held,
         memory=held + arrays * size + own * clients * size + data,
         pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
         fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
         seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
-        simulated=found.simulated if found else None,
-        exact=length.updates is None and (found is None or found.exact),
+        simulated=forecast.simulated if forecast else None,
+        exact=length.updates is None and (forecast is None or forecast.exact),
     )
 
 

@@ -26,13 +26,13 @@ from fredsim.system.parquet_files import MAGIC
 
 __all__ = ["EventFile"]
 
-#: The first groups have FIRST rows, so that a slow run that is killed loses few; after OFTEN groups they have twice as
-#: many, and so on.
-FIRST, OFTEN = 2**12, 4
-#: Bytes reserved for everything in a group except its values.
-ROOM = 2**20
+#: The first GROUPS_PER_SIZE groups have FIRST_GROUP_ROWS rows each, so that a slow run that is killed loses few; the
+#: next ones have twice as many, and so on.
+FIRST_GROUP_ROWS, GROUPS_PER_SIZE = 2**12, 4
+#: Bytes reserved for everything in a group except its values: headers and the footer.
+GROUP_OVERHEAD = 2**20
 #: Types stored as differences: integers mostly ascend or repeat. Other encodings would gain little.
-DIFFERENCES = {"int32", "int64"}
+DELTA_ENCODED = {"int32", "int64"}
 
 
 class EventFile(GrowingFile):
@@ -46,7 +46,7 @@ class EventFile(GrowingFile):
     def __enter__(self) -> Self:
         import pyarrow.parquet as pq
 
-        self._scratch, self._scratch_path = _scratch()
+        self._scratch, self._scratch_path = _open_scratch()
         super().__enter__()
         self._schema = _schema(self.columns)
         if self.size:
@@ -64,10 +64,10 @@ class EventFile(GrowingFile):
     @property
     def wanted(self) -> int:
         """How many rows the next group is to have."""
-        return min(MOST, FIRST << int(self._footer.num_row_groups) // OFTEN)
+        return min(MOST, FIRST_GROUP_ROWS << int(self._footer.num_row_groups) // GROUPS_PER_SIZE)
 
     def write(self, columns: Mapping[str, Any], offsets: NDArray[np.int64]) -> None:
-        """Append a group: arrays (n,) by column; of list columns all values, those of row i from offsets[i] on."""
+        """Append a group, given arrays (n,) by column; of a list column all values, row i from offsets[i] on."""
         import pyarrow as pa
 
         arrays = [_array(columns[field.name], field.type, offsets) for field in self._schema]
@@ -76,15 +76,15 @@ class EventFile(GrowingFile):
         self._footer.append_row_groups(footer)
         self.append(self._with_footer(content))
 
-    def _group(self, place: int, table: Any) -> tuple[bytes, Any]:
-        """Return the bytes of a group that will begin at byte `place` of the file, and its footer. Raises OSError."""
+    def _group(self, offset: int, table: Any) -> tuple[bytes, Any]:
+        """Return the bytes of a group that will begin at byte `offset` of the file, and its footer. Raises OSError."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         footers: list[Any] = []
-        plain = {field.name: "DELTA_BINARY_PACKED" for field in self._schema if str(field.type) in DIFFERENCES}
+        plain = {field.name: "DELTA_BINARY_PACKED" for field in self._schema if str(field.type) in DELTA_ENCODED}
         self._scratch.truncate(0)
-        self._scratch.truncate(place + ROOM + 2 * (table.nbytes if table else 0))
+        self._scratch.truncate(offset + GROUP_OVERHEAD + 2 * (table.nbytes if table else 0))
         with pa.memory_map(self._scratch_path, "r+") as sink:
             writer = pq.ParquetWriter(
                 sink,
@@ -96,13 +96,13 @@ class EventFile(GrowingFile):
                 store_schema=False,
                 metadata_collector=footers,
             )  # which writes MAGIC at the start
-            sink.seek(max(place, len(MAGIC)))
+            sink.seek(max(offset, len(MAGIC)))
             if table is not None:
                 writer.write_table(table, row_group_size=MOST)
             end = sink.tell()
             writer.close()
-            sink.seek(place)
-            return sink.read(end - place), footers[0]
+            sink.seek(offset)
+            return sink.read(end - offset), footers[0]
 
     def _with_footer(self, content: bytes) -> bytes:
         """Return the content and the footer of all groups, to be written at once: a kill hardly ever separates them."""
@@ -111,7 +111,7 @@ class EventFile(GrowingFile):
         return content + footer.getvalue()[len(MAGIC) :]
 
 
-def _scratch() -> tuple[IO[bytes], str]:
+def _open_scratch() -> tuple[IO[bytes], str]:
     """Return a temporary file, deleted when it is closed, and its path: in memory if the system has such files."""
     if sys.platform != "linux":
         file = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115  EventFile closes it

@@ -19,14 +19,14 @@ from fredsim.config.experiment import Experiment
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
 from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
-from fredsim.runs.provenance import circumstances
+from fredsim.runs.provenance import provenance
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
-from fredsim.runs.run_files import config_digest, file_digests, sealed
-from fredsim.runs.ways import USUAL, Ways
+from fredsim.runs.run_files import config_digest, file_digests, with_digest
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -53,12 +53,12 @@ def execute(
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
-    ways: Ways = USUAL,
+    hooks: Hooks = SIMULATED_RUN,
 ) -> None:
     """Run one experiment and write its folder.
 
     `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
-    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `ways`: what a live run does
+    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended goes on from the newest
     checkpoint in its folder.
@@ -74,15 +74,15 @@ def execute(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
         part = length if until is None else Length(until, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, ways=ways)
+        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
-        begun = None if Result(folder).has_finished else run.newest_checkpoint()
-        _remove_earlier(folder, None if begun is None else begun.files)
-        outcome, recorder = run(begun)
+        checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
+        _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        outcome, recorder = run(checkpoint)
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until <= (length.iterations or math.inf)
         summary = {
@@ -92,8 +92,8 @@ def execute(
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
-            **circumstances(backend, engine, outcome.choice, prepared.dataset),
-            **ways.facts(),
+            **provenance(backend, engine, outcome.choice, prepared.dataset),
+            **hooks.facts(),
         }
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
@@ -139,7 +139,7 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
 def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
     """Write summary.json, the last file: then the run has ended, and needs no checkpoints any more. Raises OSError."""
     summary["files"] = file_digests(folder)
-    write_atomic(folder / "summary.json", json.dumps(sealed(summary), indent=2) + "\n")
+    write_atomic(folder / "summary.json", json.dumps(with_digest(summary), indent=2) + "\n")
     if summary["status"] != "interrupted" and not keep:
         Checkpoints(folder).clear()
 

@@ -16,12 +16,12 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.arrays import same
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import last_common_row
+from fredsim.runs.hooks import Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.prepared import prepare
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
 from fredsim.runs.verify import identity_of, recorded_experiment
-from fredsim.runs.ways import Ways
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.event_details import EVENT_PARTS, DetailedSnapshots, EventDetails
 from fredsim.simulation.loop import Diverged, Simulation
@@ -62,8 +62,8 @@ def _side_by_side(
     """
     with ExitStack() as opened, np.errstate(all="ignore"):
         left, right = (
-            opened.enter_context(_again(result, start, root, told))
-            for result, start, told in zip((one, other), starts, (observer, Observer()), strict=True)
+            opened.enter_context(_rerun(result, start, root, run_observer))
+            for result, start, run_observer in zip((one, other), starts, (observer, Observer()), strict=True)
         )
         a, b = next(left), next(right)
         while a.iteration != b.iteration:
@@ -81,7 +81,7 @@ def _side_by_side(
             assert isinstance(theirs, EventDetails)
             for name in EVENT_PARTS:
                 if not same(getattr(ours, name), getattr(theirs, name)):
-                    return f"{at}: {_in_words(name, ours, theirs)}"
+                    return f"{at}: {_describe_difference(name, ours, theirs)}"
     return None
 
 
@@ -95,7 +95,7 @@ def _events(simulations: Iterator[Simulation]) -> Iterator[EventDetails | str]:
 
 
 @contextmanager
-def _again(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
+def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
     """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
@@ -106,14 +106,14 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         run = Run(
             prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-            ways=Ways(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
+            hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
         )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
-        begun = None
+        checkpoint = None
         if start is not None:
             Checkpoints(result.folder).copy(start, scratch)
-            begun = Checkpoints(scratch).read(start)
-        events = run.events(begun)
+            checkpoint = Checkpoints(scratch).read(start)
+        events = run.events(checkpoint)
         opened.callback(events.close)
         yield events
 
@@ -121,7 +121,7 @@ def _again(result: Result, start: int | None, root: Root, observer: Observer) ->
 @contextmanager
 def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]]:
     """Give the events of a recorded run, which is run again event by event."""
-    with _again(result, None, root, Observer()) as simulations:
+    with _rerun(result, None, root, Observer()) as simulations:
         next(simulations)
         yield (event for event in _events(simulations) if isinstance(event, EventDetails))
 
@@ -134,12 +134,12 @@ def _last_checkpoint(result: Result, before: int) -> int | None:
     return None if found is None else found.iteration
 
 
-def _in_words(name: str, one: EventDetails, other: EventDetails) -> str:
+def _describe_difference(name: str, one: EventDetails, other: EventDetails) -> str:
     """Say how a part of an event differs."""
     if name == "order":
-        said = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
+        texts = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
                 for c, s, t in (one.order, other.order))  # fmt: skip
-        return f"the order differs: {' and '.join(said)}"
+        return f"the order differs: {' and '.join(texts)}"
     ours, theirs = getattr(one, name), getattr(other, name)
     if ours is None or theirs is None:
         return f"client {one.client}'s push is dropped in one of them"

@@ -22,10 +22,10 @@ from fredsim.system.files import write_atomic
 
 __all__ = ["claim", "locked", "write_errors"]
 
-#: The files of a run that has not ended, and those of a sweep of which no run has ended; the first two always exist.
-BEGUN_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
-BEGUN_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
-FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+#: The files of a run that has not ended, and of a sweep of which no run has ended; the first two always exist.
+UNFINISHED_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
+UNFINISHED_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
+DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 LOCK_TIMEOUT_SECONDS = 2.0  # a process that was killed may take a moment to end
 POLL_SECONDS = 0.05
 
@@ -36,7 +36,7 @@ def write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "make room there and run it again" if error.errno in FULL else "choose another folder by --out"
+        remedy = "make room there and run it again" if error.errno in DISK_FULL else "choose another folder by --out"
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
@@ -57,12 +57,12 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     with write_errors(folder):
-        held = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(folder, lambda: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        _lock(folder, lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _lock(folder: Path, lock: Callable[[], None]) -> None:
@@ -93,8 +93,8 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
         present, part = folder / name, folder / f"{name}.part"
         if present.is_file() and (_same_bits(present, content) or _holds_only(folder, runs)):
             pass
-        elif _none_ended(folder):
-            _empty(folder, but=name)
+        elif _is_unfinished(folder):
+            _delete_contents(folder, but=name)
         elif present.is_file():
             what = f"{folder} holds another experiment{_what_differs(present, content)}"
             raise OutputError(f"{what}; choose another folder by --out, or remove it")
@@ -104,19 +104,22 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
 
 
 def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:
-    """Whether the folder has subfolders for some of these runs, and for nothing else. Raises OSError."""
+    """Return whether the folder has subfolders for some of these runs, and for nothing else. Raises OSError."""
     _, below = _contents(folder)
     return runs is not None and bool(below) and {path.name for path in below} <= {*runs}
 
 
-def _none_ended(folder: Path) -> bool:
-    """Whether all files belong to a run, or to a sweep's runs, that did not end. Raises OSError."""
+def _is_unfinished(folder: Path) -> bool:
+    """Return whether all files belong to a run, or to a sweep's runs, that did not end. Raises OSError."""
     names, runs = _contents(folder)
-    if {*BEGUN_RUN[:2]} <= names <= {*BEGUN_RUN}:
+    if {*UNFINISHED_RUN[:2]} <= names <= {*UNFINISHED_RUN}:
         return not runs
-    if not {*BEGUN_SWEEP[:2]} <= names <= {*BEGUN_SWEEP} or any(r.is_symlink() or not r.is_dir() for r in runs):
+    if not {*UNFINISHED_SWEEP[:2]} <= names <= {*UNFINISHED_SWEEP}:
         return False
-    return _all_failed(folder) and all(held <= {*BEGUN_RUN} and not below for held, below in map(_contents, runs))
+    if any(path.is_symlink() or not path.is_dir() for path in runs):
+        return False
+    contents = map(_contents, runs)
+    return _all_failed(folder) and all(files <= {*UNFINISHED_RUN} and not below for files, below in contents)
 
 
 def _contents(folder: Path) -> tuple[set[str], list[Path]]:
@@ -127,19 +130,19 @@ def _contents(folder: Path) -> tuple[set[str], list[Path]]:
 
 
 def _all_failed(folder: Path) -> bool:
-    """Whether every run in runs.csv failed."""
+    """Return whether every run in runs.csv failed."""
     try:
         return all(row.get("status") == "failed" for row in read_cells(folder / "runs.csv"))
     except OutputError:
         return False
 
 
-def _empty(folder: Path, but: str) -> None:
+def _delete_contents(folder: Path, but: str) -> None:
     """Delete what unfinished runs left, except the file `but`. Raises OutputError if a process writes one, OSError."""
     for path in folder.iterdir():
         if path.is_dir():
             with locked(path):
-                _empty(path, but="")
+                _delete_contents(path, but="")
                 path.rmdir()
         elif path.name != but:
             path.unlink()
@@ -175,7 +178,7 @@ def _recorded_digest(folder: Path) -> object:
 
 
 def _same_bits(present: Path, content: str) -> bool:
-    """Whether two resolved experiments have the same digest, or two sweeps are equal except for figures."""
+    """Return whether two resolved experiments have the same digest, or two sweeps are equal except for figures."""
     try:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":

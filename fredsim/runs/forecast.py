@@ -1,7 +1,7 @@
 """Forecasts how many events a run with a clock will have, and how many simulated seconds it will take.
 
-If nothing that is computed affects who arrives when, the clock is run ahead by itself. Otherwise the forecast rests on
-the run's beginning, whose second part is taken to be typical of the rest.
+If no computed result affects who arrives when, the clock is run ahead by itself. Otherwise the forecast is extrapolated
+from the second part of the run's beginning.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.start import arrivals_react
 
-__all__ = ["Course", "Mark", "clock_of", "course"]
+__all__ = ["Forecast", "Milestone", "clock_of", "forecast_run"]
 
-AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more,
-MOST_AHEAD = 2_000_000  # but never for more than these
+AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more …
+MOST_AHEAD = 2_000_000  # … but for this many at most
 
-Mark = tuple[int, float]
-"""How many events had happened by which time in seconds."""
+Milestone = tuple[int, float]
+"""A number of events, and the simulated second at which so many had happened."""
 
 
 @dataclass(frozen=True)
-class Course:
-    """How many events there will be, in how many simulated seconds, and whether both are exact."""
+class Forecast:
+    """How many events a run will have, how many simulated seconds it will take, and whether both are exact."""
 
     iterations: int
     simulated: float
@@ -41,7 +41,7 @@ class Course:
 
 @dataclass(frozen=True)
 class RunClock:
-    """A run's clock, started; whether what is computed affects who arrives when; and a client's local steps."""
+    """A run's clock, started; whether computed results affect who arrives when; and a client's local steps."""
 
     clock: GuardedClock
     reacts: bool
@@ -64,30 +64,34 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.local_steps)
 
 
-def course(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Course | None:
-    """Return the course of a run of `iterations` (None: until its clock ends it); None for one without a clock.
+def forecast_run(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Forecast | None:
+    """Return the forecast of a run of `iterations` (None: until its clock ends it); None for a run without a clock.
 
-    `summary` is that of the run's beginning, with `marks`. Raises SimulationError if no more gradients will arrive.
+    `summary` is that of the run's beginning, with `milestones` and `ended`. Raises SimulationError if no more gradients
+    will arrive.
     """
     found = clock_of(prepared)
     if found is None:
         return None
-    marks, over = (summary["marks"], summary["over"]) if found.reacts else _run_ahead(prepared, found, iterations)
-    (before, began), (done, now) = marks
+    if found.reacts:
+        milestones, ended = summary["milestones"], summary["ended"]
+    else:
+        milestones, ended = _run_ahead(prepared, found, iterations)
+    (before, began), (done, now) = milestones
     until = None if prepared.length.until is None else prepared.length.until / 1e9
-    if over and until is not None:
-        return Course(done, until, exact=True)
+    if ended and until is not None:
+        return Forecast(done, until, exact=True)
     if done == iterations:
-        return Course(done, now, exact=True)
+        return Forecast(done, now, exact=True)
     rate = (done - before) / (now - began) if now > began else math.inf  # events a second
     if iterations is None:
         assert until is not None
-        return Course(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until)
-    return Course(iterations, now + (iterations - done) / rate if rate > 0 else now)
+        return Forecast(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until)
+    return Forecast(iterations, now + (iterations - done) / rate if rate > 0 else now)
 
 
-def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Mark, Mark], bool]:
-    """Return marks in the middle and at the end of the first arrivals, and whether these are all of the run's."""
+def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Milestone, Milestone], bool]:
+    """Return milestones in the middle and at the end of the first arrivals, and whether these are all of the run's."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
     clock.configure(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
@@ -95,10 +99,10 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     order = Order.joined(list(clock.orders(most, until)))
     assert order.time is not None
     seconds, count = order.time / 1e9, len(order)
-    over = count < most
-    if over and until is None:
+    ended = count < most
+    if ended and until is None:
         raise clock.ended_error(count, iterations)
     if count == 0:
-        return ((0, 0.0), (0, 0.0)), over
+        return ((0, 0.0), (0, 0.0)), ended
     middle = (count - 1) // 2
-    return ((middle + 1, float(seconds[middle])), (count, float(seconds[-1]))), over
+    return ((middle + 1, float(seconds[middle])), (count, float(seconds[-1]))), ended

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Self
 
 from fredsim.runs.folders import write_errors
-from fredsim.system.files import hash_of_first
+from fredsim.system.files import hash_of_prefix
 
-__all__ = ["GrowingFile", "GrowingText", "Grown"]
+__all__ = ["FilePrefix", "GrowingFile", "GrowingText"]
 
 
 @dataclass(frozen=True)
-class Grown:
-    """What a growing file was at some time: its size in bytes, and the SHA-256 of these bytes."""
+class FilePrefix:
+    """The content of a growing file at some time: its size in bytes, and the SHA-256 of these bytes."""
 
     size: int
     sha256: str
@@ -34,7 +34,7 @@ class GrowingFile:
     def __enter__(self) -> Self:
         with write_errors(self._path):
             self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
-            self._hash = hash_of_first(self._path, self.size) or hashlib.sha256()
+            self._hash = hash_of_prefix(self._path, self.size) or hashlib.sha256()
             self._stream.truncate(self.size)
             self._stream.seek(self.size)
         return self
@@ -44,9 +44,9 @@ class GrowingFile:
             self._stream.close()
 
     @property
-    def grown(self) -> Grown:
+    def prefix(self) -> FilePrefix:
         """The file's present size and SHA-256."""
-        return Grown(self.size, self._hash.hexdigest())
+        return FilePrefix(self.size, self._hash.hexdigest())
 
     def append(self, content: bytes) -> None:
         """Append to the file; a reader sees it at once."""

@@ -20,13 +20,13 @@ from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.growing_files import GrowingText
+from fredsim.runs.hooks import Hooks
 from fredsim.runs.live_crew import START_SECONDS, DaskCrew
 from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
-from fredsim.runs.opening import altered, make_server
+from fredsim.runs.opening import make_server, with_changes
 from fredsim.runs.results import Result
 from fredsim.runs.runner import stop_on_interrupt
-from fredsim.runs.ways import Ways
 from fredsim.simulation.guarded_clock import GuardedClock
 from fredsim.simulation.live import Crew, Live, LiveDispatcher, TaskResult
 from fredsim.simulation.local_work import PushKind
@@ -104,7 +104,7 @@ def execute_live(
             "server.lr is a schedule, and the clients take local steps: they would need the learning rate of their "
             "arrival when they begin; give a number"
         )
-    ways = Ways(
+    hooks = Hooks(
         dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
         simulation=_simulation,
         files=("live.csv",),
@@ -112,7 +112,7 @@ def execute_live(
         replayable=False,
     )
     try:
-        execute(altered(experiment, {"events": True, "path": "snapshots"}), folder, ways=ways, **how)
+        execute(with_changes(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
     except Diverged as diverged:
         raise SimulationError(
             f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"

@@ -12,13 +12,13 @@ from fredsim.runs.first_event import replay
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
 
-__all__ = ["COLUMNS", "fingerprint", "first_unlike"]
+__all__ = ["COLUMNS", "fingerprint", "first_mismatch"]
 
 #: Columns, one row per event: the worker, the fingerprint of what it computed, and that of the parameters afterwards.
 COLUMNS = ("iteration", "worker", "gradient", "update")
 
 
-def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | None:
+def first_mismatch(result: Result, root: str | os.PathLike[str] | None) -> str | None:
     """Say at which event of a live run a simulated replay first differs, and in what; None if it never does."""
     with replay(result, root) as events:
         for iteration, (event, row) in enumerate(zip(events, read_cells(result.folder / "live.csv"), strict=False)):
@@ -30,9 +30,9 @@ def first_unlike(result: Result, root: str | os.PathLike[str] | None) -> str | N
 
 
 def fingerprint(values: NDArray[np.float32]) -> int:
-    """Return a 64-bit fingerprint of an array (P,): the sum of words of two values, each times an odd weight.
+    """Return a 64-bit fingerprint of an array (P,), which changes if any one value changes.
 
-    A change of any one value changes it.
+    It is the sum of 64-bit words of two values each, every word multiplied by an odd weight of its own.
     """
     pairs = np.ascontiguousarray(values if len(values) % 2 == 0 else np.append(values, np.float32(0)))
     return int(np.dot(pairs.view(np.uint64), _weights(len(pairs) // 2)))

@@ -16,8 +16,8 @@ from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.runs.live_record import fingerprint
-from fredsim.runs.live_wire import pack
 from fredsim.runs.prepared import prepare
+from fredsim.runs.wire_format import pack
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.local_work import LocalWork, PushKind, minibatches
 from fredsim.simulation.protocol import make_compressor
@@ -90,7 +90,7 @@ class LiveWorker:
 
         These are the push's bytes if it is compressed, else 0; its fingerprint before compression; and the beginning
         and the end of the computation by this machine's clock, in nanoseconds. A compressed push is packed
-        (fredsim.runs.live_wire). An error is returned, because raising it would look like a lost worker.
+        (fredsim.runs.wire_format). An error is returned, because raising it would look like a lost worker.
         """
         try:
             return self._compute(client, number, ticket, params, rate)

@@ -9,8 +9,8 @@ from typing import Any
 from fredsim.config.document import Document
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import build, tells_seconds
-from fredsim.config.resolution import PlaceOf, located, resolve
+from fredsim.config.registry import build, is_user_clock
+from fredsim.config.resolution import PlaceOf, resolve, with_place
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
@@ -21,7 +21,7 @@ from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
 
-__all__ = ["altered", "check", "make_dispatcher", "make_server", "open_expansion", "open_experiment"]
+__all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_experiment", "with_changes"]
 
 
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
@@ -39,7 +39,7 @@ def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
     return experiment
 
 
-def altered(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Return an experiment with some keys changed. Raises ConfigError if they do not fit together."""
     data = {**experiment.plain(), **changes}
     return open_experiment(data, Document(data).place)
@@ -60,7 +60,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
         with suppress(SimulationError):
             make_dispatcher(experiment)
     except ConfigError as error:
-        raise located(error, place) from None
+        raise with_place(error, place) from None
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
@@ -78,7 +78,7 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
     found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
-    dispatcher = OwnClock(found) if tells_seconds(type(found)) else found
+    dispatcher = OwnClock(found) if is_user_clock(type(found)) else found
     clients = experiment.clients.count
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):

@@ -94,9 +94,9 @@ def nanoseconds(seconds: float, key: str) -> int:
 def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | Linear | TorchModel:
     choice = experiment.model
     if isinstance(choice, LinearChoice):
-        given = {} if isinstance(choice.init, str) else choice.init.model_dump()
-        name = given.pop("name", choice.init)
-        return Linear(dataset.inputs, name, **given)
+        options = {} if isinstance(choice.init, str) else choice.init.model_dump()
+        name = options.pop("name", choice.init)
+        return Linear(dataset.inputs, name, **options)
     if isinstance(choice, TorchChoice):
         shape = dataset.shape or (dataset.inputs,)
         return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)

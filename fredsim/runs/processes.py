@@ -25,8 +25,8 @@ __all__ = ["Processes"]
 POLL_SECONDS = 0.1  # between two checks of whether to stop
 
 
-class Work(Protocol):
-    """A task that a process can do: an object that is pickled and sent to it."""
+class ProcessTask(Protocol):
+    """A task for another process: an object that is pickled and sent to it."""
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
         """Do the task on `threads` threads, calling the observer; return why it failed, or None."""
@@ -37,7 +37,7 @@ class Processes:
 
     def __init__(
         self,
-        tasks: Sequence[Work],
+        tasks: Sequence[ProcessTask],
         jobs: int,
         monitor: Monitor,
         stop: Callable[[], bool],
@@ -102,7 +102,7 @@ class Processes:
             self._processes.discard(process)
         return process.close()
 
-    def _next(self) -> Work | None:
+    def _next(self) -> ProcessTask | None:
         """Return the next task, or None; all tasks but the first wait until the first one's kernels are compiled."""
         with self._lock:
             first, self._first = self._first, False
@@ -111,7 +111,7 @@ class Processes:
         with self._lock:
             return self._tasks.popleft() if self._tasks and not self._killed and not self._stop() else None
 
-    def _watch(self, process: Process, task: Work) -> Exception | None:
+    def _watch(self, process: Process, task: ProcessTask) -> Exception | None:
         """Let the process do a task; return why it failed, or None. Raises EOFError if the process ends meanwhile."""
         with self._lock:
             observer = self._monitor.observer()

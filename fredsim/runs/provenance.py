@@ -15,10 +15,10 @@ from fredsim.numerics import CONTRACT
 from fredsim.simulation.paths import Choice
 from fredsim.system.machine import git_commit, processor_name
 
-__all__ = ["changed_circumstances", "circumstances"]
+__all__ = ["changed_provenance", "provenance"]
 
 
-def circumstances(backend: Backend, engine: Engine, choice: Choice, dataset: Dataset) -> dict[str, Any]:
+def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Dataset) -> dict[str, Any]:
     """Return the part of summary.json that says how and where a run was computed."""
     packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
     return {
@@ -37,7 +37,7 @@ def circumstances(backend: Backend, engine: Engine, choice: Choice, dataset: Dat
     }
 
 
-def changed_circumstances(summary: Mapping[str, Any]) -> list[str]:
+def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
     """Say how the processor and the version of PyTorch differ from those that a summary.json names."""
     torch = summary["versions"]["torch"]
     pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, version("torch"))

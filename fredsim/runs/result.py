@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from fredsim.config.document import read_document
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
-from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, sealed
+from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, with_digest
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_table
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
-        if what := irregular(path):
+        if what := irregular_kind(path):
             raise OutputError(f"{path}: is {what}; run the experiment again")
         try:
             loaded: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ class Result:
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
-        if not self._as_found and loaded.get("sha256") not in (None, sealed(loaded)["sha256"]):
+        if not self._as_found and loaded.get("sha256") not in (None, with_digest(loaded)["sha256"]):
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
 
@@ -126,7 +126,7 @@ class Result:
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
         changed = [name for name, digest in recorded.items() if found.get(name, digest) != digest]
-        if self.summary.get("sha256") not in (None, sealed(self.summary)["sha256"]):
+        if self.summary.get("sha256") not in (None, with_digest(self.summary)["sha256"]):
             changed.append("summary.json")
         return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
 

@@ -8,7 +8,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import asked_files
+from fredsim.runs.run_files import requested_files
 
 __all__ = ["reason_to_run"]
 
@@ -29,7 +29,7 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
             return "; ".join(files)
         if code := code_changes(summary.get("code", {}), user_code_digests(experiment.plain())):
             return "; ".join(code)
-        for name in ("config.yaml", *asked_files(experiment.plain())):
+        for name in ("config.yaml", *requested_files(experiment.plain())):
             if not (folder / name).is_file():
                 return f"{folder / name} is gone"
         _ = result.config, result.metrics, result.staleness, result.params

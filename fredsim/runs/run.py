@@ -21,15 +21,15 @@ from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError,
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
-from fredsim.runs.checkpoint_form import check_after, check_before
+from fredsim.runs.checkpoint_format import check_restored, check_types
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
+from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.measures import measures_of
 from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_server
 from fredsim.runs.prepared import Prepared
-from fredsim.runs.ways import USUAL, Ways
 from fredsim.simulation.event_log import EventLog
 from fredsim.simulation.length import Goal, Length
 from fredsim.simulation.loop import Diverged, Outcome, Parts, Simulation
@@ -39,7 +39,7 @@ from fredsim.simulation.recorder import TEST, Recorder, Row
 __all__ = ["Run"]
 
 #: The largest share of a run's time that checkpoints may take: after a slow one, the next comes later.
-MOST_OF_TIME = 0.02
+MOST_CHECKPOINT_SHARE = 0.02
 
 
 class Run:
@@ -60,13 +60,13 @@ class Run:
         *,
         policy: CheckpointPolicy = NO_CHECKPOINTS,
         stop_at: int | None = None,
-        ways: Ways = USUAL,
+        hooks: Hooks = SIMULATED_RUN,
     ) -> None:
         """Make the simulation; `stop_at` is an iteration at which it stops as if interrupted."""
-        self._checkpoints, self._every = Checkpoints(folder, keep=policy.keep), policy.seconds
+        self._checkpoints, self._seconds_between = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
-        self._folder, self._stop_at, self._ways = folder, stop_at, ways
+        self._folder, self._stop_at, self._hooks = folder, stop_at, hooks
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
         self._files: list[GrowingFile] = [self._metrics]
@@ -74,13 +74,13 @@ class Run:
             self._files.append(self._probe)
         if prepared.experiment.events:
             self._files.append(self._events)
-        self._others = {name: GrowingText(folder / name) for name in ways.files}
-        self._files += self._others.values()
+        self._extra_files = {name: GrowingText(folder / name) for name in hooks.files}
+        self._files += self._extra_files.values()
         self._measures = measures_of(prepared, backend, engine.threads)
-        self._due = 0.0  # the time at which the next checkpoint is due
-        self._written = 0  # the iteration of the last checkpoint
+        self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
+        self._last_checkpoint = 0  # that of the last checkpoint
         self.simulation, self.recorder = self._make()
-        # A checkpoint must have the same identity for this run to go on from it.
+        # This run can only continue from a checkpoint with the same identity.
         self._identity: dict[str, Any] = {
             "experiment": prepared.experiment.digest,
             "fredsim": version("fredsim"),
@@ -98,78 +98,78 @@ class Run:
         self._identity["code"] = dict(code)
 
     def newest_checkpoint(self) -> Checkpoint | None:
-        """Restore the newest checkpoint that the run can go on from, and return it; None if there is none.
+        """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.
 
-        The observer is told why newer ones cannot be used.
+        Tells the observer why newer ones cannot be used. Raises FredsimError if a user's class refuses the state.
         """
         until = None
         while True:
-            found, faults = self._checkpoints.newest(self._identity, until)
+            checkpoint, faults = self._checkpoints.newest(self._identity, until)
             for fault in faults:
                 self._observer.note(fault)
-            if found is None:
+            if checkpoint is None:
                 return None
             try:
-                self._take_up(found)
+                self._restore(checkpoint)
             except Exception as error:  # of any type: the state may be nonsense with correct digests
                 if isinstance(error, FredsimError) and self._identity["code"]:  # the user can correct the class
                     raise
                 what = f"its state does not fit: {type(error).__name__} {error}"
-                self._observer.note(f"the checkpoint at iteration {found.iteration}: cannot be used ({what})")
+                self._observer.note(f"the checkpoint at iteration {checkpoint.iteration}: cannot be used ({what})")
                 self.simulation, self.recorder = self._make()
-                until = found.iteration - 1
+                until = checkpoint.iteration - 1
             else:
-                self._observer.note(f"goes on from the checkpoint at iteration {found.iteration}")
-                return found
+                self._observer.note(f"goes on from the checkpoint at iteration {checkpoint.iteration}")
+                return checkpoint
 
-    def _take_up(self, found: Checkpoint) -> None:
+    def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore a checkpoint's state in the simulation, which has not begun. Raises ValueError if it does not fit."""
-        wanted = sorted(file.name for file in self._files)
-        if sorted(found.files) != wanted:
-            raise ValueError(f"it is of {', '.join(sorted(found.files)) or 'no files'}, not of {', '.join(wanted)}")
-        if self._identity.get("code"):  # a user's class decides itself what it restores of a state: no checks
-            self.simulation.put_state(found.state)
+        names, wanted = sorted(checkpoint.files), sorted(file.name for file in self._files)
+        if names != wanted:
+            raise ValueError(f"it is of {', '.join(names) or 'no files'}, not of {', '.join(wanted)}")
+        if self._identity.get("code"):  # what a user's class restores of a state is its own choice: no checks
+            self.simulation.put_state(checkpoint.state)
         else:
-            with by_reference():  # the states of these two only: asking a path for its state may start its work
+            with by_reference():  # only these two: the other parts compute something when they are asked for a state
                 parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
-            check_before(found.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
-            self.simulation.put_state(found.state)
-            check_after(found.state, self._state())
-        self.simulation.spent = dict(found.spent)
+            check_types(checkpoint.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
+            self.simulation.put_state(checkpoint.state)
+            check_restored(checkpoint.state, self._state())
+        self.simulation.spent = dict(checkpoint.spent)
 
     def _state(self) -> State:
         """Return the simulation's state by reference, without copying arrays."""
         with by_reference():
             return self.simulation.take_state()
 
-    def __call__(self, begun: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
+    def __call__(self, checkpoint: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint if one is given; return how the run ended, and its recorder.
 
         Updates are made in place. So if the run diverges, it is repeated, from the last checkpoint or else from the
         beginning, up to the event before the divergence: that gives its last finite parameters.
         """
         try:
-            with _sound(begun, self._checkpoints.folder):
-                return self._run(begun)
+            with _resume_errors(checkpoint, self._checkpoints.folder):
+                return self._run(checkpoint)
         except Diverged as diverged:
-            if not self._ways.replayable:
+            if not self._hooks.replayable:
                 raise
-            self._length, self._stop, self._every = Length(diverged.iteration), lambda: False, 0.0
+            self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.declares_state
             self.simulation, self.recorder = self._make()
             last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
             if last is not None:
-                self._take_up(last)
+                self._restore(last)
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
 
-    def events(self, begun: Checkpoint | None = None) -> Generator[Simulation]:
+    def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:
         """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
-        if begun is not None:
-            with _sound(begun, self._checkpoints.folder):
-                self._take_up(begun)
+        if checkpoint is not None:
+            with _resume_errors(checkpoint, self._checkpoints.folder):
+                self._restore(checkpoint)
         simulation, length = self.simulation, self._length
-        with self._begun(begun):
+        with self._open_files(checkpoint):
             yield simulation
             while length.events_left(simulation.iteration, simulation.server.timestamp) != 0:
                 before = simulation.iteration
@@ -179,10 +179,10 @@ class Run:
                 yield simulation
 
     @np.errstate(all="ignore")  # a run that overflows diverges, which is reported
-    def _run(self, begun: Checkpoint | None) -> tuple[Outcome, Recorder]:
+    def _run(self, checkpoint: Checkpoint | None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint if one was restored."""
-        self._due = time.perf_counter() + self._every
-        with self._begun(begun):
+        self._next_due = time.perf_counter() + self._seconds_between
+        with self._open_files(checkpoint):
             try:
                 return self.simulation.run(self._length, self._interrupted), self.recorder
             except ClusterError:  # the events so far are kept, and the run can go on from them
@@ -190,7 +190,7 @@ class Run:
                 raise
 
     @contextmanager
-    def _begun(self, checkpoint: Checkpoint | None) -> Iterator[None]:
+    def _open_files(self, checkpoint: Checkpoint | None) -> Iterator[None]:
         """Open the growing files, cut back to what they were at a checkpoint if one was restored."""
         for file in self._files:
             file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
@@ -204,18 +204,18 @@ class Run:
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
         """Tell the observer how far the run is, and write a checkpoint if one is due."""
         self._observer.advance(iteration, timestamp, seconds)
-        if self._every and time.perf_counter() >= self._due and iteration > self._written:
+        if self._seconds_between and time.perf_counter() >= self._next_due and iteration > self._last_checkpoint:
             self._checkpoint()
 
     def _interrupted(self) -> None:
-        """Write a checkpoint from which the interrupted run can go on, unless checkpoints are off."""
-        if self._every:
+        """Write a checkpoint from which the interrupted run can continue, unless checkpoints are off."""
+        if self._seconds_between:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint; if that fails, tell the observer why and let the run go on without it."""
+        """Write a checkpoint; if that fails, tell the observer why, and let the run continue without it."""
         began, simulation = time.perf_counter(), self.simulation
-        files = {file.name: file.grown for file in self._files}
+        files = {file.name: file.prefix for file in self._files}
         try:
             state, spent = self._state(), simulation.spent_so_far()
             self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
@@ -223,15 +223,15 @@ class Run:
         except (SimulationError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {reason}")
-        now, self._written = time.perf_counter(), simulation.iteration
-        self._due = now + max(self._every, (now - began) / MOST_OF_TIME)
+        now, self._last_checkpoint = time.perf_counter(), simulation.iteration
+        self._next_due = now + max(self._seconds_between, (now - began) / MOST_CHECKPOINT_SHARE)
 
     @np.errstate(all="ignore")
     def _make(self) -> tuple[Simulation, Recorder]:
         """Return a new simulation, which has not begun, and its recorder."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = self._ways.dispatcher(experiment)
+        dispatcher = self._hooks.dispatcher(experiment)
         server, protocol = make_server(experiment)
         size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
@@ -274,7 +274,7 @@ class Run:
             log=log,
             goal=None if experiment.until is None else Goal(*experiment.until.goal),
         )
-        simulation = self._ways.simulation(parts, self._others)
+        simulation = self._hooks.simulation(parts, self._extra_files)
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
@@ -288,12 +288,12 @@ class Run:
 
 
 @contextmanager
-def _sound(begun: Checkpoint | None, folder: Path) -> Iterator[None]:
-    """Turn an unexpected error into an OutputError, if the run goes on from a checkpoint, which may be nonsense."""
+def _resume_errors(checkpoint: Checkpoint | None, folder: Path) -> Iterator[None]:
+    """Turn an unexpected error into an OutputError, if the run continues from a checkpoint, which may be nonsense."""
     try:
         yield
     except Exception as error:
-        if begun is None or isinstance(error, Diverged | FredsimError | MemoryError):
+        if checkpoint is None or isinstance(error, Diverged | FredsimError | MemoryError):
             raise
-        what = f"cannot go on from its checkpoint at iteration {begun.iteration} ({type(error).__name__}: {error})"
+        what = f"cannot go on from its checkpoint at iteration {checkpoint.iteration} ({type(error).__name__}: {error})"
         raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error

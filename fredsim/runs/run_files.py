@@ -16,7 +16,7 @@ from fredsim.config.resolution import problems_at
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
 
-__all__ = ["FILES", "asked_files", "check_config", "config_digest", "file_digest", "file_digests", "sealed"]
+__all__ = ["FILES", "check_config", "config_digest", "file_digest", "file_digests", "requested_files", "with_digest"]
 
 PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
 #: The files that a run writes before summary.json, each with the key that asks for it ("" for those of every run).
@@ -32,7 +32,7 @@ FILES = {
 }
 
 
-def asked_files(config: Mapping[str, Any]) -> list[str]:
+def requested_files(config: Mapping[str, Any]) -> list[str]:
     """Return the files that a run of this configuration writes because one of its keys asks for them."""
     known = {*config, *flatten(config)}  # keys that are off are absent from a resolved configuration
     return [name for name, key in FILES.items() if key in known]
@@ -44,7 +44,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
-def sealed(summary: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of summary.json with a SHA-256 of the rest added, which shows whether the file was changed."""
     content = {key: value for key, value in summary.items() if key != "sha256"}
     return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}

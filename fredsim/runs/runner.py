@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
-from fredsim.config.resolution import located
+from fredsim.config.resolution import with_place
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
@@ -163,7 +163,7 @@ def _run_single(
             policy=policy,
         )  # fmt: skip
     except ConfigError as error:  # a mistake that only shows once the data is loaded
-        raise located(error, run.place) from None
+        raise with_place(error, run.place) from None
 
 
 def _refuse_edited(folder: Path, experiment: Experiment) -> None:

@@ -35,10 +35,10 @@ def check_sizes(experiment: Experiment, model: Mlp | Linear, length: Length) -> 
     )
 
 
-def check_steps(given: str, steps: int, batch_size: int) -> None:
+def check_steps(message_start: str, steps: int, batch_size: int) -> None:
     """Raise ConfigError if the samples of one client's local steps take more memory than the machine has.
 
-    `given` is the beginning of the message: the key and its value.
+    `message_start` is the beginning of the message: the key and its value.
     """
-    what = f"{given}; the samples of a client's local steps take"
+    what = f"{message_start}; the samples of a client's local steps take"
     refuse_beyond_memory(ROW * steps * batch_size, what, "take fewer")

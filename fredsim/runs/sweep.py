@@ -17,7 +17,7 @@ from typing import Any
 from fredsim.config.document import dump_yaml, flatten
 from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.experiment import LinearChoice
-from fredsim.config.resolution import located
+from fredsim.config.resolution import with_place
 from fredsim.config.selection import Selection, best_rows
 from fredsim.errors import ConfigError
 from fredsim.plugins.user_code import user_code_digests
@@ -33,7 +33,7 @@ from fredsim.runs.tasks import Task
 from fredsim.simulation.recorder import MEASURED
 from fredsim.system.files import write_atomic
 
-__all__ = ["columns_of", "ending", "run_name", "run_sweep"]
+__all__ = ["outcome_columns", "outcome_values", "run_name", "run_sweep"]
 
 SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
@@ -66,7 +66,7 @@ def run_sweep(
     check_data(expansion, root)
     with locked(folder):
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source), runs=names if resume else None)
-        tables, tasks, again = Tables(expansion, folder, names, monitor), [], []
+        tables, tasks, again = SweepTables(expansion, folder, names, monitor), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
             why = reason_to_run(folder / name, run.experiment) if resume else ""
             if why is None:
@@ -96,7 +96,7 @@ def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> Non
         try:
             prepare(run.experiment, root)
         except ConfigError as error:
-            raise located(error, run.place) from None
+            raise with_place(error, run.place) from None
 
 
 def run_name(run: ResolvedRun) -> str:
@@ -105,7 +105,7 @@ def run_name(run: ResolvedRun) -> str:
     return f"{label}-{run.experiment.digest[:8]}"
 
 
-def columns_of(expansion: Expansion) -> tuple[str, ...]:
+def outcome_columns(expansion: Expansion) -> tuple[str, ...]:
     """Return the columns of runs.csv that say how a run ended."""
     selection = expansion.selection
     seconds = (SECONDS_TO,) if selection is not None and selection.error is not None else ()
@@ -115,8 +115,8 @@ def columns_of(expansion: Expansion) -> tuple[str, ...]:
     return *SUMMARY_COLUMNS, *seconds, *(key for key, some in zip(MEASURED, (gap, norm), strict=True) if some)
 
 
-def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
-    """Return how a run ended, by the columns that `columns_of` returns."""
+def outcome_values(result: Result, selection: Selection | None) -> dict[str, Any]:
+    """Return how a run ended, by column: those that `outcome_columns` returns."""
     found = {key: result.summary.get(key) for key in SUMMARY_COLUMNS}
     found |= {key: result.summary[key] for key in MEASURED if key in result.summary}
     if selection is not None and selection.error is not None:
@@ -125,7 +125,7 @@ def ending(result: Result, selection: Selection | None) -> dict[str, Any]:
     return found
 
 
-class Tables:
+class SweepTables:
     """The tables of a sweep: runs.csv, and best.csv once every run has ended."""
 
     def __init__(self, expansion: Expansion, folder: Path, names: Sequence[str], monitor: Monitor) -> None:
@@ -135,16 +135,16 @@ class Tables:
         self._names = names
         self._axes = [flatten(run.axes) for run in expansion.runs]
         self._rows: dict[int, Mapping[str, Any]] = {}
-        self._columns = columns_of(expansion)
+        self._columns = outcome_columns(expansion)
 
     def add(self, number: int) -> None:
         """Add the summary of a run that has finished or diverged."""
-        self._rows[number] = ending(Result(self._folder / self._names[number]), self._expansion.selection)
+        self._rows[number] = outcome_values(Result(self._folder / self._names[number]), self._expansion.selection)
 
     def ended(self, task: Task, error: Exception | None) -> None:
         """Add a run that has ended, failed if `error` is given, and write the tables."""
         if isinstance(error, ConfigError):  # a mistake that only shows in the run itself
-            error = located(error, self._expansion.runs[task.number].place)
+            error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
             self._rows[task.number] = {"status": "failed", "error": str(error)}

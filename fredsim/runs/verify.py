@@ -1,4 +1,4 @@
-"""Verifies that a recorded run is what its experiment gives, by running it again: whole, or piece by piece.
+"""Verifies that a recorded run is what its experiment gives, by running it again: as a whole, or piece by piece.
 
 A piece begins at one recorded checkpoint and must reach the next one with the same state, byte for byte, and the same
 contents of the growing files. The first piece begins at the beginning, and the last one ends as the run did. So if no
@@ -30,24 +30,31 @@ from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.prepared import prepare
-from fredsim.runs.processes import Processes, Work
+from fredsim.runs.processes import Processes, ProcessTask
 from fredsim.runs.results import Result, load
 from fredsim.runs.run_files import config_digest
 from fredsim.runs.runner import stop_on_interrupt
 
 __all__ = [
-    "DifferenceError", "changes", "done_again", "identity_of", "on_backend", "recorded_experiment", "results_of",
-    "verify", "verify_all",
+    "DifferenceError",
+    "changes",
+    "identity_of",
+    "on_backend",
+    "recorded_experiment",
+    "repeat_all",
+    "results_of",
+    "verify",
+    "verify_all",
 ]  # fmt: skip
 
-WHEN_STOPPED = CheckpointPolicy(math.inf, keep=True)
+AT_STOP_ONLY = CheckpointPolicy(math.inf, keep=True)
 
 
-W = TypeVar("W", bound=Work)
+AnyTask = TypeVar("AnyTask", bound=ProcessTask)
 
 
 class DifferenceError(FredsimError):
-    """A run, or a piece of one, was done again and differs from its record."""
+    """A run, or a piece of one, was repeated and differs from its record."""
 
 
 def verify(
@@ -70,50 +77,50 @@ def verify(
 def verify_all(
     results: Sequence[Result],
     jobs: int,
-    monitors: Callable[[], Monitor],
+    new_monitor: Callable[[], Monitor],
     root: Path | None = None,
     backend: str | None = None,
 ) -> Iterator[tuple[Result, str | None]]:
     """Yield each result with its first difference, or None.
 
-    With one job, results are verified one after another; with more, their pieces in parallel. `monitors` makes the
+    With one job, results are verified one after another; with more, their pieces in parallel. `new_monitor` returns a
     monitor that shows the progress. Raises what running raises, and KeyboardInterrupt when interrupted.
     """
     if jobs == 1:
         for result in results:
-            with monitors() as monitor:
+            with new_monitor() as monitor:
                 difference = verify(result, root=root, backend=backend, observer=monitor.observer())
             yield result, difference
         return
-    with monitors() as monitor:
+    with new_monitor() as monitor:
         pieces = {result.folder: pieces_of(result, root, backend, monitor) for result in results}
-        found = done_again(list(chain(*pieces.values())), jobs, monitor)
+        found = repeat_all(list(chain(*pieces.values())), jobs, monitor)
     for result in results:
         yield result, next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
 
 
-def done_again(works: Sequence[W], jobs: int, monitor: Monitor) -> dict[W, str | None]:
-    """Do tasks again, `jobs` in parallel; return for each how it differs from its record, None if it does not.
+def repeat_all(tasks: Sequence[AnyTask], jobs: int, monitor: Monitor) -> dict[AnyTask, str | None]:
+    """Do all tasks, which repeat recorded runs, `jobs` in parallel; return how each differs from its record, or None.
 
     If tasks cannot be done, raises the error of the first of them, in order; KeyboardInterrupt when interrupted.
     """
-    ended: dict[W, Exception | None] = {}
+    ended: dict[AnyTask, Exception | None] = {}
     with stop_on_interrupt() as stop:
-        Processes(works, jobs, monitor, stop, ended.__setitem__).run()
+        Processes(tasks, jobs, monitor, stop, ended.__setitem__).run()
         if stop():
             raise KeyboardInterrupt
-    for work in works:
-        wrong = ended[work]
-        if wrong is not None and not isinstance(wrong, DifferenceError):
-            raise wrong
-    return {work: None if ended[work] is None else str(ended[work]) for work in works}
+    for task in tasks:
+        error = ended[task]
+        if error is not None and not isinstance(error, DifferenceError):
+            raise error
+    return {task: None if ended[task] is None else str(ended[task]) for task in tasks}
 
 
 def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
-    """Return the pieces of a run between its checkpoints; a single piece if this code can go on from none of them.
+    """Return the pieces of a run between its checkpoints.
 
-    Also a single piece if another backend than the recorded one is to be used. The monitor is told which checkpoints
-    are damaged.
+    It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
+    be used. Damaged checkpoints are reported to the monitor.
     """
     if backend is not None:
         return [Piece(result.folder, None, None, root, backend)]
@@ -131,7 +138,7 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a recorded run, from the checkpoint at iteration `begin` to that at `end`, to be done again.
+    """A part of a recorded run that is to be repeated, from the checkpoint at iteration `begin` to that at `end`.
 
     `begin` None is the beginning of the run, `end` None its end.
     """
@@ -148,7 +155,7 @@ class Piece:
         return f"{self.folder.name} from {self.begin or 0}{'' if self.end is None else f' to {self.end}'}"
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
-        """Do it again, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
+        """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
             with tempfile.TemporaryDirectory() as scratch:
                 found = self._difference(Path(scratch), observer, stop, threads)
@@ -169,13 +176,13 @@ class Piece:
         execute(
             experiment, scratch, root=self.root, observer=observer, stop=stop,
             stop_at=end, until=_stopped_at(result) if end is None else None, label=self.label,
-            default_threads=threads, policy=WHEN_STOPPED,
+            default_threads=threads, policy=AT_STOP_ONLY,
         )  # fmt: skip
         if stop():
             return None
         if end is None:
             return difference(result, Result(scratch), again=True)
-        recorded, now = (_at(end, folder) for folder in (self.folder, scratch))
+        recorded, now = (_checkpoint_at(end, folder) for folder in (self.folder, scratch))
         if now is None or recorded is None:
             return f"the run now does not stop at iteration {end}, where there is a checkpoint"
         return self._first_difference(recorded, now, scratch)
@@ -185,14 +192,14 @@ class Piece:
         between = f"between iterations {self.begin or 0} and {self.end}"
         for name, file in recorded.files.items():
             if now.files[name] != file:
-                grown = (self.folder, file), (scratch, now.files[name])
-                contents = [(folder / name).read_bytes()[: grown.size] for folder, grown in grown]
+                prefixes = (self.folder, file), (scratch, now.files[name])
+                contents = [(folder / name).read_bytes()[: prefix.size] for folder, prefix in prefixes]
                 return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
-        differing = unequal(recorded.state, now.state)
+        differing = first_unequal(recorded.state, now.state)
         return f"{between}: the state's {differing} differs" if differing else None
 
 
-def unequal(one: State, other: State) -> str:
+def first_unequal(one: State, other: State) -> str:
     """Return the name of the first value that differs between two states, byte for byte; "" if none does."""
     for name in sorted({*one, *other}):
         ours, theirs = one.get(name), other.get(name)
@@ -202,7 +209,7 @@ def unequal(one: State, other: State) -> str:
 
 
 def identity_of(result: Result) -> dict[str, Any]:
-    """Return the identity that a run's checkpoints must have for this code to go on from them as the run did."""
+    """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
     return {
         "experiment": experiment.digest,
@@ -220,13 +227,13 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     """
     look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
-    instead = on_backend(backend)
+    changed_keys = on_backend(backend)
     if result.has_ended and result.live:
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
-        instead |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
+        changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
-            instead["iterations"] = result.summary["iterations"]
-    return open_experiment(config.data | instead, config.place)
+            changed_keys["iterations"] = result.summary["iterations"]
+    return open_experiment(config.data | changed_keys, config.place)
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:
@@ -239,7 +246,7 @@ def _stopped_at(result: Result) -> int | None:
     return result.summary["iterations"] if result.summary["status"] == "interrupted" else None
 
 
-def _at(iteration: int, folder: Path) -> Checkpoint | None:
+def _checkpoint_at(iteration: int, folder: Path) -> Checkpoint | None:
     """Return a folder's checkpoint at an iteration, None if there is none. Raises OutputError."""
     checkpoints = Checkpoints(folder)
     return checkpoints.read(iteration) if iteration in checkpoints.iterations else None

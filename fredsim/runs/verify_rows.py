@@ -14,29 +14,29 @@ from fredsim.config.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.opening import altered, open_expansion
+from fredsim.runs.opening import open_expansion, with_changes
 from fredsim.runs.results import Result
-from fredsim.runs.sweep import columns_of, ending, run_name
-from fredsim.runs.verify import DifferenceError, done_again, on_backend
+from fredsim.runs.sweep import outcome_columns, outcome_values, run_name
+from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
 from fredsim.system.csv_files import read_cells
 
 __all__ = ["has_rows_alone", "verify_rows"]
 
 
 def has_rows_alone(folder: Path) -> bool:
-    """Whether a folder has the two files of a sweep, but no folder of any of its runs."""
+    """Return whether a folder has the two files of a sweep, but no folder of any of its runs."""
     if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # never fails, as Path's may
         return False
     return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
 
 
 def verify_rows(
-    folder: Path, jobs: int, monitors: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
+    folder: Path, jobs: int, new_monitor: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
 ) -> Iterator[tuple[Row, str | None]]:
-    """Do each run of the table again, `jobs` in parallel; yield each row with what differs from it, or None.
+    """Repeat each run of the table, `jobs` in parallel; yield each row with what differs from it, or None.
 
-    `monitors` makes the monitor that shows the progress; `backend` is the one to compute on. Raises OutputError if the
-    table names a run that the sweep does not have; what running raises; and KeyboardInterrupt when interrupted.
+    `new_monitor` returns a monitor that shows the progress; `backend` is the one to compute on. Raises OutputError if
+    the table names a run that the sweep does not have; what running raises; and KeyboardInterrupt when interrupted.
     """
     expansion = open_expansion(str(folder))
     runs = {run_name(run): run.experiment for run in expansion.runs}
@@ -45,19 +45,19 @@ def verify_rows(
         name = cells["run"]
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
-        wanted = tuple((key, cells[key]) for key in columns_of(expansion) if key in cells and key != "error")
-        experiment = runs[name] if backend is None else altered(runs[name], on_backend(backend))
+        wanted = tuple((key, cells[key]) for key in outcome_columns(expansion) if key in cells and key != "error")
+        experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
         rows.append(Row(name, experiment, wanted, expansion.selection, root))
-    with monitors() as monitor:
+    with new_monitor() as monitor:
         monitor.sweep(len(rows), 0)
-        found = done_again(rows, jobs, monitor)
+        found = repeat_all(rows, jobs, monitor)
     for row in rows:
         yield row, found[row]
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row of runs.csv, whose run is to be done again."""
+    """A row of runs.csv, whose run is to be repeated."""
 
     name: str
     experiment: Experiment
@@ -67,14 +67,14 @@ class Row:
     root: str | os.PathLike[str] | None
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
-        """Do it again, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
+        """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
             with tempfile.TemporaryDirectory() as scratch:
                 execute(
                     self.experiment, Path(scratch), root=self.root, observer=observer, stop=stop, label=self.name,
                     default_threads=threads,
                 )  # fmt: skip
-                return None if stop() else self._difference(ending(Result(Path(scratch)), self.selection))
+                return None if stop() else self._difference(outcome_values(Result(Path(scratch)), self.selection))
         except FredsimError as error:
             return error
 

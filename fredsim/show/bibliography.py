@@ -1,4 +1,4 @@
-"""BibTeX entries of what fredsim's citations name: references.bib, which stands beside this file."""
+"""The BibTeX entries in references.bib, and the way from a citation in the code to its entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from fredsim.show.latex import escaped
+from fredsim.show.latex import escape_latex
 
 __all__ = ["bibliography", "entries_of", "keys_of"]
 
@@ -18,20 +18,20 @@ AUTHOR = re.compile(r"^([^\W\d_][\w'-]*)[^;()]*?\b((?:19|20)\d\d)\b")
 
 @cache
 def bibliography() -> Mapping[str, str]:
-    """Return all entries by their keys."""
+    """Return all entries, by key."""
     text = resources.files("fredsim.show").joinpath("references.bib").read_text(encoding="utf-8")
     return {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),\n.*?^\}$", text, re.MULTILINE | re.DOTALL)}
 
 
 @cache
 def _by_number() -> Mapping[str, str]:
-    """Return the keys of those that are on arXiv, by their numbers there."""
+    """Return the keys of the entries on arXiv, by arXiv number."""
     found = {key: re.search(r"eprint = \{(.*?)\}", entry) for key, entry in bibliography().items()}
     return {number[1]: key for key, number in found.items() if number}
 
 
 def keys_of(part: str) -> list[str]:
-    """Return the keys of the entries that a part of a citation names: by number, else by first author and year."""
+    """Return the keys of the entries that a part of a citation names, by arXiv number or by first author and year."""
     numbers = NUMBER.findall(part)
     if numbers:
         return [_by_number()[number] for number in numbers if number in _by_number()]
@@ -41,10 +41,10 @@ def keys_of(part: str) -> list[str]:
 
 
 def entries_of(citation: str) -> dict[str, tuple[str, str]]:
-    """Return what a citation names, by key: the entry, and what its part says in parentheses, if anything.
+    """Return the entries that a citation names, by key: each with the remark in parentheses that follows it, or "".
 
-    Parts of a citation stand between semicolons. Of one that is not known, as a class of a user's own may have, all
-    that it says becomes the title of an entry.
+    The parts of a citation are separated by semicolons. A part that is not in references.bib, such as that of a user's
+    own class, becomes an entry whose title is the whole part.
     """
     found: dict[str, tuple[str, str]] = {}
     for part in filter(str.strip, citation.split(";")):
@@ -57,10 +57,10 @@ def entries_of(citation: str) -> dict[str, tuple[str, str]]:
             numbers = [
                 f"  eprint = {{{number}}},\n  archivePrefix = {{arXiv}},\n" for number in NUMBER.findall(part)[:1]
             ]
-            found[key] = f"@misc{{{key},\n  title = {{{{{escaped(part.strip())}}}}},\n{''.join(numbers)}}}", ""
+            found[key] = f"@misc{{{key},\n  title = {{{{{escape_latex(part.strip())}}}}},\n{''.join(numbers)}}}", ""
     return found
 
 
 def _plain(text: str) -> str:
-    """Return a text in small ASCII letters, without its accents."""
+    """Return a text in lower-case ASCII letters, without accents."""
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()

@@ -16,27 +16,27 @@ from fredsim.show.tables import Table
 
 __all__ = ["print_calibrated"]
 
-#: Of the figures that set what was measured beside what is predicted.
+#: The figures that compare the measured run with the predicted one: their kinds, and their x axes.
 FIGURES = {"error": ("curves", "seconds"), "staleness": ("staleness", None)}
 
 
 def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, out: Path | None) -> None:
-    """Print the clock of a live run, and what it predicts of some, beside what was measured.
+    """Print the clock fitted to a live run, and tables that compare its predictions of other runs with measurements.
 
-    In the folder `out` the predicted runs stay, and figures of both are drawn; None: it is printed alone.
+    The predicted runs are kept in the folder `out`, with figures of both; None: only the tables are printed.
     """
     dispatcher, records = calibrated(Result(folder)), [Result(other) for other in others]
     values = [measured(result) for result in records]
     typer.echo(dump_yaml({"dispatcher": dispatcher}), nl=False)
     with tempfile.TemporaryDirectory() as scratch:
-        for number, (other, result, was) in enumerate(zip(others, records, values, strict=True)):
+        for number, (other, result, recorded) in enumerate(zip(others, records, values, strict=True)):
             place = Path(scratch, str(number)) if out is None else out / other.absolute().name
             simulated = predicted(result, dispatcher, place, root)
-            is_ = measured(simulated)
+            predictions = measured(simulated)
             rows = [
                 {"": name, "measured": value, "predicted": now, "ratio": now / value if now and value else None}
-                for name, value in was.items()
-                for now in [is_[name]]
+                for name, value in recorded.items()
+                for now in [predictions[name]]
             ]
             print_table(Table(rows, title=str(other)).printed())
             if out is not None:

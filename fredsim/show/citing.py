@@ -17,18 +17,18 @@ from fredsim.runs.opening import open_expansion
 from fredsim.runs.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.bibliography import NUMBER, bibliography, entries_of
-from fredsim.show.latex import escaped
+from fredsim.show.latex import escape_latex
 from fredsim.show.listing import LISTINGS, PUBLISHED_DATA
 
-__all__ = ["cited"]
+__all__ = ["bibtex_of"]
 
 DECAY = "Loshchilov and Hutter 2019, arXiv:1711.05101"
 
 
-def cited(source: Source, overrides: Sequence[str] = ()) -> str:
-    """Return the BibTeX of what an experiment, or the runs in a folder of results, use.
+def bibtex_of(source: Source, overrides: Sequence[str] = ()) -> str:
+    """Return BibTeX entries for everything that an experiment, or the runs in a folder of results, use.
 
-    Raises ConfigError where the experiment is not valid.
+    Raises ConfigError if the experiment is not valid.
     """
     expansion = open_expansion(source, overrides)
     versions = _versions(expansion)
@@ -49,24 +49,24 @@ def cited(source: Source, overrides: Sequence[str] = ()) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return a text as a comment holds it: BibTeX takes an @ for an entry."""
+    """Return a text for a comment: on one line, and without @, with which BibTeX would begin an entry."""
     return " ".join(text.replace("@", "(at)").split())
 
 
 def _versions(expansion: Expansion) -> list[str]:
-    """Return the versions of fredsim that recorded runs were computed by; where none is there, the one that is here."""
+    """Return the versions of fredsim that computed the recorded runs; without such runs, the installed version."""
     recorded: dict[str, None] = {}
     if expansion.folder is not None:
-        with suppress(OutputError):  # a table alone may be left of a sweep
+        with suppress(OutputError):  # of a sweep only the tables may be left
             for run in results_of(expansion.folder):
                 recorded[str(run.summary.get("versions", {}).get("fredsim", version("fredsim")))] = None
-    return [escaped(one) for one in recorded] or [version("fredsim")]
+    return [escape_latex(one) for one in recorded] or [version("fredsim")]
 
 
 def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
-    """Yield each part of the experiments that stands for something published, or that nobody knows, and its citation.
+    """Yield (part, citation) for each part of the experiments that was published, or that is not fredsim's own.
 
-    An empty citation is of a part that is not fredsim's own.
+    The citation of a part whose source is unknown, such as a user's class, is empty.
     """
     for number in dict.fromkeys(NUMBER.findall(expansion.heading)):
         yield f"experiment {expansion.name}", f"arXiv:{number}"
@@ -86,7 +86,7 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
 
 
 def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a class and those within it cite, its schedule, and its weight decay."""
+    """Yield (part, citation) for a class, the classes within it, its schedule, and its weight decay."""
     citation = str(getattr(find_class(kind, name), "citation", ""))
     if citation or name not in KNOWN[kind]:
         yield f"{kind} {name}", citation
@@ -102,7 +102,7 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _of_data(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """Yield what data, their partition and the model cite."""
+    """Yield (part, citation) for the data, its partition and the model."""
     data, model = experiment.data.name, experiment.model.name
     known = LISTINGS["datasets"]().get(data)
     citation = PUBLISHED_DATA.get(data, known.citation if known else "")

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, which of them were given, and the command line they make."""
+"""Arguments and options that several commands share; which of them were given, and the command line that gives them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,46 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Begin", "Best", "By", "Caption", "CheckpointSeconds", "Count", "Dask", "End", "FigureFile", "FigureKind",
-    "FigureStyle", "File", "Folders", "InPanel", "KeepCheckpoints", "Latex", "Logarithmic", "Number", "Out",
-    "Overrides", "Predict", "PredictOut", "Quartiles", "Reach", "Resume", "Root", "SomeClients", "Title", "Version",
-    "Where", "XAxis", "YAxis", "as_typed", "collected", "given_options",
+    "Begin",
+    "Best",
+    "By",
+    "Caption",
+    "CheckpointSeconds",
+    "Count",
+    "Dask",
+    "End",
+    "FigureFile",
+    "FigureKind",
+    "FigureStyle",
+    "File",
+    "Folders",
+    "InPanel",
+    "KeepCheckpoints",
+    "Latex",
+    "Logarithmic",
+    "Number",
+    "Out",
+    "Overrides",
+    "Predict",
+    "PredictOut",
+    "Quartiles",
+    "Reach",
+    "Resume",
+    "Root",
+    "SomeClients",
+    "Title",
+    "Version",
+    "Where",
+    "XAxis",
+    "YAxis",
+    "collect_where",
+    "command_line",
+    "given_options",
 ]  # fmt: skip
 
 
-def collected(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what each key of some KEY=VALUE may be. Raises ConfigError."""
+def collect_where(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values given for each key in several KEY=VALUE, as lists. Raises ConfigError."""
     from fredsim.config.document import parse_override
 
     found: dict[str, list[Any]] = {}
@@ -28,8 +59,8 @@ def collected(texts: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"fredsim {version('fredsim')}")
@@ -37,7 +68,7 @@ def _print_version(asked: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit.")
 ]
 File = Annotated[
     str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
@@ -47,14 +78,14 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted k
 
 
 def _folder(text: str) -> Path:
-    """Return a folder's path. An empty name, as of an unset variable, is not the current folder."""
+    """Return a folder's path; refuse an empty name, which Path takes for the current folder."""
     if not text:
         raise typer.BadParameter("it is empty; name a folder")
     return Path(text)
 
 
 def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
-    """Return a `typer.Option` for numbers, with our own message for what is none."""
+    """Return a `typer.Option` for numbers, with fredsim's own message for a text that is not a number."""
 
     def parse(text: str) -> float:
         try:
@@ -81,7 +112,7 @@ Out = Annotated[
         "--out",
         parser=_folder,
         metavar="PATH",
-        help="The folder of results (default: results/NAME; of live results/NAME-live; of reproduce results/PAPER).",
+        help="The folder of results (default: results/NAME; live: results/NAME-live; reproduce: results/PAPER).",
     ),
 ]
 CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds between two checkpoints; 0: none.")]
@@ -97,31 +128,31 @@ FigureFile = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="A PDF, SVG or PNG file, of a timeline also JSON (default: error.pdf, or the kind's name).",
+        help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name).",
     ),
 ]
 FigureKind = Annotated[
     str, typer.Option(help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.")
 ]
 XAxis = Annotated[
-    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; of ends also pushes, fetches, a key.")
+    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; for ends also pushes, fetches, a key.")
 ]
 YAxis = Annotated[str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")]
-Reach = Annotated[list[float] | None, Number("--reach", help="When was this y reached? It stands in the table.")]
+Reach = Annotated[list[float] | None, Number("--reach", help="The table says when this y was reached.")]
 SomeClients = Annotated[
-    str | None, typer.Option("--clients", help="Of timeline and waits: which clients, such as 0-7 or 0,4,9.")
+    str | None, typer.Option("--clients", help="For timeline and waits: which clients, such as 0-7 or 0,4,9.")
 ]
-Begin = Annotated[float | None, Number("--from", help="Of timeline and waits: from this simulated second.")]
+Begin = Annotated[float | None, Number("--from", help="For timeline and waits: from this simulated second.")]
 End = Annotated[
-    float | None, Number("--to", help="Of timeline and waits: to this simulated second; of curves: to this x.")
+    float | None, Number("--to", help="For timeline and waits: to this simulated second; for curves: to this x.")
 ]
 Where = Annotated[
-    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs that have it; of one key any of its values.")
+    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs with this value, or one of several for a key.")
 ]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
 Quartiles = Annotated[
-    bool, typer.Option("--quartiles", help="Of curves: bands from the lower to the upper quartile of the runs.")
+    bool, typer.Option("--quartiles", help="For curves: bands from the lower to the upper quartile of the runs.")
 ]
 Title = Annotated[str, typer.Option(help="The figure's title.")]
 FigureStyle = Annotated[
@@ -133,28 +164,28 @@ Caption = Annotated[
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
 Predict = Annotated[
-    list[Path] | None, typer.Option(help="Live runs that the clock is to predict (default: the one it is fitted to).")
+    list[Path] | None, typer.Option(help="Live runs for the clock to predict (default: the one that it is fitted to).")
 ]
 PredictOut = Annotated[
-    Path | None, typer.Option("--out", help="Where the predicted runs go, and figures of both (default: not kept).")
+    Path | None, typer.Option("--out", help="Folder of the predicted runs, and figures of both (default: not kept).")
 ]
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
-    """Return the parameters given on the command line, without those that have their default."""
+    """Return the parameters that were given on the command line, by name."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name: context.params[name] for name, found in sources.items() if found and found.name == "COMMANDLINE"}
 
 
-def as_typed(context: typer.Context, given: dict[str, Any]) -> str:
-    """Return the command line that gives these parameters."""
-    words = ["fredsim", str(context.info_name)]
+def command_line(context: typer.Context, parameters: dict[str, Any]) -> str:
+    """Return the command line that gives these parameters to this command."""
+    arguments = ["fredsim", str(context.info_name)]
     for parameter in context.command.params:
-        value = given.get(str(parameter.name))
+        value = parameters.get(str(parameter.name))
         if isinstance(value, bool):
-            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+            arguments.append((parameter.opts if value else parameter.secondary_opts)[0])
         elif value is not None:
             option = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
             for one in value if isinstance(value, list | tuple) else [value]:
-                words += [*option, str(one)]
-    return shlex.join(words)
+                arguments += [*option, str(one)]
+    return shlex.join(arguments)

@@ -1,4 +1,4 @@
-"""What `fredsim verify` and `fredsim compare` print."""
+"""Prints the results of `fredsim verify` and `fredsim compare`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.console import Console
 from fredsim.config.experiment import TorchChoice
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
-from fredsim.runs.live_record import first_unlike
-from fredsim.runs.provenance import changed_circumstances
+from fredsim.runs.live_record import first_mismatch
+from fredsim.runs.provenance import changed_provenance
 from fredsim.runs.runner import check_jobs
 from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, verify_rows
@@ -20,35 +20,35 @@ from fredsim.show.progress import make_monitor
 
 __all__ = ["print_compared", "print_verified"]
 
-OF_A_MODULE = (
+MODULE_NOTE = (
     "  the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
     " alone (docs/models.md)"
 )
 
 
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
-    """Run a run, or the runs of a sweep, again; print for each what differs, and return whether anything does."""
+    """Repeat a run, or the runs of a sweep; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
-    monitors, different = partial(make_monitor, Console(stderr=True)), False
+    new_monitor, different = partial(make_monitor, Console(stderr=True)), False
     if has_rows_alone(folder):
-        for row, found in verify_rows(folder, jobs, monitors, root, backend):
+        for row, found in verify_rows(folder, jobs, new_monitor, root, backend):
             if _print_difference(str(folder / row.name), found):
                 different = True
                 if isinstance(row.experiment.model, TorchChoice):
-                    typer.echo(OF_A_MODULE)
+                    typer.echo(MODULE_NOTE)
         return different
     results = results_of(folder, as_found=True)
-    check(*results)  # damage of the last one is found before the first is run
+    check(*results)  # finds damage even in the last one before the first is run
     for result in results:
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
-    for result, found in verify_all(results, jobs, monitors, root, backend):
-        if result.live and (event := first_unlike(result, root)):
+    for result, found in verify_all(results, jobs, new_monitor, root, backend):
+        if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
         if _print_difference(str(result.folder), found):
             different = True
             if result.summary.get("numerics") == "native":
-                typer.echo("\n".join([OF_A_MODULE, *(f"  {line}" for line in changed_circumstances(result.summary))]))
+                typer.echo("\n".join([MODULE_NOTE, *(f"  {line}" for line in changed_provenance(result.summary))]))
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
                 typer.echo(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
@@ -58,13 +58,13 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
 def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -> bool:
     """Print where two runs, or the runs of two sweeps, first differ; return whether they do.
 
-    `replay`: those that differ are run again for the first event that does.
+    With `replay`, runs that differ are repeated to find the first event that differs.
     """
     left, right = results_of(one, as_found=True), results_of(other, as_found=True)
     if len(left) != len(right):
         typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
-    check(*left, *right, configs=True)  # damage of the last one is found before anything is said of the first
+    check(*left, *right, configs=True)  # finds damage even in the last one before anything is printed about the first
     different = False
     for a, b in zip(left, right, strict=True):
         if _print_difference(f"{a.folder} and {b.folder}", difference(a, b)):
@@ -78,6 +78,6 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
 
 
 def _print_difference(whose: str, found: str | None) -> bool:
-    """Print the difference, or that there is none; return whether there is one."""
+    """Print the difference between two runs, or that there is none; return whether there is one."""
     typer.echo(f"{whose}: {'same bits' if found is None else f'different: {found}'}")
     return found is not None

@@ -1,4 +1,4 @@
-"""Hyper-parameters in words: what `fredsim list NAME` prints, and the comments that `fredsim show` puts beside nulls.
+"""Descriptions of hyper-parameters, for `fredsim list NAME`, and the comments of `fredsim show` on nulls.
 
 A hyper-parameter's meaning is the string below its field in the class, or its Field(description=…).
 """
@@ -24,11 +24,11 @@ from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
 from fredsim.show.listing import LISTINGS, Entry, default_of
 
-__all__ = ["constant_of", "describe", "explain_nulls", "listed", "meanings", "models_of", "range_of"]
+__all__ = ["constant_of", "describe", "explain_nulls", "list_text", "meanings", "models_of", "range_of"]
 
 
-def listed(what: str | None) -> str:
-    """Return all names with what they are, those of one kind, or a single one described. Raises ConfigError."""
+def list_text(what: str | None) -> str:
+    """Return the list of all names, or of those of a kind, or the description of one name. Raises ConfigError."""
     if what is not None and what not in LISTINGS:
         return describe(what)
     lines = []
@@ -41,7 +41,7 @@ def listed(what: str | None) -> str:
 
 
 def describe(name: str) -> str:
-    """Describe a name: its kind, its idea, and each hyper-parameter. Raises ConfigError where there is no such name."""
+    """Describe a name: its kind, its idea, and each hyper-parameter. Raises ConfigError if there is no such name."""
     entries = {kind.removesuffix("s"): listing().get(name) for kind, listing in LISTINGS.items()}
     found = [_described(kind, name, entry) for kind, entry in entries.items() if entry]
     if not found and ":" in name:
@@ -60,7 +60,7 @@ def describe(name: str) -> str:
 
 
 def _own(name: str) -> str:
-    """Describe a user's class or function. Raises ConfigError where it cannot be imported."""
+    """Describe a user's class or function. Raises ConfigError if it cannot be imported."""
     factory = name.startswith("torch:")
     found = import_named(name.removeprefix("torch:"), "package.module:Class")
     text = getattr(found, "idea", "") or (found.__doc__ or "").strip().partition("\n")[0]
@@ -95,17 +95,17 @@ def _described(kind: str, name: str, entry: Entry) -> str:
 
 
 def _page(heading: str, lines: Sequence[str | None], rows: Sequence[Sequence[str]]) -> str:
-    """Return a heading, and below it lines and rows, in aligned columns."""
+    """Return a heading, with indented lines and a table of aligned columns below it."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join([*map(str.ljust, row[:-1], widths), row[-1]]) for row in rows]
     return "\n".join([heading, *(f"  {line}" for line in (*lines, *table) if line)])
 
 
 def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, default, range and meaning of each hyper-parameter, those of nested mappings dotted."""
+    """Yield name, default, range and meaning of each hyper-parameter; within mappings, the name is a dotted key."""
     meaning = meanings(model)
     for name, field in model.model_fields.items():
-        if name == "name":  # that of the class itself
+        if name == "name":  # which chooses the class itself
             continue
         yield f"{prefix}{name}", default_of(field), range_of(field.annotation, field.metadata), meaning.get(name, "")
         for inner in models_of(field.annotation):
@@ -119,7 +119,7 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def range_of(annotation: Any, metadata: Any = ()) -> str:
-    """Return in words what a value may be."""
+    """Return a text that says which values a field may have."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return range_of(arguments[0], [*arguments[1:], *metadata])
@@ -143,20 +143,20 @@ def range_of(annotation: Any, metadata: Any = ()) -> str:
 
 
 def _names(model: type[BaseModel]) -> list[str]:
-    """Return the keys of a model as YAML has them; the name that chooses it first."""
+    """Return the keys of a model as they are written in YAML, beginning with the name that chooses it."""
     constant, fields = constant_of(model), model.model_fields.items()
     first = [f"name: {constant}"] if constant else []
     return first + [field.alias or name for name, field in fields if name != "name" or not constant]
 
 
 def constant_of(model: type[BaseModel]) -> str | None:
-    """Return the name that chooses a model, None where it has none or any."""
+    """Return the name that chooses a model; None if it has no name, or may have any."""
     field = model.model_fields.get("name")
     found = get_args(field.annotation) if field is not None else ()
     return found[0] if len(found) == 1 and isinstance(found[0], str) else None
 
 
-TECHNICAL = 2**16  # larger bounds are limits of number formats, and not printed
+MOST_BOUND = 2**16  # larger bounds are limits of number formats, and are not printed
 
 
 def _bounds(metadata: Any) -> str:
@@ -164,18 +164,18 @@ def _bounds(metadata: Any) -> str:
     bounds = []
     for symbol, key in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
         values = [getattr(part, key) for part in flat if getattr(part, key, None) is not None]
-        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1] if abs(value) < TECHNICAL]
+        bounds += [f"{symbol} {_spelled(value)}" for value in values[:1] if abs(value) < MOST_BOUND]
     return f" {', '.join(bounds)}" if bounds else ""
 
 
 def _spelled(value: float) -> str:
-    """Return a bound in short: a very large or small power of two as such."""
+    """Return a bound as short text: a very large or small power of two as `2^N`."""
     mantissa, exponent = math.frexp(value)
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else f"{value:g}"
 
 
 def models_of(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that a value may be, but for schedules, which are listed by themselves."""
+    """Return the models that a value may be, except schedules, which are described separately."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if _holds(annotation, Constant):
@@ -204,7 +204,7 @@ def explain_nulls(text: str, experiment: Experiment) -> str:
 
 
 def _null_meanings(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
-    """Return what nulls stand for, by part of the experiment (server, dispatcher, …) and hyper-parameter."""
+    """Return what nulls stand for, by section of the experiment (server, dispatcher, …) and hyper-parameter."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, kind in KIND_OF_KEY.items():
         choice = getattr(experiment, key)

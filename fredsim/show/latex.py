@@ -1,17 +1,17 @@
-"""Text as LaTeX takes it."""
+"""Escapes text for LaTeX."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["escaped"]
+__all__ = ["escape_latex"]
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
-#: Characters that are set as mathematics: those that fredsim's own labels, captions and tables have.
+#: Characters that LaTeX needs as mathematics: those in fredsim's own labels, captions and tables.
 SYMBOLS = {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta",
     "κ": r"\kappa", "λ": r"\lambda", "µ": r"\mu", "μ": r"\mu", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau",
@@ -23,6 +23,6 @@ SYMBOLS = {
 CHARACTERS = {**SPECIAL, **{character: rf"\ensuremath{{{symbol}}}" for character, symbol in SYMBOLS.items()}}
 
 
-def escaped(text: str) -> str:
-    """Return a text as LaTeX sets it as it is; letters with accents stay, as every LaTeX since 2018 reads UTF-8."""
+def escape_latex(text: str) -> str:
+    """Return LaTeX that shows a text as it is; letters with accents stay, as every LaTeX since 2018 reads UTF-8."""
     return re.sub(r"\s+", " ", "".join(CHARACTERS.get(character, character) for character in text))

@@ -25,9 +25,9 @@ __all__ = ["LISTINGS", "MODELS", "PUBLISHED_DATA", "Entry", "default_of"]
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for, in a line; the pydantic model of its hyper-parameters; where it was published.
+    """A name's meaning in one line; the pydantic model of its hyper-parameters; where it was published.
 
-    `takes` is printed in place of the hyper-parameters, where the model does not have them all, or too many.
+    `takes`, if given, is printed in place of the model's hyper-parameters.
     """
 
     idea: str
@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def lines(self) -> list[str]:
-        """What `fredsim list` prints beside the name: the idea, hyper-parameters with their defaults, the citation."""
+        """The lines that `fredsim list` prints beside the name: idea, hyper-parameters with defaults, citation."""
         takes = _hyper(self.model) if self.takes is None and self.model else self.takes
         return [line for line in (self.idea, takes, self.citation) if line]
 
@@ -56,7 +56,7 @@ def _hyper(model: type[BaseModel]) -> str:
 
 
 def default_of(field: FieldInfo) -> str:
-    """Return the default of a hyper-parameter, as YAML has it."""
+    """Return the default of a hyper-parameter as it is written in YAML, or `required`."""
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
@@ -87,7 +87,7 @@ DATASETS = {
     "npz:PATH": "your arrays x_train, y_train, x_test, y_test",
     "torchvision:CLASS": "images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10",
 }
-#: Where those were published that were; those of torchvision by the names of their classes.
+#: Citations of data sets, by name; torchvision's by `torchvision:CLASS`.
 PUBLISHED_DATA = {
     "digits": "Alpaydin and Kaynak 1998; Pedregosa et al. 2011 (the copy that is embedded)",
     "mnist": "LeCun et al. 1998",

@@ -1,4 +1,4 @@
-"""What commands print: estimates of runs, tables and figures of those that ended, errors."""
+"""Prints the output of commands: estimates of runs, tables and figures of runs that have ended, errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fredsim.errors import FredsimError
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
-from fredsim.show.command_options import as_typed, given_options
+from fredsim.show.command_options import command_line, given_options
 from fredsim.show.tables import Table, write_files
-from fredsim.system.memory import in_bytes
+from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
     from fredsim.runs.estimates import Estimate
@@ -40,33 +40,34 @@ __all__ = [
     "print_table",
 ]  # fmt: skip
 
-INTERRUPTED = 130  # exit code, by the shells' convention
+INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 
 def print_table(table: RichTable) -> None:
-    """Print a table, 160 characters wide where not to a terminal."""
+    """Print a table; if the output is no terminal, it is 160 characters wide."""
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
 
 
 def print_error(text: str) -> None:
-    """Print an error, `error: ` before each line."""
+    """Print an error message, with `error: ` before each line, to stderr."""
     for line in text.split("\n"):
         typer.echo(f"error: {line}", err=True)
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, such as 1.5 min."""
+    """Return a duration as text, such as 1.5 min."""
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-LIVE = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+#: What clients hold, by path.
+HELD = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:
-    """Print what runs will take, and why their paths were chosen."""
+    """Print estimates of runs, and why their paths were chosen."""
     console = Console(stderr=True)
     with console.status("measuring …") if console.is_terminal else nullcontext():
         found = list(estimates)
@@ -79,8 +80,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         about = "" if run.exact else "~"
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
         by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
-        sizes = (in_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-        live, took = f"{run.live:,} {LIVE[run.path]}", duration(run.seconds)
+        sizes = (format_bytes(size) for size in (run.memory, run.pushed, run.fetched))
+        live, took = f"{run.most_held:,} {HELD[run.path]}", duration(run.seconds)
         shown = f"{about if timed else ''}{run.iterations:,}"
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)
@@ -127,8 +128,8 @@ def draw_figures(
 ) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
     """Draw an experiment's figures, by default error against iterations, into its folder, and print their paths.
 
-    Return their tables, and the figures left out, each with its error. No error of whatever kind goes on to the
-    caller: the runs may have taken days.
+    Return their tables, and the figures left out, each with its error. No exception of any type reaches the caller: the
+    runs may have taken days.
     """
     from fredsim.show import plots
 
@@ -151,7 +152,7 @@ def draw_figures(
 
 
 def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
-    """Return a run's row of the table; `timed`: it has the simulated seconds."""
+    """Return a run's row of the table; `timed`: the table has a column of simulated seconds."""
     s = result.summary
     return {
         "run": label,
@@ -167,7 +168,10 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
 
 
 def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
-    """Print which runs failed, how many are left, and `how` to go on; return 0, 2 after a failure, or INTERRUPTED."""
+    """Print which runs failed, how many are left, and `how` to continue them.
+
+    Return the exit code: 0, 2 after a failure, or INTERRUPTED.
+    """
     results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
     failures = [] if isinstance(loaded, Result) else loaded.failures
     for name, error in failures:
@@ -186,27 +190,27 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
 def print_plot(
     context: typer.Context, folders: Sequence[Path], output: Path | None, kind: str, options: Options, *, latex: bool
 ) -> int:
-    """Draw what `fredsim plot` was asked for, or an experiment's own figures again; return the exit code."""
+    """Draw the figure of a `fredsim plot` command or, without options, an experiment's own; return the exit code."""
     from fredsim.show import plots
 
     results = [result for folder in folders for result in results_of(folder)]
-    given = given_options(context) | {"folders": folders}
-    if given == {"folders": folders[:1]}:
+    parameters = given_options(context) | {"folders": folders}
+    if parameters == {"folders": folders[:1]}:
         return draw_again(results, folders[0])
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
-    # The same runs give the same figure in any file, wherever their data are.
-    command = as_typed(context, {**given, "output": None, "data_root": None})
+    # The command in the caption leaves these out, so that the same runs give the same figure in any file.
+    command = command_line(context, {**parameters, "output": None, "data_root": None})
     drawing = plots.plot(results, output, kind, replace(options, command=command))
     for table in drawing.tables:
         print_table(table.printed())
-    written = write_files(output, drawing.tables, drawing.caption, as_typed(context, given), latex=latex)
+    written = write_files(output, drawing.tables, drawing.caption, command_line(context, parameters), latex=latex)
     for path in (output, *written):
         typer.echo(path)
     return 0
 
 
 def draw_again(results: Sequence[Result], folder: Path) -> int:
-    """Draw the figures that a folder's experiment asks for; return the exit code."""
+    """Draw the figures of the experiment in a folder again, print their tables, and return the exit code."""
     tables, left_out = draw_figures(results, folder, recorded_figures(folder))
     for table in tables:
         print_table(table.printed())

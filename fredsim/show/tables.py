@@ -1,4 +1,4 @@
-"""Tables: printed, or written beside a figure, as CSV with every digit, as Markdown and LaTeX with few."""
+"""Tables: printed, or written beside a figure as CSV with all digits, and as Markdown and LaTeX with a few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from fredsim.errors import OutputError
-from fredsim.show.latex import escaped
+from fredsim.show.latex import escape_latex
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
@@ -21,7 +21,7 @@ PUBLISHED = "Published and here"  # title of the tables that compare with a pape
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of named values. A value is a text, an integer, a float, or None where there is none."""
+    """Rows of named values. A value is a text, an integer, a float, or None if there is none."""
 
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
@@ -49,10 +49,10 @@ class Table:
 
     def latex(self) -> str:
         """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
-        words = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
+        is_text = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
         lines = [[_set(row.get(name)) for name in self.columns] for row in self.rows]
-        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in words)}}}", "\\toprule"]
-        parts += [" & ".join(map(escaped, self.columns)) + " \\\\", "\\midrule"]
+        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in is_text)}}}", "\\toprule"]
+        parts += [" & ".join(map(escape_latex, self.columns)) + " \\\\", "\\midrule"]
         parts += [" & ".join(line) + " \\\\" for line in lines]
         return "\n".join([*parts, "\\bottomrule", "\\end{tabular}", ""])
 
@@ -62,7 +62,7 @@ def write_files(
 ) -> list[Path]:
     """Write the first table to FIGURE-table.csv, and all to FIGURE-table.md; return these paths.
 
-    `latex`: all go to FIGURE-table.tex, too. Raises OutputError where they cannot be written.
+    With `latex`, all are also written to FIGURE-table.tex. Raises OutputError if they cannot be written.
     """
     table, page, paper = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md", "tex"))
     parts = [f"```console\n$ {command}\n```\n", f"{caption}\n"]
@@ -82,7 +82,7 @@ def write_files(
 
 
 def _paper(tables: Sequence[Table], caption: str, command: str) -> str:
-    """Return tables as LaTeX; what they show stands above, in comments."""
+    """Return tables as LaTeX, with the command and the caption in comments above."""
     head = "".join(f"{_comment(line)}\n" for line in (f"$ {command}", caption, "It needs \\usepackage{booktabs}."))
     return "\n".join([head, *(f"{_comment(one.title)}\n{one.latex()}" if one.title else one.latex() for one in tables)])
 
@@ -92,16 +92,16 @@ def _comment(text: str) -> str:
 
 
 def _set(value: Any) -> str:
-    """Return a value as LaTeX sets it: a negative number with its sign, and a small or large one with its power."""
+    """Return a value as LaTeX: numbers with a sign or an exponent become mathematics."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
-        return escaped(short(value))
+        return escape_latex(short(value))
     number, _, power = short(value).replace("inf", "\\infty").replace(",", "{,}").partition("e")
     times = f" \\times 10^{{{int(power)}}}" if power else ""
     return f"${number}{times}$" if times or not number[:1].isdigit() else number.replace("{,}", ",")
 
 
 def short(value: Any) -> str:
-    """Return a value as text, with a few digits."""
+    """Return a value as text with a few digits; – for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):

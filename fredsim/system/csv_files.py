@@ -1,4 +1,4 @@
-"""Reading the CSV files of results; damage is an error that names the line."""
+"""Reads the CSV files of results; a damaged file raises an error that names the line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["COUNT", "DIGEST", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
 
-CellCheck = Callable[[str], object]  # true of the cells that a column may have
+CellCheck = Callable[[str], object]  # returns a true value for the cells that a column may have
 
 
 def _is_number(cell: str) -> bool:
@@ -37,11 +37,10 @@ TEXT: CellCheck = bool
 
 
 def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a CSV file's rows.
+    """Return the rows of a CSV file, which must have `columns`, each with its check of every cell, and may have others.
 
-    It must have `columns`, all their cells as checked, and may have others. From row to row none of the numbers of the
-    columns `increasing` may fall, and one of them must grow. Raises OutputError where the file cannot be read, or is
-    not like that.
+    From row to row no number in the columns `increasing` may fall, and at least one of them must grow. Raises
+    OutputError if the file cannot be read, or does not satisfy this.
     """
     import pandas as pd
 
@@ -53,7 +52,7 @@ def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: Sequenc
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
-    """Return a CSV file's rows as text, by column, unchecked. Raises OutputError where it cannot be read."""
+    """Return a CSV file's rows as unchecked text, by column. Raises OutputError if it cannot be read."""
     with _read_errors(path):
         (_, header), *rows = _lines(path.read_bytes().decode()) or [(0, [])]
         return [dict(zip(header, row, strict=False)) for _, row in rows]
@@ -67,8 +66,8 @@ def _lines(text: str) -> list[tuple[int, list[str]]]:
 
 @contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
-    """Turn any error of reading a file into an OutputError with the remedy."""
-    if kind := irregular(path):
+    """Turn any error that reading a file raises into an OutputError with a remedy."""
+    if kind := irregular_kind(path):
         raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
         yield
@@ -80,9 +79,9 @@ def _read_errors(path: Path) -> Iterator[None]:
 def _faults(
     lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, CellCheck], increasing: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with a table; `whole`: its text ends in a line feed."""
+    """Yield what is wrong with a table; `whole` is whether its text ends in a line feed."""
     if not lines:
-        return  # pandas says so
+        return  # pandas raises an error about an empty file
     (_, header), *rows = lines
     for column in columns:
         if column not in header:

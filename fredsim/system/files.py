@@ -1,4 +1,4 @@
-"""What a path is, before it is read: reading a pipe may wait for ever. Digests of files; files written all or not."""
+"""Checks that a path is a regular file, since reading a pipe may block for ever; digests of files; atomic writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["PIECE", "content_digest", "hash_of_first", "irregular", "write_atomic", "write_pieces"]
+__all__ = ["CHUNK_BYTES", "content_digest", "hash_of_prefix", "irregular_kind", "write_atomic", "write_chunks"]
 
-PIECE = 2**24  # bytes that are hashed or written at once
+CHUNK_BYTES = 2**24  # bytes that are hashed or written at once
 
 
-def irregular(path: str | os.PathLike[str]) -> str:
-    """Return what a path is, such as `a folder`; an empty text where it is a regular file or does not exist."""
+def irregular_kind(path: str | os.PathLike[str]) -> str:
+    """Return what a path is instead of a file, such as `a folder`; "" if it is a regular file or does not exist."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):  # a name that no file can have
@@ -30,8 +30,8 @@ def irregular(path: str | os.PathLike[str]) -> str:
 
 
 def content_digest(path: str) -> str | None:
-    """Return the SHA-256 of a file's bytes, or None where there is no file that can be read."""
-    if irregular(path):
+    """Return the SHA-256 of a file's bytes, or None if there is no such file or it cannot be read."""
+    if irregular_kind(path):
         return None
     try:
         found = os.stat(path)
@@ -42,37 +42,40 @@ def content_digest(path: str) -> str | None:
 
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
-    del state  # part of the cache's key: a file that has changed is read anew
+    del state  # only part of the cache's key, so that a file that has changed is read again
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def hash_of_first(path: Path, size: int) -> hashlib._Hash | None:
-    """Return the SHA-256 of a file's first bytes, to be updated with what follows; None where there are not so many."""
+def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
+    """Return the SHA-256 of a file's first `size` bytes, which can be updated with more; None if it has fewer bytes."""
     found = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while size and (piece := file.read(min(size, PIECE))):
-                found.update(piece)
-                size -= len(piece)
+            while size and (chunk := file.read(min(size, CHUNK_BYTES))):
+                found.update(chunk)
+                size -= len(chunk)
     except OSError:
         return None
     return None if size else found
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file by renaming: a reader, or whoever finds it after a kill, has the old one or this. Raises OSError."""
+    """Write a file and rename it into place: even after a kill, the path holds the old or the new content, whole.
+
+    Raises OSError.
+    """
     with _replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
-    """Write a file by renaming, so that it is on the disk on return, and return its SHA-256. Raises OSError."""
+def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
+    """Write a file and rename it into place, flush it to the disk, and return its SHA-256. Raises OSError."""
     digest = hashlib.sha256()
-    with _replacing(path) as file, ThreadPoolExecutor(1) as beside:
-        for piece in pieces:
-            hashed = beside.submit(digest.update, piece)
-            file.write(piece)
+    with _replacing(path) as file, ThreadPoolExecutor(1) as pool:
+        for chunk in chunks:
+            hashed = pool.submit(digest.update, chunk)
+            file.write(chunk)
             hashed.result()
         file.flush()
         os.fsync(file.fileno())
@@ -82,7 +85,7 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside, which takes the place of this one once it is written. Raises OSError."""
+    """Open a file `PATH.part`, which replaces the file at `path` when the block ends. Raises OSError."""
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -95,7 +98,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Let a rename reach the disk, where the system can do that for folders."""
+    """Flush a folder's entries, such as a rename, to the disk, if the system can do that for folders."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""What this machine is, and at which commit the user's own files are."""
+"""The name of this machine's processor, and the git commit of the user's own files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 __all__ = ["git_commit", "processor_name"]
 
-GIT_SECONDS = 5.0  # a repository on a slow disk is not waited for
+GIT_SECONDS = 5.0  # give up after this time, as for a large repository on a slow disk
 
 
 @functools.cache
 def processor_name() -> str:
-    """Return what the maker calls the processor, else its architecture."""
+    """Return the processor's model name; if the system does not give one, its architecture."""
     with suppress(OSError, UnicodeDecodeError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             key, _, name = line.partition(":")
@@ -26,13 +26,13 @@ def processor_name() -> str:
 
 @functools.cache
 def git_commit(folder: Path) -> str | None:
-    """Return the commit of the repository that a folder is in, with `-dirty` behind it where files differ from it.
+    """Return the commit of the git repository that a folder is in, followed by `-dirty` if files differ from it.
 
-    None where it is in none, or there is no git.
+    Return None if the folder is in no repository, or if git is not installed.
     """
-    words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(words, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None

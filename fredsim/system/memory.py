@@ -1,4 +1,4 @@
-"""The memory of this machine: how much there is, sizes in words, and errors where it is too little."""
+"""The memory of this machine: how much there is, sizes as text, and errors if it is too little."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from fredsim.errors import ConfigError, SimulationError
 
 __all__ = [
     "byte_unit",
-    "in_bytes",
+    "format_bytes",
     "machine_memory",
     "memory_errors",
     "refuse_beyond_memory",
     "refuse_what_clients_hold",
 ]
 
-#: Where Linux says how much the processes of a container may take, in bytes, or `max`.
+#: The files in which Linux gives the memory limit of a container, in bytes, or `max`.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
-#: What errors advise where clients hold too much.
+#: The remedy in errors about what clients hold.
 SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
 
 def machine_memory() -> int:
-    """Return how many bytes this process may have: the machine's, its container's or its own limit, the least."""
+    """Return how many bytes this process may use: the smallest of the machine's memory and the limits on it."""
     found = []
     if hasattr(os, "sysconf"):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in LIMITS:
         try:
             found.append(int(path.read_text()))
-        except (OSError, ValueError):  # there is none, or it is `max`
+        except (OSError, ValueError):  # there is no such file, or it says `max`
             continue
     if sys.platform != "win32":
         import resource
@@ -44,22 +44,25 @@ def machine_memory() -> int:
 
 
 def byte_unit(size: float, most: float = 1000) -> tuple[float, str]:
-    """Return the smallest unit of which a number of bytes is less than `most`: its bytes, and its name."""
+    """Return the smallest unit in which a number of bytes is less than `most`: its size in bytes, and its name."""
     units = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
     power = next((power for power in range(len(units)) if size < most * 1000**power), len(units) - 1)
     return 1000.0**power, units[power]
 
 
-def in_bytes(size: float) -> str:
-    """Return a number of bytes in words, such as 1.5 GB."""
+def format_bytes(size: float) -> str:
+    """Return a number of bytes as text, such as 1.5 GB."""
     unit, name = byte_unit(size, 999.5)  # three digits, rounded
     return f"{size / unit:.3g} {name}"
 
 
 def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
-    """Raise ConfigError, `what` takes so much and `remedy`, where `size` bytes are more than this machine has."""
+    """Raise ConfigError if `size` bytes are more than this machine has.
+
+    The message begins with `what`, which needs the bytes, such as `data.size is 9; it takes`, and ends with `remedy`.
+    """
     if size > (most := machine_memory()):
-        raise ConfigError(f"{what} {in_bytes(size)}, and this machine has {in_bytes(most)} of memory; {remedy}")
+        raise ConfigError(f"{what} {format_bytes(size)}, and this machine has {format_bytes(most)} of memory; {remedy}")
 
 
 @contextmanager
@@ -75,9 +78,9 @@ def memory_errors() -> Iterator[None]:
 
 
 def refuse_what_clients_hold(clients: int, held: str, size: int, arrays: int, each: int) -> None:
-    """Raise ConfigError where what so many clients may hold, `size` bytes, is more than this machine's memory.
+    """Raise ConfigError if what the clients may hold at once does not fit into this machine's memory.
 
-    The server keeps for them so many `arrays`, of `each` bytes.
+    It is `size` bytes of what `held` names, and `arrays` arrays of `each` bytes that the server keeps for the clients.
     """
     kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
     refuse_beyond_memory(size + arrays * each, f"clients.count is {clients}; the {held}{kept} take", SPILL_REMEDY)

@@ -1,4 +1,4 @@
-"""A callback for the compilation of kernels, which takes a while and happens far below whoever shows progress."""
+"""A callback before kernels are compiled: that takes a while, and happens layers below the code that shows progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTENER: ContextVar[Callable[[], None] | None] = ContextVar("listener", defaul
 
 @contextmanager
 def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
-    """Within `with`, call `listener` before this thread compiles a kernel, as happens once on a machine."""
+    """Within a `with` block, call `listener` before this thread compiles a kernel, which happens once per machine."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -22,7 +22,7 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 def compiling() -> None:
-    """Call the listener: a kernel is about to be compiled."""
+    """Report that a kernel is about to be compiled: call the listener, if there is one."""
     listener = _LISTENER.get()
     if listener is not None:
         listener()

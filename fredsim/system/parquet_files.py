@@ -1,4 +1,4 @@
-"""Reading Parquet files, those too that a process was writing when it was killed: up to the last whole footer."""
+"""Reads Parquet files, also those that a process was writing when it was killed: up to the last complete footer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fredsim.errors import OutputError
-from fredsim.system.files import irregular
+from fredsim.system.files import irregular_kind
 
 __all__ = ["MAGIC", "open_parquet"]
 
@@ -15,14 +15,14 @@ MAGIC = b"PAR1"
 
 
 def open_parquet(path: str | os.PathLike[str]) -> tuple[Any, str]:
-    """Return a file as pyarrow's ParquetFile, and a text, empty where it is whole: how it was cut back.
+    """Return a file as pyarrow's ParquetFile, and a warning if its end is damaged, otherwise "".
 
-    What stands after its last whole footer is left out. Raises OutputError where it cannot be read.
+    Bytes after the last complete footer are ignored. Raises OutputError if the file cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if kind := irregular(path):
+    if kind := irregular_kind(path):
         raise OutputError(f"{path}: is {kind}, no Parquet file")
     try:
         with open(path, "rb") as stream:

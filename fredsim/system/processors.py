@@ -10,9 +10,9 @@ __all__ = ["default_threads"]
 
 
 def default_threads() -> int:
-    """Return the number of processors that this process may use; on macOS of those that are made for speed.
+    """Return the number of processors that this process may use; on macOS, of performance cores.
 
-    Threads share every gradient evenly, and would wait for those on processors that are made to save energy.
+    Threads share every gradient evenly, so all of them would wait for those on the slower efficiency cores.
     """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -21,11 +21,11 @@ def default_threads() -> int:
 
 
 def _fast_processors() -> int | None:
-    """Return how many processors macOS counts as its fast ones; None where it does not say."""
+    """Return the number of performance cores on macOS; None if the system does not report it."""
     try:
         found = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "hw.perflevel0.logicalcpu"], capture_output=True, text=True, check=True
         )
         return int(found.stdout)
-    except (OSError, subprocess.CalledProcessError, ValueError):  # there are none of different kinds
+    except (OSError, subprocess.CalledProcessError, ValueError):  # all cores are of one kind
         return None

@@ -1,9 +1,9 @@
-"""Write tests/golden/digests.json: the digest of a short run of every server × dispatcher that go together.
+"""Write tests/golden/digests.json: the digests of short runs of every server × dispatcher that fit together, and more.
 
     python tests/golden/make.py
 
-A changed digest means that results published with an earlier version can no longer be repeated: the change log must say
-so, with the reason, under "Numerics", and give the new digest of this file, which the tests look for there.
+A changed digest means that results of an earlier version can no longer be reproduced: CHANGELOG.md must say so and why,
+under "Numerics", and give the new digest of this file, for which the tests look there.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ NETWORK: dict[str, Any] = {
     "link": {"latency": 0.1, "up": [1e4, 3e3, 1e4, 1e5, 1e4], "down": 2e4},
     "server": {"seconds": 0.1, "up": 2e4, "down": 2e4},
 }
-#: What the data, the model and the sampling contribute, once each.
+#: Experiments that vary the data, the model, the sampling and more, one at a time.
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
@@ -169,7 +169,7 @@ OTHERS |= {
         )
     },
 }  # fmt: skip
-#: What clients have of the data, once each, and the ways to sample within that.
+#: The partitions, and the ways to sample within a shard.
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"partition": {"name": "iid", "shards": True}},
     "dirichlet": {"partition": {"name": "dirichlet", "alpha": 0.3}},
@@ -203,7 +203,7 @@ OTHERS |= {
     "quadratic, clock, stop": OF_WORKS | {"dispatcher": DISPATCHERS["clock"], "server": SERVERS["ringmaster, stop"]},
 }
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
-#: These make their clients wait.
+#: Servers that make their clients wait.
 HOLDING = {
     name
     for name in SERVERS
@@ -230,7 +230,7 @@ def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Write the file and print what the change log must name."""
+    """Write the file, and print its digest, which CHANGELOG.md must name."""
     with tempfile.TemporaryDirectory() as folder:
         digests = {
             name: digest(experiment, "numpy", Path(folder) / str(number))

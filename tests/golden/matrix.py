@@ -1,9 +1,9 @@
-"""The matrix of digests: the golden experiments on every kind of code, number of threads, backend and Python at hand.
+"""The matrix of digests: golden experiments with every instruction set, number of threads, backend and Python at hand.
 
     python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--interpreter N] [--output FILE]
 
 Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
-exit code is 1 where one differs. Without a program it takes the Python that runs it.
+exit code is 1 if one differs. Without --python, the cells run with the Python that runs this.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-#: What code is made of, by numba's names: NUMBA_CPU_NAME; nothing is the very processor.
+#: The instruction sets that code is compiled to, with the NUMBA_CPU_NAME that selects each.
 CODES = {"x86_64": {"SSE2": "generic", "AVX2": "haswell", "AVX-512": "skylake-avx512"}, "aarch64": {"NEON": "generic"}}
-FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # what /proc/cpuinfo must have for it
+FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # the flags in /proc/cpuinfo that these require
 VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
 
 
 def run_cell(backend: str, threads: int, every: int) -> None:
-    """Run the experiments in this process, and print what came out as JSON."""
+    """Run the experiments in this process, and print the result as JSON."""
     sys.path[:0] = [str(ROOT), str(HERE)]
     make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def run_cell(backend: str, threads: int, every: int) -> None:
 
 
 def cells(every: int, interpreter: int) -> list[tuple[str, str, int, int]]:
-    """Return (code, backend, threads, every) of each cell of this machine."""
+    """Return (code, backend, threads, every) for each cell of this machine."""
     machine = platform.machine()
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if os.path.exists("/proc/cpuinfo") else []
     codes = [code for code in CODES.get(machine, {}) if code not in FLAGS or FLAGS[code] in flags]
@@ -59,24 +59,32 @@ def cells(every: int, interpreter: int) -> list[tuple[str, str, int, int]]:
 
 
 def outcome(command: list[str], code: str, backend: str, threads: int, every: int) -> dict[str, Any]:
-    """Return what a cell says, run by this command."""
+    """Run a cell by this command, and return its result."""
     name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
     chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
     environment = os.environ | chosen | ({"TRITON_INTERPRET": "1"} if backend == "cuda" else {})
-    words = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads), "--every", str(every)]
-    ran = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return said | {"code": code, "backend": "interpreter" if backend == "cuda" else backend, "threads": threads}
+    arguments = [
+        *command,
+        str(Path(__file__).relative_to(ROOT)),
+        "--cell",
+        backend,
+        str(threads),
+        "--every",
+        str(every),
+    ]
+    ran = subprocess.run(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return result | {"code": code, "backend": "interpreter" if backend == "cuda" else backend, "threads": threads}
 
 
-def row(said: dict[str, Any]) -> dict[str, Any]:
-    """Return a cell as a row of the table."""
-    differ = f"; not {', '.join(said['differ'])}" if said["differ"] else ""
+def row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell's result as a row of the table."""
+    differ = f"; not {', '.join(result['differ'])}" if result["differ"] else ""
     return {
-        "machine": said["machine"], "code": said["code"], "Python": said["python"], "backend": said["backend"],
-        "threads": said["threads"], "experiments": said["count"],
-        "same digest": f"{said['count'] - len(said['differ'])}{differ}",
-        "versions": ", ".join(f"{name} {version}" for name, version in said["versions"].items()),
+        "machine": result["machine"], "code": result["code"], "Python": result["python"], "backend": result["backend"],
+        "threads": result["threads"], "experiments": result["count"],
+        "same digest": f"{result['count'] - len(result['differ'])}{differ}",
+        "versions": ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
     }  # fmt: skip
 
 
@@ -89,36 +97,36 @@ def main() -> None:
     parser.add_argument("--interpreter", type=int, default=0, metavar="N", help="Triton's interpreter, every N-th")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
     parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
-    given = parser.parse_args()
-    if given.cell:
-        run_cell(given.cell[0], int(given.cell[1]), given.every)
+    options = parser.parse_args()
+    if options.cell:
+        run_cell(options.cell[0], int(options.cell[1]), options.every)
         return
     planned = [
         ([python], cell)
-        for number, python in enumerate(given.python or [sys.executable])
-        for cell in cells(given.every, given.interpreter)
+        for number, python in enumerate(options.python or [sys.executable])
+        for cell in cells(options.every, options.interpreter)
         if number == 0 or cell[0] not in {*CODES["x86_64"], "Triton's interpreter"}  # of the others the very processor
     ]
-    if given.emulated:
+    if options.emulated:
         arm = ["bash", "scripts/arm64.sh", "."]
-        planned += [(arm, ("NEON", "numba", threads, given.emulated)) for threads in (1, 2, 3)]
-        planned += [(arm, ("NumPy's own", "numpy", 1, given.emulated))]
+        planned += [(arm, ("NEON", "numba", threads, options.emulated)) for threads in (1, 2, 3)]
+        planned += [(arm, ("NumPy's own", "numpy", 1, options.emulated))]
     rows, wrong = [], 0
     for number, (command, cell) in enumerate(planned, start=1):
-        said = outcome(command, *cell)
-        wrong += len(said["differ"])
-        rows.append(row(said))
+        result = outcome(command, *cell)
+        wrong += len(result["differ"])
+        rows.append(row(result))
         print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
-    if given.output:
+    if options.output:
         from fredsim.show.tables import Table  # the programs of cells need not have it installed
         from fredsim.system.machine import processor_name
 
         today = datetime.datetime.now(datetime.UTC).date()
-        counts = {"every": given.every, "emulated": given.emulated, "interpreter": given.interpreter}
+        counts = {"every": options.every, "emulated": options.emulated, "interpreter": options.interpreter}
         pythons = dict.fromkeys(
             row["Python"].rpartition(".")[0] for row in rows if row["machine"] == platform.machine()
         )
-        said = {
+        result = {
             "today": today, "version": importlib.metadata.version("fredsim"), "processor": processor_name(),
             "table": Table(rows).markdown(),
             "options": " ".join([
@@ -126,8 +134,8 @@ def main() -> None:
                 *(f"--python python{version}" for version in pythons if len(pythons) > 1),
             ]),
         }  # fmt: skip
-        text = TEXT + EMULATED * bool(given.emulated) + COMMAND
-        given.output.write_text(text.format(**said), encoding="utf-8")
+        text = TEXT + EMULATED * bool(options.emulated) + COMMAND
+        options.output.write_text(text.format(**result), encoding="utf-8")
     sys.exit(bool(wrong))
 
 

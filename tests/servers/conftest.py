@@ -1,4 +1,4 @@
-"""The battery: every server and each of its variants, and the loop's side of an exchange with float64 beside it."""
+"""Fixtures for tests of all servers and their variants; an exchange with a server, also compared with float64."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ LAYOUT = Layout((("W", (20, 10)), ("b", (100,))))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `variant` runs over the battery.
+    """Run a test with an argument `variant` for every variant.
 
-    In a module of FORMULAS, over the servers named there; in a module with a function `fits`, over those that it takes.
+    In a module with FORMULAS, only for the servers named there; with a function `fits`, only for those that it accepts.
     """
     if "variant" in metafunc.fixturenames:
         wanted = getattr(metafunc.module, "FORMULAS", SERVERS)
@@ -62,12 +62,12 @@ def for_one(spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def one_client() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a spec as it must be for a single client."""
+    """Return a spec changed to be valid for a single client."""
     return for_one
 
 
 def rate(lr: Any, t: int) -> float:
-    """The learning rate by its closed form."""
+    """Return the learning rate at timestamp t, by the schedule's closed form."""
     match lr:
         case {"name": "step"}:
             return float(lr["base"] * lr["factor"] ** (t // lr["every"]))
@@ -102,7 +102,7 @@ class Exchange:
             for g in gradients:
                 pushed -= np.float32(server.rate()) * g
         reply = server.apply_update(pushed, client, self.stamps[client])
-        pushed[...] = np.nan  # the caller may use its array again
+        pushed[...] = np.nan  # the server must not keep the array, which the caller may use again
         released, restarted = ([client], []) if reply is None else (list(reply.released), list(reply.restarted))
         self.released = released
         self.eligible.discard(client)
@@ -141,9 +141,9 @@ def exchange() -> Callable[..., Exchange]:
 
 @pytest.fixture
 def follow(exchange: Callable[..., Exchange]) -> Callable[..., Exchange]:
-    """Drive a server beside its formula: step(θ, state, push) → new θ in float64, None where nothing is applied.
+    """Compare a server with its formula: step(θ, state, push) returns the new θ in float64, None if nothing is applied.
 
-    `hand_out(θ, state, push)` is what client `push.other` is handed after that push, θ where there is none.
+    `hand_out(θ, state, push)` returns what client `push.other` fetches after that push; without it, that is θ.
     """
 
     def run(

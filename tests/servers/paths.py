@@ -1,4 +1,4 @@
-"""Runs that paths are compared on, and how."""
+"""The runs for comparisons of paths, and the comparison itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ KEYS = (
 
 #: Compared with `snapshots`, which any run can take.
 QUICK = ("hand", "fused")
-#: Those that let a fetch be refused.
+#: The paths on which a fetch may be refused.
 REFUSING = ("fused",)
 
 DISPATCHERS: list[dict[str, Any]] = [
@@ -29,7 +29,7 @@ BATCHES = [1, 2, 3, 4, 5, 8, 13, 32]
 
 
 def setting(batch: int, dispatcher: int) -> dict[str, Any]:
-    """One of 32 runs, among which every two values of different keys meet."""
+    """Return one of 32 runs, among which every pair of values of different keys occurs."""
     sampling, hidden = SAMPLINGS[(batch + dispatcher) % 3], HIDDEN[(dispatcher + batch // 3) % 3]
     return {
         "iterations": 60 + 11 * (batch + dispatcher),
@@ -45,7 +45,7 @@ SETTINGS = [setting(batch, dispatcher) for batch in range(8) for dispatcher in r
 
 
 def check_same(one: Result, other: Result) -> None:
-    """Every byte, and all of the summary that is of the run and not of its computation."""
+    """Check that two runs have the same files, byte for byte, and the same results in summary.json."""
     for name in FILES:
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
     assert {key: one.summary[key] for key in KEYS} == {key: other.summary[key] for key in KEYS}
@@ -53,7 +53,7 @@ def check_same(one: Result, other: Result) -> None:
 
 Check = Callable[..., Result]
 
-#: The beginning of a module of a user's, with a server that is a rule and no more.
+#: The beginning of a user's module, with a server that only has a rule.
 BASE = """
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Servers and a clock that write down what they are told and asked: the real ones in all that they do."""
+"""Servers and a clock that record how they are called, and otherwise behave like the real ones."""
 
 import math
 from typing import Any
@@ -8,35 +8,35 @@ from fredsim.servers.asgd import ASGD
 
 Row = tuple[int, int, int, int, tuple[int, ...]]
 
-#: Of each push: its time in nanoseconds, client, staleness, the timestamp after it, and who was restarted.
+#: For each push: its time in nanoseconds, client, staleness, the timestamp after it, and the clients restarted.
 PUSHES: list[Row] = []
-#: The (client, task) that the clock was asked for.
+#: The (client, task) of each call of the clock.
 TASKS: list[tuple[int, int]] = []
 
 
-#: When pushes arrived, in seconds.
+#: The times at which pushes arrived, in seconds.
 TIMES: list[float] = []
 
 
 class Spy:
-    """Goes before a server's class."""
+    """A mixin for a server's class that records pushes."""
 
-    told = 0.0
+    arrival = 0.0
 
     def tell_time(self, seconds: float) -> None:
-        self.told = seconds
+        self.arrival = seconds
 
     def apply_update(self, grad: Any, client_id: int, timestamp: int) -> Reply | None:
         me: Any = self
         staleness = me.timestamp - timestamp
         reply: Reply | None = super().apply_update(grad, client_id, timestamp)  # type: ignore[misc]
         restarted = tuple(reply.restarted) if reply else ()
-        PUSHES.append((round(self.told * 1e9), client_id, staleness, me.timestamp, restarted))
+        PUSHES.append((round(self.arrival * 1e9), client_id, staleness, me.timestamp, restarted))
         return reply
 
 
-class Told(ASGD):
-    """Does nothing with a push but to apply a rule, and yet is told the time of each."""
+class TimedASGD(ASGD):
+    """ASGD, which only applies a rule, but also asks for the time of each push."""
 
     def tell_time(self, seconds: float) -> None:
         TIMES.append(seconds)
@@ -50,14 +50,14 @@ def __getattr__(name: str) -> type:
 
 
 def seconds(client: int, task: int) -> float:
-    """How long each task takes: now and then as long as another's; client 5 has some that never end."""
+    """Return the time of a task: some times are equal, and some tasks of client 5 never end."""
     if client == 5 and task % 20 == 19:
         return math.inf
     return 0.5 + (client * 7 + task * task * 5) % 11 / 7
 
 
 class Table:
-    """A clock by that table."""
+    """A clock with the times of `seconds`."""
 
     def __init__(self, latency: float = 0.0, each: float = 0.0) -> None:
         self.link, self.server = {"latency": latency}, {"seconds": each}

@@ -284,10 +284,12 @@ def test_a_rule_whose_server_is_told_the_time_is_told_it(simulate: Simulate) -> 
     spies.TIMES.clear()
     dispatcher = {"name": "clock", "compute": {"seconds": TIMES}}
     base = {"iterations": 30, "clients": {"count": CLIENTS, "batch_size": 1}, "evaluation": {"every": 1}}
-    result = simulate({**base, "dispatcher": dispatcher, "server": {"name": "tests.servers.spies:Told", "lr": 0.1}})
+    result = simulate(
+        {**base, "dispatcher": dispatcher, "server": {"name": "tests.servers.spies:TimedASGD", "lr": 0.1}}
+    )
     assert result.summary["path"] == "snapshots"
     assert result.metrics["time"].tolist()[1:] == spies.TIMES
-    simulate({**base, "server": {"name": "tests.servers.spies:Told", "lr": 0.1}})
+    simulate({**base, "server": {"name": "tests.servers.spies:TimedASGD", "lr": 0.1}})
     assert len(spies.TIMES) == 30  # without a clock there is no time
 
 

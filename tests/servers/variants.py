@@ -1,4 +1,4 @@
-"""The servers of the battery: every one, and each of its variants."""
+"""The variants of every server that the common tests use."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["VARIANTS"]
 
 FALLING = {"name": "step", "base": 0.02, "every": 20, "factor": 0.9}
 
-# One line a variant, as in YAML; `average` is the wrapper's. All of them go through every test of the battery.
+# One line per variant, as in YAML; `average` is for WindowAverage around the server. All common tests use all of them.
 VARIANTS: dict[str, dict[str, Any]] = {
     "sync": {"name": "sync", "lr": 0.05},
     "sync aggregate": {"name": "sync", "lr": 0.05, "aggregate": 4},

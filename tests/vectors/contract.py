@@ -1,4 +1,4 @@
-"""docs/numerics.md written out once more, on the numbers of `ieee`, one value at a time."""
+"""A second implementation of docs/numerics.md, on the numbers of `ieee`, one value at a time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def log64(x: Number) -> Number:
 
 
 def tree(leaves: Sequence[Number], kind: Format = FLOAT32) -> Number:
-    """Pairs, then pairs of pairs; a zero leaf is absent at its place, and None stands for what is absent."""
+    """Return the sum of pairs, then of pairs of pairs, and so on; zero leaves are left out (None) at their places."""
     level = [None if leaf.magnitude == 0 else leaf for leaf in leaves]
     while len(level) > 1:
         level += [None] * (len(level) % 2)
@@ -110,7 +110,7 @@ def mean(values: Sequence[Number]) -> Number:
 
 
 def combine(factors: Sequence[Number], rows: Sequence[Sequence[Number]], width: int) -> Numbers:
-    """Σ_k factor_k · row_k, ascending from +0, zero factors left out."""
+    """Return Σ_k factor_k · row_k, in ascending order from +0, without zero factors."""
     totals = [ZERO] * width
     for factor, row in zip(factors, rows, strict=True):
         if factor.magnitude != 0:
@@ -228,7 +228,7 @@ def decoded(packed: Sequence[int], count: int, s: Number) -> Numbers:
 
 
 def rule_names() -> dict[str, Any]:
-    """What a rule's source may call."""
+    """Return the functions that a rule's source may call, by name."""
 
     def where(condition: bool, x: Any, y: Any) -> Number:
         chosen = x if condition else y

@@ -1,4 +1,4 @@
-"""Draws of distributions, as docs/numerics.md has them, on the numbers of `ieee`; and the records of them."""
+"""Draws of distributions by docs/numerics.md, on the numbers of `ieee`, and the records of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unit(word: int) -> Number:
 
 
 def draw(kind: str, parameters: Sequence[float], seed: int, element: int, step: int, client: int) -> Number:
-    """A draw of a distribution from stream 7."""
+    """Return a draw of a distribution from stream 7."""
 
     def block(attempt: int) -> list[int]:
         return philox((element // 4, step, client, attempt), (seed, 7))
@@ -77,7 +77,7 @@ def draw(kind: str, parameters: Sequence[float], seed: int, element: int, step: 
 
 
 def gamma(shape: Number, block: Callable[[int], list[int]]) -> tuple[Number, int]:
-    """Marsaglia and Tsang 2000, for a shape of at least 1; and the attempt that is taken."""
+    """Return a gamma draw (Marsaglia and Tsang 2000) for a shape of at least 1, and the number of its attempt."""
     d = shape - 1.0 / 3.0
     c = 1.0 / sqrt(9.0 * d)
     for attempt in count():
@@ -91,7 +91,7 @@ def gamma(shape: Number, block: Callable[[int], list[int]]) -> tuple[Number, int
 
 
 def distributions() -> Iterator[str]:
-    """Draws of stream 7. The places of seed 14 were found by search: what stands there is rare."""
+    """Yield records of draws of stream 7. The places of seed 14 were found by a search for rare values."""
     most, few = 2**32 - 1, [(step, client) for step in (0, 1, 2**31, 2**32 - 1) for client in (0, 1, 2**32 - 1)]
     ends = [(710_354_409, 0), (1_610_074_746, 0)]  # word 0 is 2³² − 1, and 0
     assert [philox((0, *place, 0), (14, 7))[0] for place in ends] == [most, 0]

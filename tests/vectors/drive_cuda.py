@@ -1,4 +1,4 @@
-"""The device's kernels behind the records, in Triton's interpreter where there is no device."""
+"""Calls the kernels of the backend cuda for the records; without a device, in Triton's interpreter."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def draw(key, counter, words):  # type: ignore[no-untyped-def]
 
 
 class CudaDriver(NumpyDriver):
-    """The same methods; arrays of the host are copied there and back."""
+    """The methods of NumpyDriver; arrays are copied to the device and back."""
 
     def __init__(self) -> None:
         self.operations: Any = CudaOperations()
@@ -70,7 +70,7 @@ class CudaDriver(NumpyDriver):
         return {"words": words.cpu().numpy().view(np.uint32)}
 
     def inside(self, engine: Any, model: Mlp, held: list[Array], split: Split, rows: Array) -> Answers:
-        """Read the engine's work space."""
+        """Return the activations and errors in the engine's buffers."""
         del held, split
         made = {"logits": engine._z[-1]}
         made |= {f"errors{layer}": errors for layer, errors in enumerate(engine._errors, start=1)}

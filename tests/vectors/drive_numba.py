@@ -1,4 +1,4 @@
-"""The compiled kernels behind the records. What passes from layer to layer stays inside; draws are the host's."""
+"""Calls the compiled kernels for the records. Values between layers are not accessible; draws are NumPy's."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ NOTHING = Split(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
 
 
 class NumbaDriver(NumpyDriver):
-    """Two threads, so that work is shared out."""
+    """The methods of NumpyDriver, with two threads, so that work is divided."""
 
     def __init__(self) -> None:
         self.operations = self.engine(Mlp((1, 2)), Dataset(NOTHING, NOTHING, NOTHING, 2), 1)

@@ -1,4 +1,4 @@
-"""The oracle behind the records: a method a kernel, which takes what a record gives and returns what it must answer."""
+"""Calls the NumPy oracle for the records: one method per kernel, from a record's inputs to its expected answers."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Answers = dict[str, Any]
 
 
 class NumpyDriver:
-    """Arrays come and go as NumPy's."""
+    """A method for each kernel, with NumPy arrays as arguments and results."""
 
     operations: Operations = NumpyOperations()
 
@@ -62,7 +62,7 @@ class NumpyDriver:
             engine.close()
 
     def inside(self, engine: Any, model: Mlp, held: list[Array], split: Split, rows: Array) -> Answers:
-        """Return what passes from layer to layer: (B, µ, width) each."""
+        """Return the logits, errors and activations of all layers, (B, µ, width) each."""
         del engine
         layers: dict[str, list[Array]] = {}
         for theta, samples in zip(held, rows, strict=True):
@@ -111,7 +111,7 @@ class NumpyDriver:
 
 
 def padded(params: Array) -> list[Array]:
-    """Return rows with what a kernel may read behind them, but must not use."""
-    room = np.full((len(params), params.shape[1] + MARGIN), np.nan, np.float32)
-    room[:, : params.shape[1]] = params
-    return [row[: params.shape[1]] for row in room]
+    """Return rows followed by NaN in memory, which kernels may read but must not use."""
+    buffer = np.full((len(params), params.shape[1] + MARGIN), np.nan, np.float32)
+    buffer[:, : params.shape[1]] = params
+    return [row[: params.shape[1]] for row in buffer]

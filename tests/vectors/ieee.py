@@ -1,7 +1,7 @@
-"""The arithmetic of IEEE 754 on exact fractions: what NumPy, LLVM and a GPU are compared with, made without them.
+"""IEEE 754 arithmetic on exact fractions, independent of NumPy, LLVM and GPUs, which are compared with it.
 
-A result is formed exactly and rounded once, to nearest even, by `rounded`: subnormals are kept, zeros have a sign, what
-is too large is infinite.
+A result is computed exactly and rounded once, to nearest even, by `rounded`: subnormals are kept, zeros have a sign,
+and numbers that are too large become infinite.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Number:
 
     @property
     def special(self) -> bool:
-        """Whether it is infinite or no number."""
+        """Whether it is infinite or NaN."""
         return isinstance(self.magnitude, float)
 
     @property
     def nan(self) -> bool:
-        """Whether it is no number."""
+        """Whether it is NaN."""
         return self.special and math.isnan(self.magnitude)
 
     @property
@@ -54,13 +54,13 @@ class Number:
         return -self.magnitude if self.negative else self.magnitude
 
     def to(self, kind: Format) -> Number:
-        """Return the number in another kind."""
+        """Return the number rounded to another format."""
         if isinstance(self.magnitude, float):
             return Number(kind, self.negative, self.magnitude)
         return rounded(kind, self.magnitude, self.negative)
 
     def bits(self) -> int:
-        """Return its encoding; that of a NaN is the quiet one without payload."""
+        """Return its encoding; every NaN becomes the quiet NaN without payload."""
         kind, fraction = self.kind, self.kind.precision - 1
         sign = int(self.negative and not self.nan) << (kind.bits - 1)
         top = (1 << (kind.bits - 1)) - (1 << fraction)
@@ -148,7 +148,7 @@ class Number:
         return -self.magnitude if self.negative else self.magnitude
 
     def _like(self, other: Number | Exact) -> Number:
-        """Return an operand in this format; a number that is written in a formula is rounded to it."""
+        """Return an operand in this format; a plain number of a formula is rounded to it."""
         if isinstance(other, Number):
             assert other.kind == self.kind
             return other
@@ -156,7 +156,7 @@ class Number:
 
 
 def rounded(kind: Format, magnitude: Fraction, negative: bool = False) -> Number:
-    """Return the number nearest to a magnitude, of two that are as near the even one."""
+    """Return the number nearest to a magnitude; of two equally near ones, the even one."""
     if magnitude == 0:
         return Number(kind, negative, Fraction(0))
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
@@ -171,7 +171,7 @@ def rounded(kind: Format, magnitude: Fraction, negative: bool = False) -> Number
 
 
 def number(kind: Format, value: Exact) -> Number:
-    """Return the number nearest to a value: a fraction, or what Python's float stands for."""
+    """Return the number nearest to a value: a fraction, an integer, or the exact value of a float."""
     if isinstance(value, float) and not math.isfinite(value):
         return Number(kind, value < 0, abs(value))
     negative = math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
@@ -179,7 +179,7 @@ def number(kind: Format, value: Exact) -> Number:
 
 
 def of_bits(kind: Format, bits: int) -> Number:
-    """Return the number of an encoding."""
+    """Return the number with this encoding."""
     fraction = kind.precision - 1
     negative, field = bool(bits >> (kind.bits - 1)), bits >> fraction & (1 << (kind.bits - 1 - fraction)) - 1
     rest = bits & (1 << fraction) - 1

@@ -1,4 +1,4 @@
-"""Write tests/vectors/answers.txt: what every kernel must answer, made from exact fractions, without NumPy.
+"""Write tests/vectors/answers.txt: the expected answers of every kernel, computed from exact fractions, without NumPy.
 
 python -m tests.vectors.make
 """
@@ -101,7 +101,7 @@ def elementary() -> Iterator[str]:
 
 
 def update(rule: str, name: str, theta: Numbers, g: Numbers, numbers: Numbers) -> str:
-    """A rule's own source, on other numbers. Its state begins at 0.25."""
+    """Return the record of a rule, whose own source is run on exact numbers. Its state begins at 0.25."""
     function = RULES[rule].function
     exact = FunctionType(function.__code__, contract.rule_names())
     state = f32(0.25) * len(RULES[rule].state)
@@ -154,7 +154,7 @@ AWKWARD = f32(
 
 
 def network(name: str, sizes: Ints, mu: int, params: list[Numbers], x: list[Numbers], labels: Ints, rows: Ints) -> str:
-    """Minibatches of µ, each with its own parameters."""
+    """Return the record of minibatches of µ samples, each with its own parameters."""
     given = {"sizes": sizes, "mu": mu, "params": flat(params), "x": flat(x), "labels": labels, "rows": rows}
     grads, passes = [], []
     for b, theta in enumerate(params):

@@ -1,4 +1,4 @@
-"""A record of tests/vectors/answers.txt, written."""
+"""Writes a record of tests/vectors/answers.txt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record(kernel: str, name: str, given: dict[str, Any], answers: dict[str, Any
 
 
 def encoded(value: Any) -> tuple[str, list[str]]:
-    """Return an array's type and words: of numbers, of integers, of a kind and encodings, or a word."""
+    """Return the type and the texts of a value: an array of numbers, integers or encodings, or a single word."""
     match value:
         case str():
             return "word", [value]

@@ -1,4 +1,4 @@
-"""Rules that use every operation a rule may use; what each operation gives is one array of the state."""
+"""Rules that together use every operation of rules; the result of each operation is one array of the state."""
 
 # ruff: noqa: ARG001  a rule is given its state, which these only write
 
@@ -12,14 +12,14 @@ __all__ = ["RULES"]
 def arithmetic(
     theta: Any, added: Any, less: Any, product: Any, ratio: Any, root: Any, magnitude: Any, opposite: Any, g: Any
 ) -> Any:
-    """Two arrays."""
+    """Operations on one or two arrays."""
     return theta, theta + g, theta - g, theta * g, theta / g, sqrt(theta), absolute(theta), -theta
 
 
 def with_numbers(
     theta: Any, moved: Any, shifted: Any, third: Any, inverse: Any, scaled: Any, g: Any, c: Any, d: Any
 ) -> Any:
-    """An array and a number, written or a coefficient; a multiplication and an addition are rounded apart."""
+    """Operations on an array and a number, a literal or a coefficient; products and sums are rounded separately."""
     moved = theta - c * g
     shifted = 0.1 * theta + 3
     third = theta / 3.0
@@ -32,7 +32,7 @@ def choices(
     theta: Any, least: Any, most: Any, above: Any, below: Any, same: Any, other: Any, flushed: Any, positive: Any,
     signed: Any, g: Any,
 ) -> Any:  # fmt: skip
-    """Comparisons, and what is written with them."""
+    """Comparisons, and functions that use them."""
     least = where(theta < g, theta, g)
     most = where(theta <= g, g, 0.1)
     above = where(theta > g, 0.1, g)
@@ -43,7 +43,7 @@ def choices(
 
 
 def descend(theta: Any, g: Any, lr: Any) -> Any:
-    """The simplest."""
+    """Gradient descent, the simplest rule."""
     return theta - lr * g
 
 

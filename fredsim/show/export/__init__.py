@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.runs.results import Result, Results, load
-from fredsim.show.export.recorded import Recorded, recorded_run
+from fredsim.show.export.recorded import ExportedRun, read_run
 
 __all__ = ["TARGETS", "export"]
 
-#: Where runs may go, and what is written unless another path is given.
+#: The tools that runs can be exported to, and the default path of the output.
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow.db"}
 
 
@@ -19,29 +19,29 @@ def export(folders: Sequence[Path], to: str, output: Path | None = None) -> Iter
     """Write the runs and sweeps in some folders for another tool, with that tool's own library.
 
     Args:
-        folders: of runs or sweeps; runs that failed are left out.
+        folders: folders of runs or sweeps; runs that failed are left out.
         to: one of TARGETS.
-        output: TensorBoard's folder, which gets one for each run; or MLflow's SQLite file. None: that of TARGETS.
+        output: TensorBoard's folder, which gets a folder for each run; or MLflow's SQLite file. None: that of TARGETS.
 
-    Yields each run's name and what became of it: new, unchanged, or replaced, where a run of this name was there that
-    differs. Raises ConfigError for another target, where its library is missing, and where two runs have one name;
-    OutputError where results cannot be read, or the output not be written.
+    Yields each run's name and what was done: `new`, `unchanged`, or `replaced`, if there was a different run of this
+    name. Raises ConfigError for another target, if its library is missing, and if two runs have the same name;
+    OutputError if results cannot be read, or if the output cannot be written.
 
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: is '{to}'{nearest(to, TARGETS)} (known: {', '.join(TARGETS)})")
     write = _writer(to)
-    runs: dict[str, Recorded] = {}
+    runs: dict[str, ExportedRun] = {}
     for name, result in _named(folders):
         if name in runs:
             where = f"{runs[name].folder} and {result.folder}"
             raise ConfigError(f"two runs would be named {name}: {where}; rename a folder, or export it elsewhere")
-        runs[name] = recorded_run(name, result)
+        runs[name] = read_run(name, result)
     yield from write(list(runs.values()), output or Path(TARGETS[to]))
 
 
 def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Result]]:
-    """Yield each run with its name: that of its folder, below that of its sweep's."""
+    """Yield each run with its name: that of its folder; for a run of a sweep, SWEEP/RUN."""
     for folder in folders:
         loaded, name = load(folder), folder.resolve().name
         if isinstance(loaded, Results):
@@ -52,8 +52,8 @@ def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Result]]:
             yield name, loaded
 
 
-def _writer(to: str) -> Callable[[Sequence[Recorded], Path], Iterator[tuple[str, str]]]:
-    """Return what writes runs for a target. Raises ConfigError where its library is missing."""
+def _writer(to: str) -> Callable[[Sequence[ExportedRun], Path], Iterator[tuple[str, str]]]:
+    """Return the function that writes runs for a target. Raises ConfigError if its library is missing."""
     try:
         if to == "tensorboard":
             from fredsim.show.export.to_tensorboard import write

@@ -1,4 +1,4 @@
-"""What is exported of a run: numbers by iteration, its configuration, and what its summary says."""
+"""What is exported of a run: numbers by iteration, its configuration, and the texts of its summary."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from fredsim.config.document import flatten
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import sealed
+from fredsim.runs.run_files import with_digest
 
-__all__ = ["Point", "Recorded", "as_text", "recorded_run"]
+__all__ = ["ExportedRun", "Point", "as_text", "read_run"]
 
 
 class Point(NamedTuple):
-    """A number, the iteration that it is of, and the simulated second; 0 where the run has no clock."""
+    """A value, its iteration (`step`) and its simulated second, 0 if the run has no clock."""
 
     step: int
     seconds: float
@@ -26,11 +26,12 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A run as other tools take it.
+class ExportedRun:
+    """A run, in the form in which it is exported.
 
-    `experiment` is its experiment's name, `points` are numbers by name, `params` the flattened configuration, each a
-    number, a text, a truth value, a list or None; `facts` the texts of its summary, digest and status among them.
+    `experiment` is the experiment's name; `points` are numbers over time, by name; `params` is the flattened
+    configuration, whose values are numbers, texts, booleans, lists or None; `facts` are the texts of the summary,
+    digest and status among them.
     """
 
     name: str
@@ -42,22 +43,22 @@ class Recorded:
 
     @property
     def status(self) -> str:
-        """How it ended: finished, diverged or interrupted."""
+        """How the run ended: finished, diverged or interrupted."""
         return self.facts["status"]
 
     @property
     def seconds(self) -> float:
-        """The simulated second of its end; 0 where it has no clock."""
+        """The simulated second at which the run ended; 0 if it has no clock."""
         return max((points[-1].seconds for points in self.points.values() if points), default=0.0)
 
 
-def recorded_run(name: str, result: Result) -> Recorded:
-    """Return a run as other tools take it. Raises OutputError where its files cannot be read.
+def read_run(name: str, result: Result) -> ExportedRun:
+    """Return a run in the form in which it is exported. Raises OutputError if its files cannot be read.
 
-    Its numbers are the columns of metrics.csv, but for cells that are empty, and for `time` where there is no clock;
-    and `summary/KEY` for each number of summary.json that has no such column.
+    Its numbers are the columns of metrics.csv, without empty cells, and without `time` if there is no clock; and
+    `summary/KEY` for each number of summary.json that has no such column.
     """
-    metrics, summary = result.metrics, sealed(result.summary)
+    metrics, summary = result.metrics, with_digest(result.summary)
     left_out = {"iteration"} if result.timed else {"iteration", "time"}
     steps = [int(step) for step in metrics["iteration"]]
     seconds = [float(second) for second in metrics["time"]] if result.timed else [0.0] * len(steps)
@@ -73,9 +74,9 @@ def recorded_run(name: str, result: Result) -> Recorded:
             points[f"summary/{key}"] = [Point(steps[-1], seconds[-1], float(value))]
     facts = {key: value for key, value in flatten(summary).items() if isinstance(value, str)}
     kept = {key: value for key, value in result.config.items() if key not in FIGURE_KEYS}
-    return Recorded(name, result.folder, str(result.config["name"]), points, flatten(kept), facts)
+    return ExportedRun(name, result.folder, str(result.config["name"]), points, flatten(kept), facts)
 
 
 def as_text(value: Any) -> str:
-    """Return a parameter as text: numbers with every digit, lists and what is null or true as JSON has them."""
+    """Return a parameter as text: a text as it is, anything else as JSON, numbers with all digits."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
-"""Runs for MLflow: written by its own client into a SQLite file, which `mlflow ui` shows.
+"""Exports runs to MLflow: its own client writes them into a SQLite file, which `mlflow ui` shows.
 
-A run that is exported again is known by its name and by the digest of its summary, and is not written twice.
+A run is identified by its name and the digest of its summary, so that exporting it again does not write it twice.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# MLflow reads it when it is first imported; an export tells nobody on the network.
+# MLflow reads this when it is first imported; an export sends nothing to the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-import mlflow.store.tracking.sqlalchemy_store  # noqa: F401  so that what is missing shows before anything is written
+import mlflow.store.tracking.sqlalchemy_store  # noqa: F401  so that a missing package shows before anything is written
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from fredsim.errors import ConfigError, OutputError, one_line
-from fredsim.show.export.recorded import Recorded, as_text
+from fredsim.show.export.recorded import ExportedRun, as_text
 
-__all__ = ["NAME", "WHOLE", "write"]
+__all__ = ["COMPLETE", "NAME", "write"]
 
-#: Tags: a run's name; the SHA-256 of its summary, written last: it says that a run is there, and whole.
-NAME, WHOLE = "fredsim.run", "fredsim.sha256"
-# MLflow takes so many numbers, or parameters and tags, at a time, and texts of so many characters.
+#: Tags: a run's name; and the SHA-256 of its summary, which is written last and so marks a run that is complete.
+NAME, COMPLETE = "fredsim.run", "fredsim.sha256"
+# MLflow's limits: metrics in a batch, parameters or tags in a batch, and characters of a text.
 METRICS, TEXTS, LONGEST = 1000, 100, 6000
 ENDS = {"finished": "FINISHED", "diverged": "FAILED"}
 
 
-def write(runs: Sequence[Recorded], output: Path) -> Iterator[tuple[str, str]]:
-    """Write each run into the SQLite file `output`; yield its name and what became of it.
+def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]]:
+    """Write each run into the SQLite file `output`; yield its name and what was done (see `export`).
 
-    A run of the same name that differs, or that an export left unfinished, is deleted first, as MLflow deletes: it can
-    be restored. Raises ConfigError for a path that no SQLite file can have, OutputError where it cannot be written.
+    A run of the same name that differs, or that an export left unfinished, is deleted first, in MLflow's way: it can be
+    restored. Raises ConfigError for a path that no SQLite file can have, OutputError if it cannot be written.
     """
     if "?" in str(output):
         raise ConfigError(f"--output: is '{output}'; MLflow takes no '?' in a path")
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it logs each table that it creates
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def write(runs: Sequence[Recorded], output: Path) -> Iterator[tuple[str, str]]:
 
 
 def _experiment(client: Any, name: str) -> str:
-    """Return the id of an experiment, a new one where there is none of this name."""
+    """Return the id of the experiment with this name; create it if there is none."""
     found = client.get_experiment_by_name(name)
     if found is None:
         return str(client.create_experiment(name))
@@ -60,37 +60,37 @@ def _experiment(client: Any, name: str) -> str:
     return str(found.experiment_id)
 
 
-def _written(client: Any, experiment: str, run: Recorded) -> str:
-    """Write a run where it is not there yet; return what became of it."""
-    there = client.search_runs([experiment], f"tags.`{NAME}` = {_quoted(run.name)}")
-    if any(one.data.tags.get(WHOLE) == run.facts["sha256"] for one in there):
+def _written(client: Any, experiment: str, run: ExportedRun) -> str:
+    """Write a run unless it is already there; return what was done."""
+    existing = client.search_runs([experiment], f"tags.`{NAME}` = {_quoted(run.name)}")
+    if any(one.data.tags.get(COMPLETE) == run.facts["sha256"] for one in existing):
         return "unchanged"
-    for one in there:
+    for one in existing:
         client.delete_run(one.info.run_id)
     _add(client, experiment, run)
-    return "replaced" if there else "new"
+    return "replaced" if existing else "new"
 
 
 def _quoted(text: str) -> str:
-    """Return a text as MLflow's searches take it."""
+    """Return a text quoted for MLflow's search filters."""
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
-def _add(client: Any, experiment: str, run: Recorded) -> None:
-    """Write a run: its parameters, its tags, its numbers, and last the tag that says that it is whole."""
+def _add(client: Any, experiment: str, run: ExportedRun) -> None:
+    """Write a run: its parameters, its tags, its numbers, and last the tag that marks it as complete."""
     tags = {NAME: run.name, "fredsim.folder": str(run.folder)}
-    tags |= {f"fredsim.{key}": value for key, value in run.facts.items() if f"fredsim.{key}" != WHOLE}
+    tags |= {f"fredsim.{key}": value for key, value in run.facts.items() if f"fredsim.{key}" != COMPLETE}
     identity = client.create_run(experiment, start_time=0, tags={NAME: run.name}, run_name=run.name).info.run_id
-    texts = _cut({key: as_text(value) for key, value in run.params.items()})
-    for some in _parts([Param(key, value) for key, value in texts.items()], TEXTS):
+    texts = _truncated({key: as_text(value) for key, value in run.params.items()})
+    for some in _batches([Param(key, value) for key, value in texts.items()], TEXTS):
         client.log_batch(identity, params=some)
-    for some in _parts([RunTag(key, value) for key, value in _cut(tags).items()], TEXTS):
+    for some in _batches([RunTag(key, value) for key, value in _truncated(tags).items()], TEXTS):
         client.log_batch(identity, tags=some)
     points = [(key, point) for key, points in run.points.items() for point in points]
     metrics = [Metric(key, point.value, _milliseconds(point.seconds), point.step) for key, point in points]
-    for some in _parts(metrics, METRICS):
+    for some in _batches(metrics, METRICS):
         client.log_batch(identity, metrics=some)
-    client.set_tag(identity, WHOLE, run.facts["sha256"])
+    client.set_tag(identity, COMPLETE, run.facts["sha256"])
     client.set_terminated(identity, ENDS.get(run.status, "KILLED"), end_time=_milliseconds(run.seconds))
 
 
@@ -98,11 +98,11 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _cut(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts as short as MLflow takes them."""
+def _truncated(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts cut to the length that MLflow accepts."""
     return {key: text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for key, text in texts.items()}
 
 
-def _parts(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
+def _batches(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
     for first in range(0, len(items), size):
         yield list(items[first : first + size])

@@ -1,6 +1,6 @@
-"""Runs for TensorBoard: a folder and an event file each, written by its own library, which needs no TensorFlow.
+"""Exports runs to TensorBoard: a folder with an event file each, written by its own library, without TensorFlow.
 
-The file has the same bytes whenever it is written, and so a run that is exported again takes its own place.
+A run's file always has the same name and bytes, so that exporting a run again replaces it by the same file.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
 from fredsim.errors import OutputError
-from fredsim.show.export.recorded import Recorded, as_text
+from fredsim.show.export.recorded import ExportedRun, as_text
 from fredsim.system.files import write_atomic
 
 __all__ = ["FILE", "write"]
 
-# As TensorBoard's own writer names and begins it, but for the time, the machine and the process.
+# The name and the first record that TensorBoard's own writer uses, but without the time, the machine and the process.
 FILE = "events.out.tfevents.0000000000.fredsim"
 VERSION = "brain.Event:2"
 ENDS = {"finished": api_pb2.STATUS_SUCCESS, "diverged": api_pb2.STATUS_FAILURE}
 
 
-def write(runs: Sequence[Recorded], output: Path) -> Iterator[tuple[str, str]]:
-    """Write each run's event file into its folder below `output`; yield its name and what became of it.
+def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]]:
+    """Write each run's event file into its folder below `output`; yield its name and what was done (see `export`).
 
-    Raises OutputError where a run's folder has event files of somebody else's, or where it cannot be written.
+    Raises OutputError if a run's folder has event files of another program, or if it cannot be written.
     """
     for run in runs:
         others = sorted(path.name for path in (output / run.name).glob("*tfevents*") if path.name != FILE)
@@ -55,13 +55,13 @@ def write(runs: Sequence[Recorded], output: Path) -> Iterator[tuple[str, str]]:
         yield run.name, "new" if before is None else "unchanged" if before == content else "replaced"
 
 
-def _content(run: Recorded) -> bytes:
-    """Return an event file's bytes."""
+def _content(run: ExportedRun) -> bytes:
+    """Return the content of a run's event file."""
     buffer = BytesIO()
     writer = RecordWriter(buffer)
     events = [event_pb2.Event(file_version=VERSION), _hyper_parameters(run), _facts(run)]
     for name, points in run.points.items():
-        for step, seconds, value in points:  # as float32: what TensorBoard's server shows, which leaves doubles out
+        for step, seconds, value in points:  # as float32, since TensorBoard's server does not show doubles
             events.append(_event(summary_pb2.Summary.Value(tag=name, simple_value=value), step=step, seconds=seconds))
     ended = plugin_data_pb2.SessionEndInfo(
         status=ENDS.get(run.status, api_pb2.STATUS_UNKNOWN), end_time_secs=run.seconds
@@ -77,7 +77,7 @@ def _event(value: Any, step: int = 0, seconds: float = 0.0) -> Any:
 
 
 def _session(tag: str, **data: Any) -> Any:
-    """Return what the HParams dashboard reads of a run; its own function writes a mapping in a random order."""
+    """Return a value for the HParams dashboard; its own function would write mappings in a random order."""
     held = plugin_data_pb2.HParamsPluginData(version=hparams.PLUGIN_DATA_VERSION, **data)
     metadata = summary_pb2.SummaryMetadata()
     metadata.plugin_data.plugin_name = hparams.PLUGIN_NAME
@@ -85,7 +85,7 @@ def _session(tag: str, **data: Any) -> Any:
     return summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=hparams.NULL_TENSOR)
 
 
-def _hyper_parameters(run: Recorded) -> Any:
+def _hyper_parameters(run: ExportedRun) -> Any:
     """Return the event that begins a session of the HParams dashboard."""
     started = plugin_data_pb2.SessionStartInfo(group_name=run.name, start_time_secs=0.0)
     for key, value in run.params.items():
@@ -98,8 +98,8 @@ def _hyper_parameters(run: Recorded) -> Any:
     return _event(_session(hparams.SESSION_START_INFO_TAG, session_start_info=started))
 
 
-def _facts(run: Recorded) -> Any:
-    """Return the event of the text `summary`, a table in Markdown."""
+def _facts(run: ExportedRun) -> Any:
+    """Return the event with the text `summary`, a Markdown table of the run's facts."""
     lines = ["| key | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in run.facts.items())]
     tensor = tensor_util.make_tensor_proto(np.array("\n".join(lines).encode(), dtype=object))
     metadata = text.create_summary_metadata(display_name="", description="")

@@ -1,4 +1,4 @@
-"""Copies that passed the gates against potential copies, without gates: pushes on the left, fetches on the right."""
+"""Copies that passed the gates against the potential ones of a run without gates: pushes left, fetches right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from fredsim.show.plots.drawing import Drawing, Kind, Options, share_of, usual_y
+from fredsim.show.plots.drawing import Drawing, Kind, Options, default_y, share_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 
@@ -18,7 +18,7 @@ CAPTION = "Copies that passed the gates against those that could have been made;
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw one line per run; runs of one label share colour and dash."""
+    """Draw one line per run; runs with the same label have the same colour and dash."""
     del options
     for axes, copies in zip(grid, ("pushes", "fetches"), strict=True):
         for line in panels[0].lines:
@@ -39,13 +39,13 @@ COPIES = Kind("copies made against potential copies, pushes and fetches", draw, 
 
 
 def final_row(line: Line) -> dict[str, Any]:
-    """Return a line's row: copies, their shares, bytes and the error at the end; medians of its runs."""
+    """Return a line's row: medians over its runs of copies, their shares, bytes and the error at the end."""
     last = [run.metrics.iloc[-1] for run in line.runs]
     row: dict[str, Any] = {"line": line.label, "runs": len(last)}
     for copies in ("pushes", "fetches"):
         row[copies] = int(median(int(end[copies]) for end in last))
         row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
-    y = usual_y(line.runs)
+    y = default_y(line.runs)
     row[f"final {y}"] = float(median(end[y] for end in last))
     return row

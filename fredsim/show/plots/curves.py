@@ -1,7 +1,8 @@
 """Curves of metrics.csv: error or loss against iterations, updates, bytes or seconds, with published points.
 
-The runs of one line are drawn as their median, and a band from the smallest to the largest value: at the same
-iteration; against seconds, or where rows are due on the clock, at the same x, where each run has its last row so far.
+The runs of one line are drawn as their median, and a band from the smallest to the largest value, at the same
+iteration. Against seconds, or if rows are recorded on the clock, they are taken at the same x, at which each run has
+the value of its last row so far.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, counted, in_units, label_of, marks, style_y, x_of
+from fredsim.show.plots.drawing import (
+    Drawing,
+    Kind,
+    Options,
+    X,
+    axis_unit,
+    label_of,
+    marker_notes,
+    quantity_text,
+    style_y,
+    x_of,
+)
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import PUBLISHED, Table
 
@@ -26,16 +38,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
-ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the shares of runs that are below a band's edges
+ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw a panel in each pair of axes."""
+    """Draw a panel into each Axes."""
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     x, y, real = options.x or default_x(runs), options.y, any(run.live for run in runs)
     end = options.end or max(x_of(run.metrics, x).max() for run in runs)
-    unit, name = in_units(x, end)
+    unit, name = axis_unit(x, end)
     sources: dict[str, None] = {}
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
@@ -50,13 +62,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     scale = style_y(grid, options)
     counts = {len(line.runs) for panel in panels for line in panel.lines}
     what = label_of(y).partition(" (")[0]
-    parts = [f"{what[0].upper()}{what[1:]} against {counted(x, real=real)}."]
+    parts = [f"{what[0].upper()}{what[1:]} against {quantity_text(x, real=real)}."]
     if max(counts) > 1:
         several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
         of = "quartiles" if options.quartiles else "smallest and largest"
         parts.append(f"Lines: median of {several} runs; bands: their {of}.")
         parts += [STEPS] if by_steps(runs, x) else []
-    parts += [*marks(runs, sources), *([scale] if scale else [])]
+    parts += [*marker_notes(runs, sources), *([scale] if scale else [])]
     rows = [final_row(panel, line, y, options) for panel in panels for line in panel.lines]
     tables = [Table(rows)]
     if sources:
@@ -69,7 +81,7 @@ CURVES = Kind("error or loss against iterations, updates, bytes or seconds", dra
 
 
 def default_x(runs: Sequence[Result]) -> str:
-    """Return what curves are drawn against where nobody says: seconds where all rows are on the clock."""
+    """Return the x axis that curves have by default: seconds if all rows are on the clock, otherwise iterations."""
     return "seconds" if all(run.timed and run.by_the_clock for run in runs) else "iterations"
 
 
@@ -87,7 +99,7 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float, *, quartiles: boo
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
-    """Return a line's x and its runs' values, one column per run: by iteration, x a median, or by steps."""
+    """Return a line's x and its runs' values, one column per run: by iteration, with the median of x; or by steps."""
     if by_steps(line.runs, x):
         return steps(line, x, y)
     at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
@@ -95,7 +107,7 @@ def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
-    """Return what `pick` takes from the metrics of a line's runs, one column per run, by iteration."""
+    """Return the column that `pick` takes from each of a line's runs, one column per run, indexed by iteration."""
     import pandas as pd
 
     picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
@@ -104,14 +116,14 @@ def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -
 
 
 def by_steps(runs: Sequence[Result], x: str) -> bool:
-    """Return whether runs are set beside each other at the same x: the rows of one iteration may be far apart."""
+    """Return whether runs are compared at the same x, since the rows of one iteration may be far apart."""
     return x == "seconds" or any(run.by_the_clock for run in runs)
 
 
 def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     """Return every x at which a run of a line has a row, and each run's last value of y so far, one column per run.
 
-    As far as all go that did not diverge; one that did has no values behind its end.
+    They end where the first run ends that did not diverge; a run that diverged has no values after its end.
     """
     import pandas as pd
 
@@ -134,7 +146,7 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
 
 def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, Any]:
-    """Return a line's row: how its runs ended, and when they reached the values of `reach`; medians of several runs."""
+    """Return a line's row: medians over its runs of how they ended, and when they reached the values of `reach`."""
     final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
     row = panel.row({"line": line.label, "runs": len(final)})
     row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
@@ -154,14 +166,14 @@ def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, A
 
 
 def first_x(rows: pd.DataFrame, x: str) -> float:
-    """Return x of the first of some rows, infinity where there are none."""
+    """Return x of the first of these rows, infinity if there are none."""
     return float(x_of(rows, x).iloc[0]) if len(rows) else math.inf
 
 
 def _published_rows(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:
-    """Yield one row per published point, with the median there of its runs and the difference.
+    """Yield one row per published point, with the median of its runs at that x and the difference.
 
-    Where the runs ended before it, there is no median.
+    If the runs ended before it, there is no median.
     """
     for found in published.series(line.runs, x, y):
         at, values = _rows(replace(line, runs=found.runs), x, y)

@@ -1,4 +1,4 @@
-"""What the kinds of figures share: their options and results, columns and units, the y axis."""
+"""What all kinds of figures share: options and results, columns and units, the y axis."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ __all__ = [
     "Kind",
     "Options",
     "X",
+    "available_y",
+    "axis_unit",
     "check_clocks",
-    "counted",
-    "in_units",
+    "default_y",
     "label_of",
     "logarithmic",
-    "marks",
-    "offered_y",
+    "marker_notes",
+    "quantity_text",
     "share_of",
     "style_y",
-    "usual_y",
     "x_of",
 ]
 
-DECADES = 2.2  # up to so many, 2 and 5 of each are labelled, too
+FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
-FOOT = 0.3  # height, in decades, of the linear part from 0 to the smallest positive value
+LINEAR_DECADES = 0.3  # the height, in decades, of the linear part from 0 to the smallest positive value
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A caption and tables of what was drawn, and whether published points were among it."""
+    """The result of drawing a figure: its caption, its tables, and whether it has published points."""
 
     caption: str
     tables: list[Table] = field(default_factory=list)
@@ -56,11 +56,11 @@ class Drawing:
 class Kind:
     """A kind of figure.
 
-    `draw` takes the axes, the panels and the options. With `axes` 0 there is one Axes per panel, all with the same
-    scales where they are `shared`; else there are that many, and one panel has all runs, unless panels are `columns`
-    of these axes. `panels` are keys, or the beginnings of keys, whose values make a panel where that is not asked for.
-    `runs`: there is a panel for each run, one below the other; `beside`: the legend stands beside the panels, however
-    short it is.
+    `draw` takes the axes, the panels and the options. If `axes` is 0, there is one Axes per panel, all with the same
+    scales if they are `shared`; otherwise there are `axes` of them, and one panel with all runs, unless panels are
+    `columns` of one Axes. `panels` are the keys, or the beginnings of keys, whose values make a panel by default.
+    `panel_per_run`: there is a panel for each run, one below the other. `beside`: the legend is always beside the
+    panels, even if it is short.
     """
 
     idea: str
@@ -68,41 +68,41 @@ class Kind:
     axes: int = 0
     shared: bool = False
     panels: tuple[str, ...] = PANEL_KEYS
-    runs: bool = False
+    panel_per_run: bool = False
     columns: bool = False
     beside: bool = False
 
 
-def marks(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
-    """Return what a caption says of its crosses (runs that diverged) and circles (published points)."""
+def marker_notes(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
+    """Return the sentences of a caption about crosses (runs that diverged) and circles (published points)."""
     diverged = any(run.summary["status"] == "diverged" for run in runs)
     published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
     return [*(["×: a run diverged."] if diverged else []), *published]
 
 
-def offered_y(results: Sequence[Result]) -> list[str]:
-    """Return the columns of `Y` that all runs have; the error is none of them where there is a gap instead."""
+def available_y(results: Sequence[Result]) -> list[str]:
+    """Return the columns of `Y` that all runs have, without the error if they have a gap instead."""
     present = [y for y in Y if all(y in run.metrics for run in results)]
     without = "gap" in present and all(run.metrics["validation_error"].isna().all() for run in results)
     return [y for y in present if y != "validation_error" or not without]
 
 
-def usual_y(results: Sequence[Result]) -> str:
-    """Return what is drawn of runs where nobody says: the error, or the gap where they have that instead."""
-    return "gap" if "validation_error" not in offered_y(results) else "validation_error"
+def default_y(results: Sequence[Result]) -> str:
+    """Return the y that is drawn by default: the error, or the gap if the runs have a gap instead."""
+    return "gap" if "validation_error" not in available_y(results) else "validation_error"
 
 
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
-    """Return a column of metrics.csv, or the bytes pushed and fetched."""
+    """Return the column of metrics.csv for an x axis; for `bytes`, the sum of bytes pushed and fetched."""
     if x == "bytes":
         return metrics["bytes_pushed"] + metrics["bytes_fetched"]
     return metrics[{"iterations": "iteration", "updates": "timestamp", "seconds": "time"}[x]]
 
 
-def in_units(x: str | None, largest: float) -> tuple[float, str]:
-    """Return the unit of an axis with values up to `largest`: how many bytes or seconds it is, and its name.
+def axis_unit(x: str | None, largest: float) -> tuple[float, str]:
+    """Return the unit of an axis with values up to `largest`: its size in bytes or seconds, and its name.
 
-    1 and no name for an axis that is neither.
+    For an axis of anything else, return 1 and an empty name.
     """
     if x == "bytes":
         unit, name = byte_unit(largest)
@@ -112,13 +112,13 @@ def in_units(x: str | None, largest: float) -> tuple[float, str]:
     return 1.0, ""
 
 
-def counted(x: str, *, real: bool) -> str:
-    """Return in words what an axis of `X` counts; `real`: seconds are, of one run at least."""
+def quantity_text(x: str, *, real: bool) -> str:
+    """Return what an axis of `X` counts, for captions; `real`: at least one run was live, with real seconds."""
     return {"bytes": "pushed and fetched bytes", "seconds": "seconds" if real else "simulated seconds"}.get(x, x)
 
 
 def check_clocks(results: Iterable[Result], what: str, remedy: str) -> None:
-    """Raise ConfigError, `what` is asked for, where a run has no clock."""
+    """Raise ConfigError if a run has no clock; the message begins with `what`, the option that needs one."""
     for run in results:
         if not run.timed:
             clock = "give its experiment `dispatcher: {name: clock}`"
@@ -131,9 +131,9 @@ def share_of(row: pd.Series[float], copies: str) -> float:
 
 
 def style_y(grid: Sequence[Axes], options: Options) -> str:
-    """Label the y axis of panels that share it and choose its scale, once all is drawn; an error begins at 0.
+    """Label the y axis of panels that share it and set its scale, after drawing; an axis of the error begins at 0.
 
-    Returns what the caption should say of the scale.
+    Returns the caption's sentence about the scale, or an empty text.
     """
     for axes in grid:
         axes.set_ylabel(label_of(options.y))
@@ -143,10 +143,10 @@ def style_y(grid: Sequence[Axes], options: Options) -> str:
 
 
 def logarithmic(grid: Sequence[Axes]) -> str:
-    """Give axes that share their scale a logarithmic y axis with plain numbers, once all is drawn.
+    """Give axes that share their scale a logarithmic y axis with plain numbers, after drawing.
 
-    Where a value is 0, the axis is linear from 0 to the smallest positive value; without positive values all of it
-    stays linear. Returns what the caption should say of that.
+    If a value is 0, the axis is linear from 0 to the smallest positive value; without positive values it stays linear.
+    Returns the caption's sentence about that, or an empty text.
     """
     above = min(float(axes.dataLim.minposy) for axes in grid)
     if not math.isfinite(above):
@@ -156,12 +156,12 @@ def logarithmic(grid: Sequence[Axes]) -> str:
     zeros = any(axes.dataLim.y0 <= 0 for axes in grid)
     for axes in grid:
         if zeros:
-            axes.set_yscale("symlog", linthresh=above, linscale=FOOT)
+            axes.set_yscale("symlog", linthresh=above, linscale=LINEAR_DECADES)
             axes.set_ylim(bottom=-above / 4)
         else:
             axes.set_yscale("log")
     low, high = grid[0].get_ylim()
-    few = math.log10(high / max(low, above)) <= DECADES
+    few = math.log10(high / max(low, above)) <= FEW_DECADES
     ticks, between = LogLocator(subs=(1, 2, 5) if few else (1,)), LogLocator(subs=range(2, 10))
     for axes in grid:
         if zeros:

@@ -16,20 +16,31 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figure_options import SHARES
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, in_units, label_of, marks, share_of, style_y, x_of
+from fredsim.show.plots.drawing import (
+    Drawing,
+    Kind,
+    Options,
+    X,
+    axis_unit,
+    label_of,
+    marker_notes,
+    share_of,
+    style_y,
+    x_of,
+)
 from fredsim.show.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
 from fredsim.show.tables import PUBLISHED, Table
 
 __all__ = ["ENDS"]
 
-DECADE = 10  # the x axis is logarithmic where its largest value exceeds the smallest so many times
-TICKS = 8  # up to so many swept values have a tick each
-SHORT = 4  # characters of a tick; longer ones are sloped
+DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
+TICKS = 8  # the most swept values that have a tick each
+SHORT = 4  # labels of ticks with more characters are rotated
 
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ in their seed alone, or share a value of the axis; `x` None: they do not have its key."""
+    """Runs that differ only in their seed, or have the same value on the x axis; `x` is None if they lack its key."""
 
     x: float | str | None
     runs: list[Result]
@@ -40,7 +51,7 @@ class Point:
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw a panel in each pair of axes."""
+    """Draw a panel into each Axes."""
     points = {(panel.title, line.label): _points(line, options) for panel in panels for line in panel.lines}
     every = [point for some in points.values() for point in some]
     values = [point.x for point in every if point.x is not None]
@@ -49,7 +60,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     if len(numbers) < len(values):
         places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
     else:
-        unit, name = in_units(options.x or "bytes", max(numbers, default=0.0))
+        unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
     names = iter(labels([point.runs[0] for point in every]))
     rows, beside = [], []
     sources: dict[str, None] = {}
@@ -91,7 +102,7 @@ ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copie
 
 
 def _points(line: Line, options: Options) -> list[Point]:
-    """Return a line's points, ordered by x where that is a number."""
+    """Return a line's points, ordered by x if it is a number."""
     groups: dict[str, tuple[Any, list[Result]]] = {}
     for run in line.runs:
         flat = flat_config(run)
@@ -127,7 +138,7 @@ def _place(x: float | str, places: dict[str, float], unit: float) -> float:
 def _draw(
     axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
 ) -> None:
-    """Draw a line's points, those without x as a horizontal line, and a cross where a run diverged."""
+    """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged."""
     shown: list[tuple[float, list[float]]] = []
     for point in points:
         finals = point.finals(options.y)
@@ -179,11 +190,11 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
         parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")
     if any(point.x is None for point in points):
         parts.append("Dotted: runs that have no such value.")
-    return " ".join([*parts, *marks((run for point in points for run in point.runs), sources)])
+    return " ".join([*parts, *marker_notes((run for point in points for run in point.runs), sources)])
 
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
-    """Return a point's row: how its runs ended, and how many copies that took."""
+    """Return a point's row: how its runs ended, and how many copies they made."""
     finals = point.finals(options.y)
     last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})

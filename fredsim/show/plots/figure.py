@@ -1,4 +1,4 @@
-"""A figure's panels, caption and file. The modules beside this one draw what is in the panels."""
+"""Makes a figure: its panels, caption and file. The other modules of this package draw the contents of the panels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.runs.results import Result, Results
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES
-from fredsim.show.plots.drawing import Drawing, Kind, Options, check_clocks, offered_y, usual_y
+from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y
 from fredsim.show.plots.ends import ENDS
-from fredsim.show.plots.groups import Panel, by_run, group, together
-from fredsim.show.plots.legends import add_legend, keep_clear
+from fredsim.show.plots.groups import Panel, by_run, group, single_panel
+from fredsim.show.plots.legends import add_legend, avoid_overlap
 from fredsim.show.plots.matrix import MATRIX
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
@@ -42,8 +42,8 @@ KINDS: dict[str, Kind] = {
     "waits": WAITS,
 }
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
-TRACE = ".json"  # of a timeline
-LETTERS = 20  # of the caption, per inch
+TRACE = ".json"  # the suffix of a timeline's trace file
+LETTERS_PER_INCH = 20  # of the caption
 
 
 def plot(
@@ -53,27 +53,27 @@ def plot(
     options: Options | None = None,
     names: Sequence[str] | None = None,
 ) -> Drawing:
-    """Write a figure of recorded runs to a PDF, SVG or PNG file, a timeline also to a JSON file of traces.
+    """Write a figure of recorded runs to a PDF, SVG or PNG file, or a timeline to a JSON trace file.
 
-    `names`: of the runs, each a line in one panel; None: they are grouped, and named by what differs. Returns its
-    caption and tables. Panels stand two in a row; where the figure is for one column of a paper, one. Raises
-    OutputError for another suffix or a file that cannot be written, ConfigError for a kind, column or key that does
-    not exist.
+    `names`: names of the runs, each of which is a line in a single panel; None: runs are grouped, and named by what
+    differs. Returns the caption and tables. A row has two panels, or one if the figure is for one column of a paper.
+    Raises OutputError for another suffix or a file that cannot be written, ConfigError for a kind, column or key that
+    does not exist.
     """
     formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
-    results, options = drawn(results, options or Options()), options or Options()
+    results, options = select_runs(results, options or Options()), options or Options()
     options, found = _checked(results, kind, options), KINDS[kind]
     style = style_of(options)
     panels = _panels(results, found, options, names)
     if path.suffix == TRACE:
         return trace(panels, path, options)
     count = found.axes or len(panels)
-    columns = 1 if found.runs else min(count, style.columns)
+    columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
     with mpl.rc_context(style.rc):
-        width = style.width or (5.5 if columns == 1 and not found.runs else 7.2)
+        width = style.width or (5.5 if columns == 1 and not found.panel_per_run else 7.2)
         figure = Figure(figsize=(width, style.alone if rows == 1 else style.row * rows), layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
         drawing = found.draw(list(grid.flat[:count]), panels, options)
@@ -82,7 +82,7 @@ def plot(
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
                 axes.set_title(panels[number].title, parse_math=False)
-            below = number < count - columns  # something stands there
+            below = number < count - columns  # whether there is a panel below
             if found.shared:
                 axes.tick_params(labelbottom=not below)
             if found.shared and below:
@@ -93,13 +93,13 @@ def plot(
         if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
-        if found.axes:  # the legend stands above
+        if found.axes:  # the legend is above
             grid[0, 0].set_title(options.title, loc="left", fontsize=style.title)
         else:
             figure.suptitle(options.title, fontsize=style.title)
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
-        keep_clear(figure, list(grid.flat[:count]), drawing.published, style)
+        avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
@@ -109,9 +109,9 @@ def plot(
 
 
 def _add_caption(figure: Figure, caption: str, command: str) -> None:
-    """Write the caption, and the command that makes the figure, below it."""
+    """Write the caption, and the command that makes the figure, below the figure."""
     parts = [caption, f"$ {command}" if command else ""]
-    width = int(LETTERS * figure.get_figwidth())
+    width = int(LETTERS_PER_INCH * figure.get_figwidth())
     text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
 
@@ -119,31 +119,31 @@ def _add_caption(figure: Figure, caption: str, command: str) -> None:
 def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:
     """Return the panels of a figure of this kind; `names` are as in `plot`."""
     if names is not None:
-        return [together(results, names)]
-    if kind.runs:
+        return [single_panel(results, names)]
+    if kind.panel_per_run:
         return by_run(results)
     one = kind.axes and not kind.columns
     return group(results, options.by, [] if one else options.panel, options.axis, kind.panels)
 
 
-def drawn(results: Sequence[Result], options: Options) -> Sequence[Result]:
-    """Return the runs that `where` and `best` leave. Raises ConfigError, OutputError where there are none."""
+def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
+    """Return the runs that `where` and `best` select. Raises ConfigError or OutputError if there are none."""
     for key, wanted in options.where.items():
-        there = [flatten(run.config) for run in results]
-        if not any(key in one for one in there):
-            known = dict.fromkeys(name for one in there for name in one)
+        configs = [flatten(run.config) for run in results]
+        if not any(key in one for one in configs):
+            known = dict.fromkeys(name for one in configs for name in one)
             raise ConfigError(f"--where: no run has a key '{key}'{nearest(key, known)}")
-        values = [one.get(key) for one in there]
+        values = [one.get(key) for one in configs]
         results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
         if not results:
             some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
             raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
-    return chosen(results) if options.best else results
+    return best_runs(results) if options.best else results
 
 
-def chosen(results: Sequence[Result]) -> list[Result]:
-    """Return those runs of sweeps that have what `select` chose. Raises OutputError where there is none."""
+def best_runs(results: Sequence[Result]) -> list[Result]:
+    """Return the runs of sweeps with the values that `select` chose. Raises OutputError if there are none."""
     names = {folder: {*Results(folder).chosen} for folder in {run.folder.parent for run in results}}
     found = [run for run in results if run.folder.name in names[run.folder.parent]]
     if not found:
@@ -152,9 +152,9 @@ def chosen(results: Sequence[Result]) -> list[Result]:
 
 
 def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
-    """Return the options; where runs have a gap in place of an error, that is y, on a logarithmic axis.
+    """Return the options; if runs have a gap instead of an error, y becomes the gap, on a logarithmic axis.
 
-    Raises ConfigError where they are not valid for this kind of figure, or a run lacks what they ask for.
+    Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
     for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
         raise ConfigError(f"--{name}: {text}")
@@ -162,11 +162,11 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
     if kind not in {"curves", "ends", "matrix"}:
         return options
-    if options.y == "validation_error" and (y := usual_y(results)) != options.y:
+    if options.y == "validation_error" and (y := default_y(results)) != options.y:
         return replace(options, y=y, log=True)
     for run in results:
         if options.y not in run.metrics:
-            rest = f" (all runs have: {', '.join(offered_y(results))})"
+            rest = f" (all runs have: {', '.join(available_y(results))})"
             if options.y not in Y:  # some run has it
                 rest = "; --where draws those that have, such as --where server.name=mymodule:Plain"
             raise ConfigError(f"--y: is '{options.y}', which {run.folder} has not recorded{rest}")
@@ -174,6 +174,6 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
 
 def _number_columns(results: Sequence[Result]) -> list[str]:
-    """Return the columns of numbers in the metrics.csv of any run, but for iteration and timestamp."""
+    """Return the columns of numbers in the metrics.csv of any run, except iteration and timestamp."""
     columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
     return [name for name in columns if name not in {"iteration", "timestamp"}]

@@ -1,4 +1,4 @@
-"""Which runs make up which line of which panel. Lines of one label have the same colour and dash in every panel."""
+"""Groups runs into lines and panels. Lines with the same label have the same colour and dash in every panel."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = [
     "flat_config",
     "group",
     "labels",
-    "together",
+    "single_panel",
     "value_name",
 ]
 
-# Okabe and Ito (2008): eight colours that people with any colour vision can tell apart; dashes repeat the distinction.
+# Okabe and Ito (2008): eight colours that people with any colour vision can distinguish; dashes differ, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 DASHES = ("-", "--", "-.", ":")
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 PANEL_KEYS = ("clients.count", "clients.batch_size")
-#: What stands in no configuration.
-ALL_SHARE = {"clients.partition.name": "iid", "clients.partition.shards": False}
+#: The partition of configurations that have none: all clients share all rows.
+SHARED_ROWS = {"clients.partition.name": "iid", "clients.partition.shards": False}
 
-#: What stands there where tasks do not vary.
+#: The noise of a clock whose tasks do not vary.
 NO_NOISE = ("dispatcher.compute.noise", "none")
 
 Flat = Mapping[str, Any]
@@ -42,7 +42,7 @@ Flat = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """Runs that are drawn as one, and how."""
+    """Runs that are drawn as one line, and its style."""
 
     label: str
     colour: str
@@ -58,7 +58,7 @@ class Panel:
     lines: list[Line]
 
     def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row of a table, with the panel's title in front where it has one."""
+        """Return a row of a table, which begins with the panel's title, if it has one."""
         return {**({"panel": self.title} if self.title else {}), **values}
 
 
@@ -68,7 +68,7 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 
 def by_run(results: Sequence[Result]) -> list[Panel]:
-    """Return a panel for each run, which its label names where there are several."""
+    """Return a panel for each run; if there are several, a panel has the run's label as title."""
     several = len(results) > 1
     return [
         Panel(label if several else "", [Line(label, COLOURS[0], DASHES[0], [run])])
@@ -76,14 +76,14 @@ def by_run(results: Sequence[Result]) -> list[Panel]:
     ]
 
 
-def together(results: Sequence[Result], names: Sequence[str]) -> Panel:
-    """Return one panel, with a line of this name for each run."""
+def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
+    """Return a single panel with one line per run, named by `names`."""
     looks = zip(COLOURS, DASHES, strict=False)
     return Panel("", [Line(name, *look, [run]) for run, name, look in zip(results, names, looks, strict=False)])
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
-    """Return the dotted keys in which runs that have them differ, each with its values."""
+    """Return the dotted keys in which those runs differ that have the key, each with its values."""
     flat = [flat_config(result) for result in results]
     differing = _differing(flat, present=True)
     found = {key: {repr(config[key]): config[key] for config in flat if key in config} for key in _keys(flat)}
@@ -95,16 +95,16 @@ def group(
     by: Sequence[str] | None,
     panel: Sequence[str] | None,
     along: str | None = None,
-    usual: Sequence[str] = PANEL_KEYS,
+    default_panels: Sequence[str] = PANEL_KEYS,
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
         results: the runs.
-        by: dotted keys; runs with the same values of them make a line. None: all that differ, but the seed.
-        panel: dotted keys that make a panel in the same way; None: the `usual` ones, where they differ.
-        along: the key of the x axis, which makes neither line nor panel.
-        usual: keys, or the parts of an experiment that hold them; λ and µ.
+        by: dotted keys; runs with the same values of these keys make a line. None: all keys that differ, except seed.
+        panel: dotted keys that make a panel in the same way; None: the `default_panels`, if they differ.
+        along: the key of the x axis, which makes neither a line nor a panel.
+        default_panels: keys, or sections of an experiment whose keys all count; by default λ and µ.
 
     Raises ConfigError for a key that no run has.
 
@@ -114,12 +114,12 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        keys = [key for key in _keys(flat) if key != along and _is_among(key, usual)]
-        if usual != PANEL_KEYS:
+        keys = [key for key in _keys(flat) if key != along and _is_among(key, default_panels)]
+        if default_panels != PANEL_KEYS:
             keys = [key for key in keys if key in _differing(flat, present=True)]
         panel = [key for key in keys if key not in (by or ())] if differing & {*keys} else []
     if by is None:
-        elsewhere = {*panel, "seed", along} - {"server.name"}  # which tells whose the hyper-parameters are
+        elsewhere = {*panel, "seed", along} - {"server.name"}  # kept: it says whose the hyper-parameters are
         rest = [{key: value for key, value in config.items() if key not in elsewhere} for config in flat]
         texts = _run_labels(rest, named="server.name" not in (*panel, along))
     else:
@@ -135,13 +135,13 @@ def group(
 
 
 def flat_config(result: Result) -> Flat:
-    """Return a run's configuration under dotted keys, without those that affect no bit."""
+    """Return a run's configuration under dotted keys, without keys that affect no bit."""
     flat = flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
-    return flat if "clients.partition.name" in flat else flat | ALL_SHARE
+    return flat if "clients.partition.name" in flat else flat | SHARED_ROWS
 
 
 def _is_among(key: str, parts: Sequence[str]) -> bool:
-    """Return whether a key is one of these parts of an experiment, or in one."""
+    """Return whether a key is one of these parts of an experiment, or lies within one of them."""
     return any(f"{key}.".startswith(f"{part}.") for part in parts)
 
 
@@ -159,7 +159,7 @@ def _check(key: str, flat: Sequence[Flat]) -> None:
 def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
     """Return the keys whose values differ between runs.
 
-    A run without the key differs, too; with `present` only if it has a mapping there, and others a value.
+    A run without a key differs from those that have it; with `present`, only if it has a mapping in place of a value.
     """
     values: dict[str, list[str]] = {}
     for config in flat:
@@ -173,10 +173,10 @@ def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
 
 
 def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
-    """Return one label per run: its server's name (if `named`), and the values that tell it from the others.
+    """Return one label per run: its server's name (if `named`), and the values in which it differs from other runs.
 
-    A server's hyper-parameters are compared with those of the same server alone. Keys that only some runs have, such as
-    hyper-parameters of a gate, are left out where the labels differ without them.
+    A server's hyper-parameters are compared only among runs of that server. Keys that only some runs have, such as
+    hyper-parameters of a gate, are left out if the labels differ without them.
     """
     order = _keys(flat)
     everywhere, among = _differing(flat), _differing(flat, present=True)
@@ -199,18 +199,18 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
 
 
 def _joined(keys: Sequence[str], config: Flat) -> str:
-    """Return the values of some keys as one text; of a key that a run does not have, the nearest one's."""
+    """Return the values of these keys as one text; if a run does not have a key, that of the nearest one."""
     return _texts(dict(_nearest_key(key, config) for key in keys))
 
 
 def _texts(values: Flat) -> str:
-    """Return the values of some keys as one text, without those that say that there is nothing, if others do not."""
-    given = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
-    return ", ".join(dict.fromkeys(_text(key, value) for key, value in given.items()))
+    """Return the values of these keys as one text, without null and no noise, unless there is nothing else."""
+    shown = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
+    return ", ".join(dict.fromkeys(_text(key, value) for key, value in shown.items()))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
-    """Return a key and its value; where it has none, the first key in it, else the nearest around it that has some."""
+    """Return a key and its value; without a value, the first key within it, else the nearest one around it."""
     at = key
     while at:
         if at in config:
@@ -225,15 +225,15 @@ def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
 
 
 def value_name(key: str, value: Any) -> str:
-    """Return a value as figures show it: a server by its class's name."""
+    """Return a value as figures show it: for a server, the name of its class."""
     known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
     return known.__name__ if known else str(value)
 
 
 def _text(key: str, value: Any) -> str:
-    """Return a value with the key's symbol or last word; of a key `….name` the value alone.
+    """Return a value with the key's symbol or last part before it; for a key `….name`, the value alone.
 
-    Two parts of a clock can have the same distribution: which it is stands before its name.
+    Two parts of a clock can have the same distribution, so the name of the part is put before that of a distribution.
     """
     *above, last = key.removeprefix("dispatcher.compute.").split(".")
     if last == "name":

@@ -12,29 +12,29 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
-from fredsim.show.plots.styles import LETTERS, Style
+from fredsim.show.plots.styles import LETTERS_PER_INCH, Style
 
-__all__ = ["add_legend", "keep_clear"]
+__all__ = ["add_legend", "avoid_overlap"]
 
-INSIDE = 6  # most lines whose legend has room inside the axes
-LOOKS = 32  # most lines that colour and dash tell apart
-NAMES = 12  # letters of the legend, per inch
-BESIDE = 0.45  # share of the width that a legend beside the panels may take
-FEW = 3  # lines whose legend has room inside the axes of a figure of a given width
-HANDLE = 0.45  # inches that a line takes in the legend before its name
+MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
+MOST_NAMED = 32  # the most lines that differ in colour or dash
+NAMES = 12  # letters of the legend per inch
+WIDEST_BESIDE = 0.45  # the largest share of the width that a legend beside the panels may take
+MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
+HANDLE = 0.45  # the width, in inches, of a line's sample before its name
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
 PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
 
 
 def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str, style: Style) -> bool:
-    """Draw one legend: above or beside all panels, or inside the first where it has room, else beside.
+    """Draw one legend: at `place` above or beside all panels, or inside the first if it fits there, else beside them.
 
-    Where the style gives the width, it is inside or above, as wide as the figure at most, which grows as high as it
-    takes. Return whether lines are few enough for one.
+    If the style gives the figure's width, the legend is inside or above, not wider than the figure, which becomes
+    higher to hold it. Return False, without a legend, if there are more than MOST_NAMED lines.
     """
     handles = _handles(grid, published)
-    if len(handles) - published > LOOKS:
+    if len(handles) - published > MOST_NAMED:
         return False
     if style.width is not None:
         if handles:
@@ -43,7 +43,7 @@ def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str
     above = place == "above"
     width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
     columns = min(2, len(grid))
-    inside = place == "inside" and len(handles) <= INSIDE and longest <= NAMES * width / columns
+    inside = place == "inside" and len(handles) <= MOST_INSIDE and longest <= NAMES * width / columns
     if above:
         count = max(1, min(3, int(NAMES * width / longest)))
         legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)
@@ -52,14 +52,14 @@ def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str
     else:
         _add_beside(figure, handles)
         return True
-    _plain(legend)
+    _disable_math(legend)
     return True
 
 
-def keep_clear(figure: Figure, grid: Sequence[Axes], published: bool, style: Style) -> None:
-    """Move a legend inside the first panel to where it hides no line or band, else out of the panels.
+def avoid_overlap(figure: Figure, grid: Sequence[Axes], published: bool, style: Style) -> None:
+    """Move a legend inside the first panel to a place where it hides no line or band, otherwise out of the panels.
 
-    All else that takes room in the figure must be there already.
+    Everything else in the figure must already be drawn.
     """
     legend = grid[0].get_legend()
     if legend is None:
@@ -78,7 +78,7 @@ def keep_clear(figure: Figure, grid: Sequence[Axes], published: bool, style: Sty
 
 
 def _handles(grid: Sequence[Axes], published: bool) -> dict[str, Artist]:
-    """Return what the legend shows, by name; `published`: with the circles of published points."""
+    """Return the legend's handles, by name; `published`: also one for the circles of published points."""
     handles: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -97,11 +97,11 @@ def _hides(legend: Legend, axes: Axes) -> bool:
 
 
 def _add_beside(figure: Figure, handles: dict[str, Artist]) -> None:
-    """Draw the legend beside the panels; long names, which would leave these no room, make the figure wider."""
+    """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
     legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
-    _plain(legend)
+    _disable_math(legend)
     width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
-    if taken > BESIDE * width:
+    if taken > WIDEST_BESIDE * width:
         figure.set_figwidth(width + taken)
 
 
@@ -110,13 +110,14 @@ def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist]
     names = list(handles)
     spec = grid[0].get_subplotspec()
     panel = width / (spec.get_gridspec().ncols if spec is not None else 1)
-    if place == "inside" and len(names) <= FEW and max(map(len, names)) / LETTERS + HANDLE < panel / 2:
-        _plain(grid[0].legend(list(handles.values()), names))
+    widest = max(map(len, names)) / LETTERS_PER_INCH + HANDLE
+    if place == "inside" and len(names) <= MOST_INSIDE_FIXED and widest < panel / 2:
+        _disable_math(grid[0].legend(list(handles.values()), names))
         return
     columns = min(MOST_COLUMNS, len(names))
     while True:
         legend = figure.legend(list(handles.values()), names, loc="outside upper center", ncols=columns)
-        _plain(legend)
+        _disable_math(legend)
         box, longest = legend.get_window_extent(), max(len(line) for name in names for line in name.split("\n"))
         over = box.width / figure.dpi - width
         if over <= 0 or longest == 1:
@@ -125,11 +126,14 @@ def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist]
         legend.remove()
         if columns > 1:
             columns -= 1
-        else:  # a few letters less in a line, until they fit
-            names = ["\n".join(textwrap.wrap(name, max(1, longest - max(1, int(over * LETTERS))))) for name in handles]
+        else:  # shorten the lines by a few letters, until they fit
+            names = [
+                "\n".join(textwrap.wrap(name, max(1, longest - max(1, int(over * LETTERS_PER_INCH)))))
+                for name in handles
+            ]
 
 
-def _plain(legend: Any) -> None:
-    """Set the names as they are: one may look like a formula."""
+def _disable_math(legend: Any) -> None:
+    """Show the names as plain text, even one that looks like a formula."""
     for text in legend.get_texts():
         text.set_parse_math(False)

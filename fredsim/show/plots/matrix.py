@@ -1,4 +1,4 @@
-"""When lines reach a value, panel by panel: a heat map, whose colours compare the lines of a column."""
+"""A heat map of when lines reach a value: one row per line, one column per panel, colours relative to the column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from fredsim.show.plots.curves import first_x
-from fredsim.show.plots.drawing import Drawing, Kind, Options, counted, label_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, label_of, quantity_text
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
@@ -19,14 +19,14 @@ from fredsim.show.tables import Table
 __all__ = ["MATRIX"]
 
 COLOURS = "viridis_r"
-WORST = 8.0  # times the best of a column: what takes longer has the same colour
-DARK = 2.8  # from here on the text is white
-CELL = (0.62, 0.3)  # inches
-NAMES = 26  # letters of a column's name in a line
+WORST = 8.0  # the ratio to the best of a column from which on all cells have the same, darkest colour
+DARK = 2.8  # the ratio from which on a cell's text is white
+CELL = (0.62, 0.3)  # a cell's width and height, in inches
+NAMES = 26  # the most letters in a line of a column's name
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw all panels, a column each, into one pair of axes."""
+    """Draw all panels, one column each, into one Axes."""
     (axes,) = grid
     (value,) = options.reach
     style = style_of(options)
@@ -39,11 +39,15 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         found = {line.label: _when(line, x, options.y, value) for line in panel.lines}
         best = min((middle for middle, _ in found.values()), default=math.inf)
         for line in panel.lines:
-            middle, there = found[line.label]
+            middle, count = found[line.label]
             ratio = middle / best if math.isfinite(middle) and best else math.nan
             rows.append(
                 panel.row({"line": line.label, "runs": len(line.runs)})
-                | {f"{x} to {value:g}": _number(middle), f"reached {value:g}": there, "times the best": _number(ratio)}
+                | {
+                    f"{x} to {value:g}": _number(middle),
+                    f"reached {value:g}": count,
+                    "times the best": _number(ratio),
+                }
             )
             row = lines.index(line.label)
             shades[row][column] = ratio
@@ -62,19 +66,19 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     assert figure is not None
     figure.set_size_inches(style.width or 2.6 + CELL[0] * len(panels), 2.2 + CELL[1] * len(lines))
     what = label_of(options.y).partition(" (")[0]
-    real = any(run.live for run in runs)
+    quantity = quantity_text(x, real=any(run.live for run in runs))
     caption = (
-        f"{counted(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one that is "
+        f"{quantity.capitalize()} to a {what} of {value:g}; of several runs the median, where one that is "
         f"never there counts as infinite. Colours: times the best of the column, the darkest {WORST:g} times or more."
     )
     return Drawing(caption, [Table(rows)])
 
 
-MATRIX = Kind("when a value is reached: a heat map, a row a line, a column a panel", draw, axes=1, columns=True)
+MATRIX = Kind("when a value is reached: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
 
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
-    """Return the median of when a line's runs reach a value, and how many do."""
+    """Return the median of the x at which a line's runs reach a value, and how many of them do."""
     when = [first_x(run.first_row(y, value), x) for run in line.runs]
     return median(when), sum(map(math.isfinite, when))
 

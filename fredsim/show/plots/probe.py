@@ -1,6 +1,6 @@
-"""The true B-staleness (fredsim.simulation.probe): on the left through training, on the right against staleness τ.
+"""The true B-staleness (fredsim.simulation.probe): on the left during training, on the right against staleness τ.
 
-The table has its rank correlation (Spearman's) with each proxy that a strategy may use: 1 is a perfect one.
+The table has its rank correlation (Spearman's) with each proxy that a strategy may use; a perfect proxy has 1.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PROBE", "probes_of", "quartiles", "rank_row"]
 
-PARTS = {"iteration": 20, "staleness": 10}  # parts of as many probes each, in the order of these columns
-BANDS = 3  # more bands than that hide each other
+PARTS = {"iteration": 20, "staleness": 10}  # sorted by these columns, probes are split into so many equal parts
+BANDS = 3  # the most bands that are drawn; more would hide each other
 NO_PROXIES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw each line's medians and quartiles, of the probes of all its runs together."""
+    """Draw each line's medians and quartiles over the probes of all its runs."""
     rows = []
     for line in panels[0].lines:
         probes = probes_of(line)
@@ -68,7 +68,7 @@ def probes_of(line: Line) -> pd.DataFrame:
 def quartiles(probes: pd.DataFrame, column: str) -> NDArray[np.float64]:
     """Sort probes by `column`, split them into PARTS[column] parts, and return an array (4, parts).
 
-    Its rows: the medians of the column; the first quartiles, medians and third quartiles of the B-staleness.
+    Its rows are the medians of the column, then the first quartiles, medians and third quartiles of the B-staleness.
     """
     ordered = probes.sort_values([column, "iteration"], kind="stable")
     at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
@@ -81,7 +81,7 @@ def quartiles(probes: pd.DataFrame, column: str) -> NDArray[np.float64]:
 
 
 def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
-    """Return a line's row: medians, and the rank correlation of each proxy."""
+    """Return a line's row: medians, and each proxy's rank correlation with the B-staleness."""
     true = probes["b_staleness"]
     row: dict[str, Any] = {
         "line": line.label,

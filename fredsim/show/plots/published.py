@@ -1,4 +1,4 @@
-"""The published points of the experiments of a figure, and rows of the table that compares them with our runs."""
+"""The published points in a figure's experiments, and the rows of the table that compares them with the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Series", "at_end", "row", "series"]
 
 
 class Series(NamedTuple):
-    """Published points (x, y), where they were published, and the runs that they are of."""
+    """Published points (x, y), where they were published, and the runs that they belong to."""
 
     source: str
     points: list[tuple[float, float]]
@@ -21,7 +21,7 @@ class Series(NamedTuple):
 
 
 def series(runs: Sequence[Result], x: str, y: str) -> list[Series]:
-    """Return the published series of these columns in the runs' experiments, each once, with its runs."""
+    """Return the published series for these axes in the runs' experiments, each once, with its runs."""
     found: dict[str, Series] = {}
     for run in runs:
         published = run.config.get("published") or {"x": "", "y": ""}
@@ -44,6 +44,9 @@ def at_end(runs: Sequence[Result], y: str) -> Iterator[tuple[str, float, list[Re
 
 
 def row(panel: Panel, line: str, at: tuple[str, Any], published: float, here: float | None) -> dict[str, Any]:
-    """Return a row of the table: the published value, ours and the difference; `at` is the name and value of x."""
+    """Return a row of the table: the published value, `here` of the runs, and the difference.
+
+    `at` is the name and the value of x.
+    """
     difference = None if here is None else here - published
     return panel.row({"line": line, at[0]: at[1], "published": published, "here": here, "difference": difference})

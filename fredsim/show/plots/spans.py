@@ -1,8 +1,8 @@
-"""What each client of a run does when, to the nanosecond, from its events.parquet: the clients' time without gaps.
+"""What each client of a run does at each time, to the nanosecond and without gaps, from its events.parquet.
 
-A client computes, its push is sent and waits at the server. Then it is held until it may go on, and fetches. Of a task
-that was given up, or lost with a client that went down, nothing is recorded but that its number is missing: `lost` is
-the time from when its client was free to begin it. `unfinished` is what follows a client's last push.
+A client computes; its push is sent, and waits at the server. Then the client is held until it may continue, and
+fetches. A task that was given up, or lost with a client that went down, is not recorded: only its number is missing.
+`lost` is the time since its client could have begun it. `unfinished` is the time after a client's last push.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "STATES", "Spans", "shares", "spans_of", "window_of"]
 
-#: What clients do, and its colour.
+#: The states of a client, and their colours.
 COLOURS = {
     "computing": "#0072B2", "sending": "#E69F00", "waiting": "#D55E00", "held": "#C9C9C9", "fetching": "#56B4E9",
     "lost": "#CC79A7", "unfinished": "#DDDDDD",
@@ -36,21 +36,21 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches of clients' time, of each client in their order and without gaps; (n,) each, none of them empty."""
+    """Spans of clients' time, arrays (n,): for each client in order and without gaps; no span is empty."""
 
     client: Integers
-    #: Places in STATES.
+    #: Indices into STATES.
     state: Integers
-    #: Nanoseconds.
+    #: In nanoseconds.
     begin: Integers
     end: Integers
-    #: The event at whose push the stretch ends or which it precedes, -1 for what is unfinished.
+    #: The event to which the span leads, -1 for an unfinished one.
     event: Integers
-    #: The time when the run ends, in nanoseconds.
+    #: The time at which the run ends, in nanoseconds.
     until: int
 
     def within(self, begin: int, end: int, clients: Collection[int] | None = None) -> Spans:
-        """Return the parts of the stretches between two times, of some clients or all."""
+        """Return the parts of the spans between two times, in nanoseconds, of these clients or of all (None)."""
         starts, stops = np.maximum(self.begin, begin), np.minimum(self.end, end)
         kept = starts < stops
         if clients is not None:
@@ -58,14 +58,14 @@ class Spans:
         return Spans(self.client[kept], self.state[kept], starts[kept], stops[kept], self.event[kept], self.until)
 
     def totals(self, clients: int) -> Integers:
-        """Return how many nanoseconds each of so many clients spends in each state, int64 (clients, states)."""
+        """Return how many nanoseconds each client spends in each state, int64 (clients, states)."""
         found = np.zeros((clients, len(STATES)), np.int64)
         np.add.at(found, (self.client, self.state), self.end - self.begin)
         return found
 
 
 def spans_of(run: Result) -> Spans:
-    """Return the stretches of a run's clients. Raises ConfigError without a clock, OutputError for a damaged file."""
+    """Return the spans of a run's clients. Raises ConfigError without a clock, OutputError for a damaged file."""
     if not run.timed:
         clock = "give its experiment `dispatcher: {name: clock}`"
         raise ConfigError(f"{run.folder}: has no clock, and so no times; {clock}")
@@ -75,7 +75,7 @@ def spans_of(run: Result) -> Spans:
     client, time = events["client"].to_numpy(np.int64), events["time_ns"].to_numpy(np.int64)
     order = np.argsort(client, kind="stable")
     before = _before(client, order)
-    free = _at(time, before)  # when the server was done with the client's push before
+    free = _at(time, before)  # the time at which the server was done with the client's previous push
     ends, states = _stages(events, before, free, run.config)
     begins = np.concatenate([free[:, None], ends[:, :-1]], axis=1)
     if (wrong := np.flatnonzero((ends < begins).any(axis=1))).size:
@@ -95,7 +95,7 @@ def spans_of(run: Result) -> Spans:
 
 
 def _before(client: Integers, order: Integers) -> Integers:
-    """Return for each event that of the client's push before, −1 for none; `order` has each client's together."""
+    """Return, for each event, that of the client's previous push, −1 for none; `order` groups events by client."""
     again = np.zeros(len(order), bool)
     again[1:] = client[order[1:]] == client[order[:-1]]
     before = np.full(len(order), -1, np.int64)
@@ -106,15 +106,15 @@ def _before(client: Integers, order: Integers) -> Integers:
 def _stages(
     events: pd.DataFrame, before: Integers, free: Integers, config: Mapping[str, Any]
 ) -> tuple[Integers, Integers]:
-    """Return when the stretches end that lead to each event, and their states, in their order; (n, 6) each.
+    """Return the ends of the six spans that lead to each event, and their states, in order; both (n, 6).
 
-    `before`: the client's event before, `free`: its time.
+    `before` is the client's previous event, and `free` its time.
     """
     number, begun = (events[name].to_numpy(np.int64) for name in ("number", "begun"))
     began, done, received, time = (events[name].to_numpy(np.int64) for name in TIMES)
     down, instant = _outages(config)
     skipped = number - np.where(before >= 0, number[before], -1) > 1 if len(events) else np.zeros(0, bool)
-    known = begun >= before  # else its fetch was dropped, or it does not wait: a fetch takes no time
+    known = begun >= before  # otherwise its fetch was dropped, or it does not wait, so that a fetch takes no time
     fetched = np.where(known, np.maximum(_at(time, begun), free), began)
     released = np.where(skipped, np.clip(_at(time, _next_fetch(events, before)), free, fetched), fetched)
     released = np.where(~known & (skipped | down), free, released)
@@ -127,12 +127,12 @@ def _stages(
 
 
 def _at(time: Integers, event: Integers) -> Integers:
-    """Return the times of these events, 0 for −1."""
+    """Return the times of these events; 0 for event −1."""
     return np.where(event >= 0, time[event], 0) if len(time) else np.zeros(0, np.int64)
 
 
 def _next_fetch(events: pd.DataFrame, event: Integers) -> Integers:
-    """Return for each event that or the next one at which some client fetched, the last where none did; −1 for −1."""
+    """Return, for each event, the first one from it on at which a client fetched, or the last one; −1 for event −1."""
     fetches = np.flatnonzero(events["fetched"].to_numpy() > 0)
     places = np.searchsorted(fetches, event)
     following = np.append(fetches, len(events) - 1)[places]
@@ -140,7 +140,7 @@ def _next_fetch(events: pd.DataFrame, event: Integers) -> Integers:
 
 
 def _outages(config: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether a run's clients go down, and whether their fetches take no time."""
+    """Return whether a run's clients have outages, and whether their fetches take no time."""
     dispatcher = config["dispatcher"]
     link, server = dispatcher.get("link") or {}, dispatcher.get("server") or {}
     instant = not any((link.get("latency"), link.get("down"), server.get("down")))
@@ -148,7 +148,7 @@ def _outages(config: Mapping[str, Any]) -> tuple[bool, bool]:
 
 
 def _check(run: Result, events: pd.DataFrame, clients: int) -> None:
-    """Raise OutputError where a file of events cannot be that of the run."""
+    """Raise OutputError if the events cannot be those of the run."""
     for name in ("client", "number", "begun", "fetched", *TIMES):
         if name not in events:
             raise _damaged(run, f"it has no column {name}")
@@ -166,9 +166,9 @@ def _damaged(run: Result, what: str) -> OutputError:
 
 
 def window_of(run: Result, spans: Spans, options: Options) -> tuple[int, int, list[int] | None]:
-    """Return the times, in nanoseconds, and the clients that the options ask for, None for all.
+    """Return the begin and the end, in nanoseconds, and the clients that the options select (None: all).
 
-    Raises ConfigError where the run has no such time or client.
+    Raises ConfigError if the run has no such time or client.
     """
     count = int(run.config["clients"]["count"])
     clients = None if options.clients is None else client_ids(options.clients)
@@ -184,6 +184,6 @@ def window_of(run: Result, spans: Spans, options: Options) -> tuple[int, int, li
 
 
 def shares(totals: Sequence[Integers]) -> dict[str, float]:
-    """Return the share of each state of these clients' times, int64 (states,) each: exact until they are divided."""
+    """Return each state's share of these clients' times, which are int64 (states,); only the last division rounds."""
     sums = [sum(int(one[place]) for one in totals) for place in range(len(STATES))]
     return {state: value / max(1, sum(sums)) for state, value in zip(STATES, sums, strict=True)}

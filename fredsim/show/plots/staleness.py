@@ -1,4 +1,4 @@
-"""Histograms of staleness: how many updates old the pushed gradients were."""
+"""Histograms of the staleness of pushes, in updates."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["CAPTION", "STALENESS", "Histogram", "final_row", "histograms"]
 
 CAPTION = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
 BINS = 60
-SHOWN = 99.9  # percent of the pushes; the longest tail would leave no room for them
+SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw a panel in each pair of axes."""
+    """Draw a panel into each Axes."""
     rows = []
     for axes, panel in zip(grid, panels, strict=True):
         for number, (line, counts, edges, shares) in enumerate(histograms(panel.lines)):
             count = len(panel.lines)
-            width = 1 + 3 * (count - 1 - number) / count  # so that equal lines can all be seen
+            width = 1 + 3 * (count - 1 - number) / count  # so that lines that coincide are all visible
             axes.stairs(shares, edges, color=line.colour, linestyle=line.dash, linewidth=width, label=line.label)
             rows.append(panel.row(final_row(line, counts)))
         if options.log:
@@ -46,7 +46,11 @@ STALENESS = Kind("histograms of the staleness of pushes", draw)
 
 
 class Histogram(NamedTuple):
-    """`counts` of pushes by staleness, ascending; `shares` (n,) of them, per update, between `edges` (n + 1,)."""
+    """A line's histogram.
+
+    `counts` are the numbers of pushes, indexed by ascending staleness; `shares` (n,) are the shares of pushes, per
+    update, between `edges` (n + 1,).
+    """
 
     line: Line
     counts: pd.Series[int]
@@ -75,7 +79,7 @@ def counts_of(line: Line) -> pd.Series[int]:
 
 
 def _percentile(counts: pd.Series[int], percent: float) -> int:
-    """Return the smallest staleness that at least so many percent of the pushes do not exceed."""
+    """Return the smallest staleness that at least `percent` percent of the pushes do not exceed."""
     place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
     return int(counts.index[place]) if len(counts) else 0
 

@@ -1,4 +1,4 @@
-"""How large a figure is, and its letters: as it suits a page of results, or one or both columns of a paper."""
+"""The sizes of a figure and its fonts: for a page of results, or for one or both columns of a paper."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["PLAIN", "Style", "style_of"]
 
 @dataclass(frozen=True)
 class Style:
-    """How a figure is drawn; lengths are in inches, sizes of letters in points.
+    """How a figure is drawn; lengths are in inches, font sizes in points.
 
-    `width`: of the whole figure, whatever is in it; None: as wide as that asks for. `columns`: how many panels stand
-    side by side at most; `alone`, `row`: the height of a single row of panels, and of each of several. `rc`:
-    matplotlib's settings; `title`: the size of the title; `dense`: of what stands in and beside many small cells.
+    `width`: of the whole figure; None: as wide as its content requires. `columns`: the most panels side by side.
+    `alone`, `row`: the height of a single row of panels, and of each of several rows. `rc`: matplotlib's settings.
+    `title`: the font size of the title; `dense`: that of text in and beside many small cells.
     """
 
     width: float | None = None
@@ -30,16 +30,16 @@ class Style:
     rc: Any = field(default_factory=dict)
 
     def wrapped(self, name: str, letters: int, share: float = 0.4) -> str:
-        """Return a name in lines of so many letters; where the width is given, of as many as a share of it holds."""
+        """Return a name in lines of up to `letters` letters; or fewer, if a given width requires it."""
         if self.width is not None:
-            letters = min(letters, int(share * self.width * LETTERS))
+            letters = min(letters, int(share * self.width * LETTERS_PER_INCH))
         return "\n".join(textwrap.wrap(name, letters))
 
 
-LETTERS = 17  # per inch, of seven points
+LETTERS_PER_INCH = 17  # at a font size of seven points
 BASE: dict[str, Any] = {
     "svg.hashsalt": "fredsim",
-    "pdf.fonttype": 42,  # TrueType: what publishers take
+    "pdf.fonttype": 42,  # TrueType, which publishers accept
     "font.size": 9,
     "legend.fontsize": 8,
     "legend.frameon": False,

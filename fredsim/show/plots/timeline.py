@@ -1,4 +1,4 @@
-"""What a few clients do when: a panel a run, a lane a client; and as a file of traces for Perfetto."""
+"""Timelines of a few clients: a panel per run, a lane per client; and trace files for Perfetto."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
-from fredsim.show.plots.drawing import Drawing, Kind, Options, in_units
+from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
 from fredsim.show.plots.trace import write_trace
-from fredsim.show.plots.waits import caption_of, look_of, name_states, row_of, set_height
+from fredsim.show.plots.waits import add_state_labels, bar_style, set_height, time_caption, time_row
 from fredsim.show.tables import Table
 
 __all__ = ["TIMELINE", "trace"]
 
-LANES = 8  # clients that are drawn unless others are asked for
+LANES = 8  # how many clients are drawn by default
 MOST_LANES = 64
 MOST_RUNS = 8
-TASKS = 12  # of a client that are drawn, on average, unless a time is asked for
-LANE = 0.22  # inches
-AROUND = 1.1  # inches beside the lanes of a panel
-APART = 60  # up to so many tasks in a lane a thin line parts them
+TASKS = 12  # how many tasks per client are drawn by default, on average
+LANE = 0.22  # the height of a lane, in inches
+AROUND = 1.1  # the height of a panel without its lanes, in inches
+APART = 60  # the most tasks in a lane that are separated by thin lines
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw the clients and the time that are asked for, else the first of each, the same of all runs."""
+    """Draw the clients and the times that the options select, by default the first ones, the same for all runs."""
     runs = [panel.lines[0].runs[0] for panel in panels]
     if len(runs) > MOST_RUNS:
         what = f"has a panel for each run, and these are {len(runs)}"
@@ -49,12 +49,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         raise ConfigError(f"--clients: {what}; a file trace.json has room for all")
     shown = [spans.within(begin, end, clients) for spans, (begin, end, _) in zip(found, windows, strict=True)]
     begin, end = windows[0][0], max(end for _, end, _ in windows)
-    unit, name = in_units("seconds", end / 1e9)
+    unit, name = axis_unit("seconds", end / 1e9)
     for axes, spans in zip(grid, shown, strict=True):
         _draw(axes, spans, clients, 1e9 * unit)
         axes.set_xlim(begin / 1e9 / unit, end / 1e9 / unit)
         axes.set_xlabel(f"simulated time ({name})")
-    name_states(grid[0], {STATES[place] for spans in shown for place in np.unique(spans.state).tolist()})
+    add_state_labels(grid[0], {STATES[place] for spans in shown for place in np.unique(spans.state).tolist()})
     set_height(grid[0], max(2.0, len(grid) * (AROUND + LANE * len(clients)) + 0.4))
     return Drawing(_caption(options), [Table(_rows(panels, shown, clients))])
 
@@ -63,12 +63,12 @@ TIMELINE = Kind(
     "what a few clients do when, of runs with `events: true`; a file .json is for Perfetto",
     draw,
     beside=True,
-    runs=True,
+    panel_per_run=True,
 )
 
 
 def trace(panels: Sequence[Panel], path: Path, options: Options) -> Drawing:
-    """Write the stretches of the clients and the time that are asked for, else all, for Perfetto."""
+    """Write a trace file of the clients and the times that the options select, by default all, for Perfetto."""
     shown, chosen = [], None
     for panel in panels:
         (run,) = panel.lines[0].runs
@@ -81,11 +81,11 @@ def trace(panels: Sequence[Panel], path: Path, options: Options) -> Drawing:
 
 
 def _caption(options: Options) -> str:
-    return caption_of(options, f"What clients {'' if options.clients is None else f'{options.clients} '}do")
+    return time_caption(options, f"What clients {'' if options.clients is None else f'{options.clients} '}do")
 
 
 def _first(run: Result, spans: Spans, options: Options) -> float:
-    """Return the second until which the clients that are asked for finish TASKS tasks each, on average."""
+    """Return the simulated second at which the selected clients have finished TASKS tasks each, on average."""
     begin, end, clients = window_of(run, spans, options)
     shown = spans.within(begin, end, clients)
     ends = np.sort(shown.end[shown.state == STATES.index("computing")])
@@ -94,7 +94,7 @@ def _first(run: Result, spans: Spans, options: Options) -> float:
 
 
 def _draw(axes: Axes, spans: Spans, clients: Sequence[int], unit: float) -> None:
-    """Draw a lane a client, the first above; `unit`: nanoseconds of one on the axis."""
+    """Draw one lane per client, the first at the top; `unit` is the axis's unit in nanoseconds."""
     lanes = {client: lane for lane, client in enumerate(clients)}
     tasks = np.bincount(spans.client[spans.state == STATES.index("computing")]).max(initial=0)
     apart = {"edgecolor": "white", "linewidth": 0.4} if tasks <= APART else {"linewidth": 0.0}
@@ -106,7 +106,7 @@ def _draw(axes: Axes, spans: Spans, clients: Sequence[int], unit: float) -> None
             some = of_state & (spans.client == client)
             begin, length = spans.begin[some] / unit, (spans.end[some] - spans.begin[some]) / unit
             bars = list(zip(begin.tolist(), length.tolist(), strict=True))
-            axes.broken_barh(bars, (lanes[client] - 0.36, 0.72), **(apart | look_of(state)))
+            axes.broken_barh(bars, (lanes[client] - 0.36, 0.72), **(apart | bar_style(state)))
     axes.set_yticks(range(len(clients)), [str(client) for client in clients])
     axes.set_ylim(len(clients) - 0.5, -0.5)
     axes.set_ylabel("client")
@@ -115,12 +115,12 @@ def _draw(axes: Axes, spans: Spans, clients: Sequence[int], unit: float) -> None
 
 
 def _rows(panels: Sequence[Panel], shown: Sequence[Spans], clients: Sequence[int] | None) -> list[dict[str, Any]]:
-    """Return a row for each client that is asked for, or of all of each run."""
+    """Return one row per selected client; without a selection, one row per run."""
     rows = []
     for panel, spans in zip(panels, shown, strict=True):
         line = panel.lines[0]
         totals = spans.totals(int(line.runs[0].config["clients"]["count"]))
         if clients is None:
-            rows.append({"run": line.label, **row_of(list(totals))})
-        rows += [{"run": line.label, "client": client, **row_of([totals[client]])} for client in clients or ()]
+            rows.append({"run": line.label, **time_row(list(totals))})
+        rows += [{"run": line.label, "client": client, **time_row([totals[client]])} for client in clients or ()]
     return rows

@@ -1,8 +1,8 @@
-"""What clients do as Chrome-trace JSON (Trace Event Format), for Perfetto: a process a run, a thread a client.
+"""Writes clients' spans in the Trace Event Format (JSON), for Perfetto: a process per run, a thread per client.
 
-Each stretch is a complete event (`"ph": "X"`), `ts` and `dur` in microseconds with three decimals, that is exact to the
-nanosecond. Names of processes and threads are metadata events (`"ph": "M"`). No two threads share an id, of whatever
-process: Perfetto names them by it. None is 0, which is the idle one's.
+Each span is a complete event (`"ph": "X"`), with `ts` and `dur` in microseconds with three decimals, so exact to the
+nanosecond. Names of processes and threads are metadata events (`"ph": "M"`). No two threads have the same id, even in
+different processes, since Perfetto names threads by their id. No thread has the id 0, which is the idle thread's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["write_trace"]
 def write_trace(
     path: Path, panels: Sequence[Panel], shown: Sequence[Spans], clients: Sequence[int] | None, about: Mapping[str, str]
 ) -> None:
-    """Write the stretches of the run of each panel, of these clients or all; `about` says what they are.
+    """Write the spans of the run of each panel, of these clients or of all (None); `about` is added as metadata.
 
-    Raises OutputError where the file cannot be written.
+    Raises OutputError if the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,9 +46,9 @@ def write_trace(
 def _events(
     process: int, first: int, label: str, run: Result, spans: Spans, clients: Sequence[int] | None
 ) -> Iterator[str]:
-    """Yield the events of a run as JSON: names first, then the stretches of one client after the other.
+    """Yield the events of a run as JSON: names first, then the spans, client after client.
 
-    `first`: the thread of client 0.
+    `first` is the thread id of client 0.
     """
 
     def named(what: str, thread: int, **values: object) -> str:
@@ -72,6 +72,6 @@ def _events(
 
 
 def _microseconds(nanoseconds: int) -> str:
-    """Return nanoseconds as microseconds, exactly."""
+    """Return nanoseconds as a decimal number of microseconds, exactly."""
     whole, rest = divmod(nanoseconds, 1000)
     return f"{whole}.{rest:03d}"

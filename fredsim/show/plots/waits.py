@@ -1,4 +1,4 @@
-"""Who waits for what: the shares of clients' time that they compute, send, wait, are held, fetch, or lose."""
+"""What clients spend their time on: the shares in which they compute, send, wait, are held, fetch, or lose it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 
-__all__ = ["WAITS", "caption_of", "look_of", "name_states", "row_of", "set_height"]
+__all__ = ["WAITS", "add_state_labels", "bar_style", "set_height", "time_caption", "time_row"]
 
-BAR = 0.24  # inches
-AROUND = 1.5  # inches beside the bars of a panel
-NAMES = 28  # letters of a name in a line
+BAR = 0.24  # the height of a bar, in inches
+AROUND = 1.5  # the height of a panel without its bars, in inches
+NAMES = 28  # the most letters in a line of a name
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
-    """Draw a panel in each pair of axes: a bar a line, or one for each of the clients asked for."""
-    table, most, tall = [], 1, 1  # a bar has room for two lines
+    """Draw a panel into each Axes: one bar per line, or one per client if the options select clients."""
+    table, most, tall = [], 1, 1  # a bar is high enough for a name of two lines
     seen: set[str] = set()
     for axes, panel in zip(grid, panels, strict=True):
         bars = [bar for line in panel.lines for bar in _bars(line, options)]
@@ -34,7 +34,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             widths = np.array([bar[state] for bar in bars])
             if widths.any():
                 seen.add(state)
-                axes.barh(range(len(bars)), widths, 0.7, left, **look_of(state))
+                axes.barh(range(len(bars)), widths, 0.7, left, **bar_style(state))
             left += widths
         names = [style_of(options).wrapped(_name(bar), NAMES) for bar in bars]
         axes.set_yticks(range(len(bars)), names, parse_math=False)
@@ -44,38 +44,38 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_axisbelow(True)
         axes.set_xlim(0, 1)
         axes.set_xlabel("share of the clients' time")
-    name_states(grid[0], seen)
+    add_state_labels(grid[0], seen)
     rows = -(-len(grid) // style_of(options).columns)
     set_height(grid[0], max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
     who = "the clients" if options.clients is None else f"clients {options.clients}"
-    return Drawing(caption_of(options, f"Shares of the time of {who}"), [Table(table)])
+    return Drawing(time_caption(options, f"Shares of the time of {who}"), [Table(table)])
 
 
 WAITS = Kind("who waits for what: shares of the clients' time, of runs with `events: true`", draw, beside=True)
 
 
-def look_of(state: str) -> dict[str, Any]:
-    """Return how a bar of a state is drawn."""
+def bar_style(state: str) -> dict[str, Any]:
+    """Return the style of the bars of a state."""
     if state == "unfinished":
         return {"facecolor": "white", "edgecolor": COLOURS[state], "hatch": "//////", "linewidth": 0}
     return {"facecolor": COLOURS[state]}
 
 
-def name_states(axes: Axes, seen: Collection[str]) -> None:
-    """Give the legend those of the states that were seen, in their order."""
+def add_state_labels(axes: Axes, seen: Collection[str]) -> None:
+    """Add the states in `seen` to the legend, in the order of STATES."""
     for state in filter(seen.__contains__, STATES):
-        axes.barh([0], [0], label=state, **look_of(state))
+        axes.barh([0], [0], label=state, **bar_style(state))
 
 
 def set_height(axes: Axes, inches: float) -> None:
-    """Give a figure its height."""
+    """Set the height of the figure of these axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.set_figheight(inches)
 
 
-def caption_of(options: Options, what: str) -> str:
-    """Return a caption that says of which time it is, and what the words mean."""
+def time_caption(options: Options, what: str) -> str:
+    """Return a caption that says which part of the time is shown, and explains the states."""
     begin = "" if options.begin is None else f", from second {options.begin:g}"
     end = "" if options.end is None else f", to second {options.end:g}"
     return (
@@ -84,14 +84,17 @@ def caption_of(options: Options, what: str) -> str:
     )
 
 
-def row_of(totals: Sequence[Integers]) -> dict[str, Any]:
-    """Return the time of clients, int64 (states,) of nanoseconds each, and the shares of it."""
+def time_row(totals: Sequence[Integers]) -> dict[str, Any]:
+    """Return a row with the sum of clients' times, in seconds, and the states' shares of it.
+
+    `totals` are the clients' nanoseconds in each state, int64 (states,) each.
+    """
     whole = sum(int(one.sum()) for one in totals)
     return {"client-seconds": whole / 1e9, **shares(totals)}
 
 
 def _bars(line: Line, options: Options) -> list[dict[str, Any]]:
-    """Return rows: of all clients of a line's runs, or one for each client that is asked for."""
+    """Return one row for all clients of a line's runs, or one per client that the options select."""
     found: dict[int, list[Integers]] = {}
     for run in line.runs:
         spans = spans_of(run)
@@ -102,7 +105,7 @@ def _bars(line: Line, options: Options) -> list[dict[str, Any]]:
     rows = []
     for client, totals_of in found.items():
         which = {} if client < 0 else {"client": client}
-        rows.append({"line": line.label, **which, "runs": len(line.runs), **row_of(totals_of)})
+        rows.append({"line": line.label, **which, "runs": len(line.runs), **time_row(totals_of)})
     return rows
 
 

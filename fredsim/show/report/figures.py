@@ -1,7 +1,8 @@
 """The figures of a report, as data for plotly.js.
 
 The `legendgroup` of a trace is the label of its line (fredsim.show.plots.groups): the page's legend hides and shows all
-traces of one. `x` and `y` are lists, or mappings from the choices of an axis to lists, among which page.js picks.
+traces of a line together. `x` and `y` are lists, or mappings from the choices of an axis to lists; page.js takes the
+list of the current choice.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.figure_options import X, Y
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import asked_files
+from fredsim.runs.run_files import requested_files
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
-from fredsim.show.plots.drawing import offered_y, x_of
+from fredsim.show.plots.drawing import available_y, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.staleness import histograms
@@ -26,7 +27,7 @@ from fredsim.show.plots.staleness import histograms
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figure", "axes_of", "copies", "curves", "dropped", "probe", "probed", "staleness"]
+__all__ = ["Figure", "axes_of", "copies", "curves", "panels_with_drops", "panels_with_probes", "probe", "staleness"]
 
 DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
@@ -35,15 +36,15 @@ Figure = dict[str, Any]
 
 
 def axes_of(runs: Iterable[Result]) -> list[str]:
-    """Return what the curves of these runs may be drawn against: seconds where all have a clock."""
+    """Return the choices for the x axis of these runs' curves; seconds only if all runs have a clock."""
     timed = all(run.timed for run in runs)
     return [x for x in X if timed or x != "seconds"]
 
 
 def curves(panels: Sequence[Panel]) -> list[Figure]:
-    """Return one figure per panel: each y against each x, medians and bands of a line's runs, published points."""
+    """Return one figure per panel: every y against every x, with medians, bands and published points of each line."""
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
-    axes, ys = axes_of(runs), offered_y(runs)
+    axes, ys = axes_of(runs), available_y(runs)
     figures = [
         _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes, ys)]) for panel in panels
     ]
@@ -62,15 +63,15 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
         traces = []
         for number, found in enumerate(histograms(panel.lines)):
             trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
-            count = len(panel.lines)  # widths such that equal lines can all be seen
+            count = len(panel.lines)  # the widths differ so that lines that coincide are all visible
             trace["line"] |= {"shape": "hv", "width": 1.5 + 4 * (count - 1 - number) / count}
             traces.append(trace)
         figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
     return figures
 
 
-def dropped(panels: Sequence[Panel]) -> list[Panel]:
-    """Return the panels with a run in which a gate dropped something."""
+def panels_with_drops(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels with a run in which a gate dropped a copy."""
     return [
         panel
         for panel in panels
@@ -84,7 +85,7 @@ def dropped(panels: Sequence[Panel]) -> list[Panel]:
 
 
 def copies(panels: Sequence[Panel]) -> list[Figure]:
-    """Return two figures per panel: pushes, and fetches, that passed the gates against potential ones."""
+    """Return two figures per panel: pushes, and fetches, that passed the gates, against the potential ones."""
     figures = []
     for panel in panels:
         for kind in ("pushes", "fetches"):
@@ -100,8 +101,8 @@ def copies(panels: Sequence[Panel]) -> list[Figure]:
     return figures
 
 
-def probed(panels: Sequence[Panel]) -> list[Panel]:
-    """Return the panels without the runs and lines that have no probes."""
+def panels_with_probes(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels that have probes, without runs and lines that have none."""
     found = []
     for panel in panels:
         lines = [replace(line, runs=list(filter(_has_probes, line.runs))) for line in panel.lines]
@@ -112,11 +113,11 @@ def probed(panels: Sequence[Panel]) -> list[Panel]:
 
 def _has_probes(run: Result) -> bool:
     """Return whether a run has probes; one that diverged before the first has none."""
-    return "probe.csv" in asked_files(run.config) and len(run.probe) > 0
+    return "probe.csv" in requested_files(run.config) and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:
-    """Return two figures per panel: the true B-staleness through training, and against the staleness τ."""
+    """Return two figures per panel: the true B-staleness during training, and against the staleness τ."""
     figures = []
     for panel in panels:
         drawn = [(line, probes_of(line)) for line in panel.lines]
@@ -149,12 +150,12 @@ def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
 
 
 def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a line's traces: its band, its median, where its runs diverged, and published points."""
+    """Yield a line's traces: its band, its median, the ends of runs that diverged, and published points."""
     stepped = [x for x in axes if by_steps(line.runs, x)]
     at = {x: _numbers(by_iteration(line, partial(x_of, x=x)).median(axis=1)) for x in axes if x not in stepped}
     if at:
         yield from _runs(line, at, {y: by_iteration(line, itemgetter(y)) for y in ys})
-    for x in stepped:  # their rows are others for each y, too
+    for x in stepped:  # these have other rows for each y
         for y in ys:
             grid, values = steps(line, x, y)
             yield from _runs(line, {x: _numbers(grid)}, {y: values})
@@ -183,14 +184,14 @@ def _runs(line: Line, at: dict[str, list[float]], values: dict[str, pd.DataFrame
 
 
 def _numbers(values: Any) -> Any:
-    """Return a column of numbers, or a mapping to such, as lists, with None for what is not finite."""
+    """Return a column of numbers as a list, or a mapping to columns as one to lists; None for numbers not finite."""
     if isinstance(values, dict):
         return {key: _numbers(column) for key, column in values.items()}
     return [value if math.isfinite(value) else None for value in values]
 
 
 def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:
-    """Return the smallest, the largest and the smallest positive number of an axis in all figures."""
+    """Return the smallest, largest and smallest positive number of an axis in all figures; None if none is positive."""
     columns = [trace[axis].get(choice, []) for figure in figures for trace in figure["data"]]
     numbers = [value for column in columns for value in column if value is not None]
     above = [value for value in numbers if value > 0]

@@ -1,4 +1,4 @@
-"""The page of a report: its sections as HTML, with plotly.js, the figures and page.js within it."""
+"""The HTML page of a report: its sections, with plotly.js, the figures' data and page.js embedded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fredsim.show.tables import Table, short
 
 __all__ = ["report"]
 
-VALUES = 8  # most values listed of a key in which the runs differ
+VALUES = 8  # the most values that are listed for a key in which the runs differ
 RUN_COLUMNS = (
     "status", "iterations", "updates", "time", "validation_loss", "validation_error", "test_error", "bytes_pushed",
     "bytes_fetched", "gap",
@@ -40,8 +40,8 @@ def report(
     """Write a report of the runs and sweeps in some folders to an HTML file.
 
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups); `log`: the y axis of curves is
-    logarithmic at first. Raises ConfigError where plotly is missing or a key is of no run, OutputError where results
-    cannot be read or the file not be written.
+    logarithmic at first. Raises ConfigError if plotly is missing or no run has a key, OutputError if results cannot be
+    read or the file cannot be written.
     """
     program = _plotly()
     results: list[Result] = []
@@ -68,7 +68,7 @@ def report(
 
 
 def _plotly() -> str:
-    """Return plotly.js. Raises ConfigError where it is not installed."""
+    """Return the text of plotly.js. Raises ConfigError if plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -102,7 +102,7 @@ def _page(
         "configuration": _configuration(results),
         "provenance": _provenance(results),
         "plotly": program,
-        "figures": data.replace("<", "\\u003c"),  # a label may hold what ends a script
+        "figures": data.replace("<", "\\u003c"),  # a label may contain </script>
         "program": _file("page.js"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
@@ -126,7 +126,7 @@ def _section(section: Section, *, log: bool) -> str:
 
 
 def _controls(section: Section, *, log: bool) -> str:
-    """Return the choices of y and of x, the first of a section's chosen at first, and of the scale."""
+    """Return the controls: choices of y and of x, with the section's first ones selected, and of the scale."""
     groups = []
     for name, known, offered in (("y", Y, section.y), ("x", X, section.x)):
         choices, first = [one for one in known if one in offered], offered[0]
@@ -142,7 +142,7 @@ def _controls(section: Section, *, log: bool) -> str:
 
 
 def _question(names: str, headings: Iterable[str]) -> str:
-    """Return the name and the comments above the experiments: a line, then paragraphs."""
+    """Return the name, and the comments above the experiments: a line, then paragraphs."""
     parts = [f"<h1>{escape(names)}</h1>"]
     for heading in headings:
         text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in heading.splitlines())
@@ -205,7 +205,7 @@ def _configuration(results: Sequence[Result]) -> str:
 
 
 def _provenance(results: Sequence[Result]) -> str:
-    """Return a table of backends, versions and the like, each once where all runs have the same, and the digests."""
+    """Return a table of backends, versions and the like, with each value once if all runs agree, and the digests."""
     facts: dict[str, Counter[str]] = {}
     for result in results:
         versions = result.summary.get("versions", {})
@@ -225,10 +225,10 @@ def _provenance(results: Sequence[Result]) -> str:
 
 def _table(table: Table) -> str:
     rows = [{name: row.get(name) for name in table.columns} for row in table.rows]
-    words = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
+    text_columns = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
 
     def cell(tag: str, name: str, text: str) -> str:
-        number = "" if name in words else ' class="number"'
+        number = "" if name in text_columns else ' class="number"'
         return f"<{tag}{number}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)

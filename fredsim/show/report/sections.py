@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredsim.show.plots import copies, curves, probe, staleness
-from fredsim.show.plots.drawing import Options, marks, offered_y, usual_y
+from fredsim.show.plots.drawing import Options, available_y, default_y, marker_notes
 from fredsim.show.plots.groups import Panel
 from fredsim.show.report import figures
 from fredsim.show.tables import Table
@@ -16,7 +16,7 @@ __all__ = ["Section", "sections"]
 
 @dataclass(frozen=True)
 class Section:
-    """Figures with title, caption and table; `key` is the HTML id; `x`, `y`: choices of the axes, default first."""
+    """Figures with title, caption and table; `key` is the HTML id; `x`, `y`: choices of an axis, default first."""
 
     key: str
     title: str
@@ -28,18 +28,18 @@ class Section:
 
 
 def sections(panels: Sequence[Panel]) -> Iterator[Section]:
-    """Yield curves and staleness; copies and probes where there are dropped copies, or probes."""
+    """Yield the sections: curves and staleness; copies if a gate dropped one; and probes if there are any."""
     yield _curves(panels)
     rows = [
         panel.row(staleness.final_row(h.line, h.counts)) for panel in panels for h in staleness.histograms(panel.lines)
     ]
     yield Section("staleness", "Staleness", figures.staleness(panels), staleness.CAPTION, Table(rows))
 
-    if gated := figures.dropped(panels):
+    if gated := figures.panels_with_drops(panels):
         rows = [panel.row(copies.final_row(line)) for panel in gated for line in panel.lines]
         yield Section("copies", "Bandwidth", figures.copies(gated), copies.CAPTION, Table(rows))
 
-    if probed := figures.probed(panels):
+    if probed := figures.panels_with_probes(panels):
         rows = [panel.row(probe.rank_row(line, probe.probes_of(line))) for panel in probed for line in panel.lines]
         caption = (
             "The true B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches: medians and "
@@ -57,9 +57,9 @@ def _curves(panels: Sequence[Panel]) -> Section:
         if "seconds" in figures.axes_of(runs):
             caption.append(f"Against seconds: {curves.STEPS[0].lower()}{curves.STEPS[1:]}")
     published = (run.config.get("published") for run in runs)
-    caption += marks(runs, dict.fromkeys(one["source"] for one in published if one))
-    rows = [curves.final_row(panel, line, usual_y(runs), Options()) for panel, line in lines]
+    caption += marker_notes(runs, dict.fromkeys(one["source"] for one in published if one))
+    rows = [curves.final_row(panel, line, default_y(runs), Options()) for panel, line in lines]
     first = curves.default_x(runs)
     x = [first, *(one for one in figures.axes_of(runs) if one != first)]
-    y = sorted(offered_y(runs), key=lambda one: one != usual_y(runs))
+    y = sorted(available_y(runs), key=lambda one: one != default_y(runs))
     return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x, y)

@@ -1,4 +1,4 @@
-"""What holds of every run's server: of what it was told, and what it answered."""
+"""Checks of the calls to a run's server and of its replies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fredsim.config.registry import KNOWN
 from fredsim.runs.results import Result
 from tests.properties import Sizes, applied, gate_of, given_up
 
-__all__ = ["Log", "check_server", "spied"]
+__all__ = ["ServerLog", "check_server", "logged_server"]
 
 
 @dataclass
 class Push:
-    """A push that a server took, and what it answered."""
+    """A push to a server: the client, the timestamps of the push and of the server before and after, and the reply."""
 
     client: int
     timestamp: int
@@ -29,35 +29,35 @@ class Push:
 
 
 @dataclass
-class Log:
-    """What a server was told."""
+class ServerLog:
+    """The calls to a server."""
 
     sizes: Sizes | None = None
     entries: list[Push | int] = field(default_factory=list)
-    """Its pushes, and clients that fetched, in their order."""
+    """The pushes, and the ids of clients that fetched, in order."""
 
 
 @contextmanager
-def spied(name: str, log: Log) -> Iterator[None]:
-    """Let the server of this name note its pushes and fetches, while it is made anew."""
+def logged_server(name: str, log: ServerLog) -> Iterator[None]:
+    """Replace the class of the server with this name by one that also logs its pushes and fetches."""
     base: Any = KNOWN["server"][name]
 
-    class Spy(base):  # type: ignore[misc]
+    class LoggingServer(base):  # type: ignore[misc]
         def init(self, *given: Any) -> None:
-            log.entries.clear()  # a run that diverges is run again
+            log.entries.clear()  # a run that diverges is repeated
             super().init(*given)
 
         def apply_update(self, grad: Any, client_id: int, timestamp: int) -> Any:
             if log.sizes is not None:
                 log.sizes.check_sent(np.array(grad))
-            return self.noted("apply_update", client_id, timestamp, grad)
+            return self.logged("apply_update", client_id, timestamp, grad)
 
         if hasattr(base, "given_up"):
 
             def given_up(self, client_id: int, timestamp: int) -> Any:
-                return self.noted("given_up", client_id, timestamp)
+                return self.logged("given_up", client_id, timestamp)
 
-        def noted(self, method: str, client_id: int, timestamp: int, *grad: Any) -> Any:
+        def logged(self, method: str, client_id: int, timestamp: int, *grad: Any) -> Any:
             before = self.timestamp
             reply = getattr(super(), method)(*grad, client_id, timestamp)
             released = (client_id,) if reply is None else tuple(reply.released)
@@ -69,9 +69,10 @@ def spied(name: str, log: Log) -> Iterator[None]:
             log.entries.append(client_id)
             return super().fetch(client_id)
 
-    Spy.__module__, Spy.__name__, Spy.__qualname__ = base.__module__, base.__name__, base.__qualname__
+    for attribute in ("__module__", "__name__", "__qualname__"):
+        setattr(LoggingServer, attribute, getattr(base, attribute))
     known: Any = KNOWN["server"]
-    known[name] = Spy
+    known[name] = LoggingServer
     try:
         yield
     finally:
@@ -79,7 +80,7 @@ def spied(name: str, log: Log) -> Iterator[None]:
 
 
 def round_size(config: Mapping[str, Any]) -> int | None:
-    """Return how many pushes a server that holds waits for; None for one that holds nobody."""
+    """Return how many pushes a server waits for before it releases its clients; None if it holds no clients."""
     server, clients = config["server"], int(config["clients"]["count"])
     if server["name"] == "sync":
         return int(server["aggregate"] or clients)
@@ -89,21 +90,21 @@ def round_size(config: Mapping[str, Any]) -> int | None:
 
 
 def check_server(result: Result, entries: Sequence[Push | int]) -> None:
-    """Check what the server was told against events.parquet, and that it holds, releases and serves whom it must."""
-    config, events, rest = result.config, result.events, list(entries[::-1])
+    """Check the server's calls against events.parquet, and that it holds, releases and serves the right clients."""
+    config, events, remaining = result.config, result.events, list(entries[::-1])
     needed, clients, counted = round_size(config), config["clients"]["count"], 0
     held: set[int] = set()
     tasks, lost = [0] * clients, "outages" in config["dispatcher"]
     gated = gate_of(config, "fetch")
     columns = (events[name] for name in ("client", "number", "timestamp", "staleness", "fetched"))
-    told = applied(config, events) | (given_up(events) & (config["server"]["name"] == "mindflayer"))
-    for client, number, stamp, staleness, fetched, reached in zip(*columns, told, strict=True):
-        assert client not in held  # nobody is served while held
+    calls = applied(config, events) | (given_up(events) & (config["server"]["name"] == "mindflayer"))
+    for client, number, stamp, staleness, fetched, reached in zip(*columns, calls, strict=True):
+        assert client not in held  # a client cannot push while it is held
         assert number == tasks[client] or (lost and number > tasks[client])
         tasks[client] = number + 1
         released, restarted = {client}, set[int]()
         if reached:
-            push = rest.pop()
+            push = remaining.pop()
             assert isinstance(push, Push)
             assert (push.client, push.before, push.before - push.timestamp) == (client, stamp, staleness)
             released, restarted = set(push.released), set(push.restarted)
@@ -119,10 +120,10 @@ def check_server(result: Result, entries: Sequence[Push | int]) -> None:
             late = needed is not None and needed < clients and push.timestamp < push.before
             late = late and config["server"]["name"] == "sync"
             counted += not late
-            # Everybody who is held is released when the round is full, and nobody before.
+            # All clients that are held are released when the round is full, and none before.
             assert len(held) == (counted % needed if needed else 0) or config["server"]["name"] == "mindflayer"
-        served = [one for one in (rest.pop() for _ in range(fetched)) if isinstance(one, int)]
+        served = [one for one in (remaining.pop() for _ in range(fetched)) if isinstance(one, int)]
         assert len(set(served)) == fetched
         assert set(served) <= released | restarted
         assert gated or fetched == len(released | restarted)
-    assert not rest
+    assert not remaining

@@ -1,4 +1,4 @@
-"""Counts which labels the clients of a recorded run hold, by making their shards again from its config and data."""
+"""Counts the labels in the clients' shards of a recorded run, by making the shards again from its config and data."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
 
-__all__ = ["Holdings", "holdings"]
+__all__ = ["LabelCounts", "label_counts"]
 
-MOST = 10_000  # the most clients that are counted
-COUNTS = 2**22  # the most counts, one for each label and client
+MOST_CLIENTS = 10_000  # the most clients whose labels are counted
+MOST_COUNTS = 2**22  # the most counts, one for each label and client
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """How many samples of each label some of the clients hold: `counts` int64 (clients, labels); λ is `of`."""
+class LabelCounts:
+    """How many samples of each label some of the clients have: `counts`, int64 (clients, labels).
+
+    `clients` and `labels` name the rows and the columns; `total` is λ, the number of all clients.
+    """
 
     clients: NDArray[np.int64]
     labels: NDArray[np.int64]
     counts: NDArray[np.int64]
-    of: int
+    total: int
 
 
-def holdings(result: Result, root: str | os.PathLike[str] | None = None) -> Holdings:
-    """Return which labels the clients of a run hold; if there are very many clients, of some at equal distances.
+def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> LabelCounts:
+    """Return the label counts of a run's clients; if there are very many, of some of them, evenly spaced by id.
 
-    Raises DataError if the data set cannot be read, or if a file has changed since the run.
+    Raises DataError if the data set cannot be read, or if a file has changed since the run; ConfigError if it has no
+    labels.
     """
     experiment = resolve(result.config)
     data, count = experiment.data, experiment.clients.count
@@ -42,13 +46,13 @@ def holdings(result: Result, root: str | os.PathLike[str] | None = None) -> Hold
         raise ConfigError(f"{result.folder}: its data, {data.name}, have no labels that clients could hold")
     shards = make_shards(experiment.clients.partition, train.y, count, experiment.seed)
     labels, which = np.unique(train.y, return_inverse=True)
-    few = min(count, MOST, max(1, COUNTS // len(labels)))
+    few = min(count, MOST_CLIENTS, max(1, MOST_COUNTS // len(labels)))
     clients = np.arange(few) * count // few
     if shards is None:
-        return Holdings(clients, labels, np.tile(np.bincount(which), (few, 1)), count)
+        return LabelCounts(clients, labels, np.tile(np.bincount(which), (few, 1)), count)
     counts = np.empty((few, len(labels)), np.int64)
     for place in range(few):
         client = clients[place : place + 1]
         rows = shards.rows(client, np.arange(int(shards.sizes(client)[0])))
         counts[place] = np.bincount(which[rows], minlength=len(labels))
-    return Holdings(clients, labels, counts, count)
+    return LabelCounts(clients, labels, counts, count)

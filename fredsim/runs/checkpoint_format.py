@@ -1,4 +1,4 @@
-"""The format of a checkpoint's files, and checks that go beyond their digests, which anybody can compute again."""
+"""The format of a checkpoint's files, and checks beyond their digests, since a forged file can have right digests."""
 
 from __future__ import annotations
 
@@ -15,32 +15,40 @@ from fredsim.errors import shown
 from fredsim.plugins.arrays import numeric
 from fredsim.plugins.packing import State
 
-__all__ = ["FORMAT", "Said", "check_after", "check_before", "read_arrays", "read_said", "signed"]
+__all__ = [
+    "FORMAT",
+    "CheckpointMetadata",
+    "check_restored",
+    "check_types",
+    "json_with_digest",
+    "read_arrays",
+    "read_metadata",
+]
 
 FORMAT = 1
 #: Parts of a state whose arrays must keep their shape: kernels access as many elements as there were at first.
-FIXED = ("server.", "holdings.version.", "recorder.by_client.")
-PARAMS = "server.own.params"
+FIXED_SHAPES = ("server.", "holdings.version.", "recorder.by_client.")
+SERVER_PARAMS = "server.own.params"
 Size = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class OfFile(BaseModel):
-    """The size in bytes that a growing file had, and the SHA-256 of that many bytes."""
+class FileMetadata(BaseModel):
+    """The size in bytes that a growing file had, and the SHA-256 of its first `size` bytes."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     size: Size
     sha256: Digest
 
 
-class Said(BaseModel):
-    """The content of a checkpoint's JSON. `files` can only name files that grow, so that no other file is opened."""
+class CheckpointMetadata(BaseModel):
+    """The content of a checkpoint's JSON file. `files` can only name growing files, so that no other file is opened."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     format: Literal[1]
     iteration: Size
     identity: dict[str, Any]
-    files: dict[Literal["metrics.csv", "probe.csv", "events.parquet", "live.csv"], OfFile]
+    files: dict[Literal["metrics.csv", "probe.csv", "events.parquet", "live.csv"], FileMetadata]
     tensors: Digest
     dtypes: dict[str, Annotated[list[str | list[Size]], Field(min_length=2, max_length=2)]]
     """Type and shape, by name, of the arrays whose type the safetensors format does not have."""
@@ -49,29 +57,29 @@ class Said(BaseModel):
     sha256: Digest
 
 
-def signed(said: Mapping[str, Any]) -> bytes:
+def json_with_digest(metadata: Mapping[str, Any]) -> bytes:
     """Return the JSON text of a mapping, with the SHA-256 of the rest of it added."""
-    unsigned = {key: value for key, value in said.items() if key != "sha256"}
+    unsigned = {key: value for key, value in metadata.items() if key != "sha256"}
     digest = hashlib.sha256(json.dumps(unsigned).encode()).hexdigest()
     return json.dumps(unsigned | {"sha256": digest}, indent=1).encode()
 
 
-def read_said(text: bytes, iteration: int) -> Said:
+def read_metadata(text: bytes, iteration: int) -> CheckpointMetadata:
     """Return the content of a checkpoint's JSON for this iteration. Raises ValueError, which says what is wrong."""
     try:
         plain = json.loads(text)
-        if not isinstance(plain, dict) or text != signed(plain):
+        if not isinstance(plain, dict) or text != json_with_digest(plain):
             raise ValueError("it is not as it was written")
-        said = Said.model_validate(plain)
+        metadata = CheckpointMetadata.model_validate(plain)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ValueError(f"its {place} is {shown(first['input'])}: {first['msg']}") from None
-    if said.iteration != iteration:
-        raise ValueError(f"its iteration is {said.iteration}")
-    return said
+    if metadata.iteration != iteration:
+        raise ValueError(f"its iteration is {metadata.iteration}")
+    return metadata
 
 
 def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, NDArray[Any]]:
@@ -88,25 +96,25 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
     return arrays
 
 
-def check_before(state: State, first: State) -> None:
+def check_types(state: State, first: State) -> None:
     """Raise ValueError if arrays of a state have other types or shapes than those of `first`, a run's initial state."""
     for name, value in state.items():
-        other = first.get(PARAMS if name.startswith("holdings.version.") else name)
+        other = first.get(SERVER_PARAMS if name.startswith("holdings.version.") else name)
         if not isinstance(value, np.ndarray) or other is None:
             continue
         fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim
-        if not fits or (name.startswith(FIXED) and value.shape != other.shape):
-            raise ValueError(f"{name} is {_form(value)}, not {_form(other)}")
+        if not fits or (name.startswith(FIXED_SHAPES) and value.shape != other.shape):
+            raise ValueError(f"{name} is {_type_of(value)}, not {_type_of(other)}")
 
 
-def check_after(state: State, taken: State) -> None:
-    """Raise ValueError if `taken`, taken after restoring `state`, has other names, types or shapes."""
-    forms = [{name: _form(value) for name, value in found.items()} for found in (state, taken)]
+def check_restored(state: State, taken: State) -> None:
+    """Raise ValueError if `taken`, the state taken after restoring `state`, has other names, types or shapes."""
+    forms = [{name: _type_of(value) for name, value in found.items()} for found in (state, taken)]
     for name in sorted({**forms[0], **forms[1]}):
         if forms[0].get(name) != forms[1].get(name):
             raise ValueError(f"{name} is {forms[0].get(name, 'not there')}, not {forms[1].get(name, 'there')}")
 
 
-def _form(value: Any) -> str:
-    """Return a value's type in words; for an array, the type of its numbers and its shape."""
+def _type_of(value: Any) -> str:
+    """Return the name of a value's type; for an array, its dtype and shape."""
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__

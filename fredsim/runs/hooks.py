@@ -1,4 +1,4 @@
-"""The parts of a run that a live run, with real clients, makes differently from a simulated one."""
+"""What a live run, with real clients, or a replay event by event makes differently from a simulated run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.loop import Parts, Simulation
 from fredsim.simulation.start import make_simulation
 
-__all__ = ["USUAL", "Ways"]
+__all__ = ["SIMULATED_RUN", "Hooks"]
 
 
 @dataclass(frozen=True)
-class Ways:
-    """How to make the dispatcher and the simulation of a run; the defaults are those of a simulated run."""
+class Hooks:
+    """Functions that make a run's dispatcher and simulation; the defaults are those of a simulated run."""
 
     dispatcher: Callable[[Experiment], GuardedDispatcher] = make_dispatcher
     simulation: Callable[[Parts, Mapping[str, GrowingText]], Simulation] = lambda parts, _: make_simulation(parts)
@@ -31,4 +31,4 @@ class Ways:
     """Whether the same process can repeat the run, as it does after a divergence."""
 
 
-USUAL = Ways()
+SIMULATED_RUN = Hooks()

@@ -1,4 +1,4 @@
-"""Parts of an experiment (fredsim.config.experiment): classes chosen by name, clients, dispatcher, goals, effects."""
+"""Sections of an experiment (.experiment): clients, dispatcher, classes chosen by name, goals; what keys affect."""
 
 from __future__ import annotations
 
