@@ -14,8 +14,8 @@ from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
 from fredsim.kernels.gradient import PASSES, form_some, lay_out_works, next_rows, tree_of
 from fredsim.kernels.reductions import copy
-from fredsim.kernels.resting import CENSUS, rows_awake
-from fredsim.kernels.update import FINITE, SETTLED
+from fredsim.kernels.steady import CHECK_EVERY, unsteady_end
+from fredsim.kernels.update import FINITE, UNCHANGED
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
@@ -24,7 +24,7 @@ DRAIN_EVERY = 256  # the number of vectors that are summed in float32 before the
 
 
 class Step(NamedTuple):
-    """How one minibatch's gradient is applied: addresses of the rule's arguments, sums, and rows at rest (.resting)."""
+    """How one minibatch's gradient is applied: addresses of the rule's arguments, sums, and steady rows."""
 
     rule: int
     table: int
@@ -32,15 +32,15 @@ class Step(NamedTuple):
     apply_zeros: int
     sums: int
     totals: Any
-    resting: Any
-    rest_sums: Any
-    census: bool
+    steady: Any
+    steady_sums: Any
+    checking: bool
 
 
 @kernel(
     passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
     apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
-    parameters=int, resting=octets, rest_sums=doubles, may_rest=int, applied=int,
+    parameters=int, steady=octets, steady_sums=doubles, may_skip=int, applied=int,
 )  # fmt: skip
 def apply(rank, size, barrier, a):
     """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
@@ -51,8 +51,8 @@ def apply(rank, size, barrier, a):
 
     `table` and `coefficients`, one row per minibatch, `coefficients_stride` bytes apart, are the rule's arguments
     (fredsim.kernels.update); `apply_zeros`: whether the rule is also applied to rows whose gradient is +0. `error` is
-    the relative error of a sum in float32. `resting` (inputs + 1,) says whether a row of the first layer is at rest
-    (fredsim.kernels.resting), which is used only if `may_rest`; `rest_sums` (inputs + 1, 2) are such a row's sums of v
+    the relative error of a sum in float32. `steady` (inputs + 1,) says whether a row of the first layer is steady
+    (fredsim.kernels.steady), which is used only if `may_skip`; `steady_sums` (inputs + 1, 2) are such a row's sums of v
     and |v|; `applied` is how many minibatches were applied before. Work space: `sums`, the address of 32 floats per
     thread, or 0 if no array is watched; `partials` (end, size, 3), for each minibatch and thread whether its part of θ
     is finite, and its sums of v and |v|.
@@ -68,7 +68,7 @@ def apply(rank, size, barrier, a):
         clear_pair(totals)
         step = Step(
             a.rule, address_of(a.table, ZERO), a.coefficients + b * a.coefficients_stride, a.apply_zeros, sums, totals,
-            a.resting, a.rest_sums, a.may_rest != 0 and (a.applied + b) % CENSUS == 0,
+            a.steady, a.steady_sums, a.may_skip != 0 and (a.applied + b) % CHECK_EVERY == 0,
         )  # fmt: skip
         finite = update_rows(rank, size, a.passes, b, step)
         put(partial, 0, 1.0 if finite else 0.0)
@@ -134,7 +134,7 @@ def update_rows(rank, size, a, b, step):
                 given = (step.table, at, address_of(buffer, ZERO), count, step.coefficients, step.sums)
                 finite &= call(step.rule, given) & FINITE != 0
                 for row in range(start, k if layer == 0 else start):
-                    put(step.resting, row, np.uint8(0))
+                    put(step.steady, row, np.uint8(0))
             elif step.apply_zeros:
                 finite &= apply_zeros(width, start, k, step)
             added += ((k - start) * width + 15) // 16
@@ -148,28 +148,28 @@ def update_rows(rank, size, a, b, step):
 
 @subroutine
 def apply_zeros(width, k, end, step):
-    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
+    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not steady; return whether θ stays finite.
 
-    As fredsim.kernels.window.apply_zeros, but a row at rest adds its known sums of v and |v| to the totals.
+    As fredsim.kernels.window.apply_zeros, but a steady row adds its known sums of v and |v| to the totals.
     """
     finite = True
     while k < end:
         start = k
-        k = rows_awake(step.resting, start, end, step.census)
+        k = unsteady_end(step.steady, start, end, step.checking)
         if k > start:
-            if step.census and step.sums != 0:
+            if step.checking and step.sums != 0:
                 drain(floats(step.sums), step.totals)  # so that the next sums are of this row alone
             given = (step.table, start * width, ZERO, (k - start) * width, step.coefficients, step.sums)
-            said = call(step.rule, given)
-            finite &= said & FINITE != 0
-            if step.census and said & SETTLED != 0:
-                put(step.resting, start, np.uint8(1))
+            outcome = call(step.rule, given)
+            finite &= outcome & FINITE != 0
+            if step.checking and outcome & UNCHANGED != 0:
+                put(step.steady, start, np.uint8(1))
                 if step.sums != 0:
-                    clear_pair(shift(step.rest_sums, 2 * start))
-                    drain(floats(step.sums), shift(step.rest_sums, 2 * start))
-                k = start  # the loop below adds its sums, as for any row at rest
-        while k < end and item(step.resting, k) != 0:
-            add_pair(step.totals, item(step.rest_sums, 2 * k), item(step.rest_sums, 2 * k + 1))
+                    clear_pair(shift(step.steady_sums, 2 * start))
+                    drain(floats(step.sums), shift(step.steady_sums, 2 * start))
+                k = start  # the loop below adds its sums, as for any steady row
+        while k < end and item(step.steady, k) != 0:
+            add_pair(step.totals, item(step.steady_sums, 2 * k), item(step.steady_sums, 2 * k + 1))
             k += 1
     return finite
 

@@ -1,7 +1,7 @@
 """The machine of the path `fused`: keeps the arguments of the kernels in fredsim.kernels.fused, and calls them.
 
-It has works (the passes of minibatches) that are begun before they arrive, the rule's arrays, and rows at rest
-(fredsim.kernels.resting).
+It has works (the passes of minibatches) that are begun before they arrive, the rule's arrays, and steady rows
+(fredsim.kernels.steady).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, address, addresses
-from fredsim.kernels.resting import Resting
+from fredsim.kernels.steady import SteadyRows
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.kernels.works import WorkMachine, work_bytes
@@ -51,7 +51,7 @@ class NumbaFusedMachine(WorkMachine):
         self.slots = window + AHEAD_BYTES // work_bytes(layout, mu)
         super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
         fused, rows = specialised("fused", mu, split), int(layout.sizes[0]) + 1
-        self._kernel, self._resting, self._applied = fused.apply, Resting(rule, 1, rows), 0
+        self._kernel, self._steady, self._applied = fused.apply, SteadyRows(rule, 1, rows), 0
         # The number of terms of a sum in float32, and twice the bound of its relative rounding error.
         terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16
         error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
@@ -60,7 +60,7 @@ class NumbaFusedMachine(WorkMachine):
             passes=self._passes, begin=0, end=0, rule=compile_rule(rule, watched).address,
             table=addresses([arrays[0], *arrays]), coefficients=0, coefficients_stride=0, apply_zeros=apply_zeros,
             sums=sums, partials=0, error=error, bounds=0, copies=0, verdicts=0, parameters=len(arrays[0]),
-            resting=self._resting.rows, rest_sums=np.zeros((rows, 2)), may_rest=0, applied=0,
+            steady=self._steady.flags, steady_sums=np.zeros((rows, 2)), may_skip=0, applied=0,
         )  # fmt: skip
         for kernel in (self._kernels.begin_works, self._kernel):
             kernel.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
@@ -81,7 +81,7 @@ class NumbaFusedMachine(WorkMachine):
         self._verdicts, self._partials = np.empty(n, np.int64), np.empty((n, self._team.size, 3))
         self._arguments.set(
             coefficients=coefficients, coefficients_stride=coefficients.strides[0], partials=self._partials,
-            bounds=bounds, copies=to, verdicts=self._verdicts, may_rest=self._resting.may_rest(coefficients),
+            bounds=bounds, copies=to, verdicts=self._verdicts, may_skip=self._steady.may_skip(coefficients),
             applied=self._applied,
         )  # fmt: skip
         losses: Array = self.work["losses"][places]

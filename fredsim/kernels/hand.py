@@ -52,7 +52,7 @@ EVENTS = Fields(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
     arrays=int, addresses=int64s, bounds=int64s, held_rows=int32s, held_losses=floats, held_errors=floats,
     held_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
-    scratch_stride=int, resting=octets, may_rest=int, arrived=int, tickets=int64s, ticks=int64s,
+    scratch_stride=int, steady=octets, may_skip=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
     """Process all events, as long as all parameters stay finite.
@@ -61,8 +61,8 @@ def advance(rank, size, barrier, a):
     events. `bounds` (size + 1,): thread `rank` has the first layer's columns from bounds[rank] to bounds[rank + 1],
     whole vectors; its strip of that layer's rows begins at (inputs + 1)·bounds[rank]. `addresses` (versions + 1,
     arrays) are the rule's arrays, for each version of the other layers and, last, for the first layer. `held_…` are the
-    works in hand, one row per slot. `resting` (size, inputs + 1) says whether a row of a thread's columns is at rest
-    (fredsim.kernels.resting), which is used only if `may_rest`; `arrived` is how many events there were before.
+    works in hand, one row per slot. `steady` (size, inputs + 1) says whether a row of a thread's columns is steady
+    (fredsim.kernels.steady), which is used only if `may_skip`; `arrived` is how many events there were before.
     """
     local, n, version, s, e = local_of(rank, a), a.events.count, a.events.version, ZERO, window_end(a, ZERO)
     clock = ticks()

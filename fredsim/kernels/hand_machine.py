@@ -15,7 +15,7 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
 from fredsim.kernels.data import data_of
-from fredsim.kernels.resting import Resting
+from fredsim.kernels.steady import SteadyRows
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.kernels.works import Works
@@ -79,7 +79,7 @@ class NumbaHandMachine:
         floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
         work = self.work
-        self._resting, self._arrived = Resting(rule, team.size, rows), 0
+        self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
             net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
@@ -90,7 +90,7 @@ class NumbaHandMachine:
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
             transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=floats, resting=self._resting.rows, may_rest=0, arrived=0,
+            scratch_stride=floats, steady=self._steady.flags, may_skip=0, arrived=0,
             tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
 
@@ -116,7 +116,7 @@ class NumbaHandMachine:
                 coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses, bad=bad,
             )
         )  # fmt: skip
-        self._arguments.set(may_rest=self._resting.may_rest(coefficients[arriving >= 0]), arrived=self._arrived)
+        self._arguments.set(may_skip=self._steady.may_skip(coefficients[arriving >= 0]), arrived=self._arrived)
         self._team.run(self._kernels.advance, self._arguments)
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)

@@ -20,7 +20,7 @@ from fredsim.jit.team import Team, address, addresses, share
 from fredsim.numerics.allowed import plain_source
 from fredsim.numerics.rules import Rule
 
-__all__ = ["FINITE", "SETTLED", "TeamRule", "call_rule", "compile_rule"]
+__all__ = ["FINITE", "UNCHANGED", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 import numpy as np
@@ -37,7 +37,7 @@ flush, positive_part, sign = subroutine(rules.flush), subroutine(rules.positive_
 {rule}
 
 def apply_{name}(table, at, gradient, count, coefficients, sums):
-    """Apply the rule to elements at … at + count − 1; return FINITE | SETTLED, as far as these hold.
+    """Apply the rule to elements at … at + count − 1; return FINITE | UNCHANGED, as far as these hold.
 
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
     of `count` elements, or 0 where all of them are +0. `sums` is that of 32 floats, where an array of the state is
@@ -69,9 +69,9 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
     {end}
     return np.int64(no_nan(finite)) | np.int64(gradient == 0 and no_bits(changed)) << 1
 '''
-#: The bits that applying a rule returns. FINITE: every new parameter is finite; SETTLED: the gradient is +0, and the
+#: The bits that applying a rule returns. FINITE: every new parameter is finite; UNCHANGED: the gradient is +0, and the
 #: rule has changed no bit of what it wrote.
-FINITE, SETTLED = 1, 2
+FINITE, UNCHANGED = 1, 2
 #: Source lines before, in and after the loop, if an array is watched, that is, summed.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"

@@ -22,7 +22,7 @@ from fredsim.kernels.dense import (
     softmax_cross_entropy,
     transpose,
 )
-from fredsim.kernels.resting import CENSUS, rows_awake
+from fredsim.kernels.steady import CHECK_EVERY, unsteady_end
 from fredsim.kernels.trees import (
     LEAVES,
     Tree,
@@ -33,7 +33,7 @@ from fredsim.kernels.trees import (
     lay_out,
     rows_alike,
 )
-from fredsim.kernels.update import FINITE, SETTLED, call_rule
+from fredsim.kernels.update import FINITE, UNCHANGED, call_rule
 from fredsim.kernels.upper import upper_layers
 
 __all__ = [
@@ -66,7 +66,7 @@ class ThreadLocal(NamedTuple):
     tree: Tree
     hidden: Any  # activations of one block of samples
     gradient: Any  # some rows of a gradient
-    resting: Any  # which rows of the thread's columns are at rest (fredsim.kernels.resting)
+    steady: Any  # which rows of the thread's columns are steady (fredsim.kernels.steady)
     ticks: Any  # the ticks spent on each of SPENT
 
 
@@ -81,9 +81,9 @@ def local_of(rank, a):
     hidden = shift(stack, a.tables.stack)
     gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(SPENT) * rank)
     tree = Tree(a.mu, a.tables, stack)
-    resting = shift(a.resting, rank * (inputs + 1))
+    steady = shift(a.steady, rank * (inputs + 1))
     width = item(a.bounds, rank + 1) - low
-    return ThreadLocal(rank, low, width, factors, active, tree, hidden, gradient, resting, spent)
+    return ThreadLocal(rank, low, width, factors, active, tree, hidden, gradient, steady, spent)
 
 
 @inlined
@@ -128,31 +128,31 @@ def update_columns(a, local, s, i, k, end):
                 rows * LEAVES, k - start, local.active, mark + start, rows, errors, local.low, stride, local.gradient,
             )  # fmt: skip
             for row in range(start, k if a.apply_zeros else start):
-                put(local.resting, row, np.uint8(0))
+                put(local.steady, row, np.uint8(0))
         elif a.apply_zeros:
-            census = a.may_rest != 0 and (a.arrived + i) % CENSUS == 0
-            finite &= apply_zeros(a, local, table, start, k, coefficients, census)
+            checking = a.may_skip != 0 and (a.arrived + i) % CHECK_EVERY == 0
+            finite &= apply_zeros(a, local, table, start, k, coefficients, checking)
     return finite
 
 
 @inlined
-def apply_zeros(a, local, table, k, end, coefficients, census):
-    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
+def apply_zeros(a, local, table, k, end, coefficients, checking):
+    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not steady; return whether θ stays finite.
 
-    A row is at rest if that has changed no bit of it, and will not until the row has a gradient, or the coefficients on
-    which its state depends change (fredsim.kernels.resting). A `census` looks for such rows.
+    If `checking`, each row is updated by itself, and marked as steady if that has changed no bit of it
+    (fredsim.kernels.steady).
     """
     rows, finite = item(a.net.sizes, 0) + 1, True
     while k < end:
         start = k
-        k = rows_awake(local.resting, start, end, census)
+        k = unsteady_end(local.steady, start, end, checking)
         if k > start:
             at, count = rows * local.low + start * local.width, (k - start) * local.width
-            said = call(a.rule, (table, at, ZERO, count, coefficients, ZERO))
-            finite &= said & FINITE != 0
-            if census and said & SETTLED != 0:
-                put(local.resting, start, np.uint8(1))
-        while k < end and item(local.resting, k) != 0:
+            outcome = call(a.rule, (table, at, ZERO, count, coefficients, ZERO))
+            finite &= outcome & FINITE != 0
+            if checking and outcome & UNCHANGED != 0:
+                put(local.steady, start, np.uint8(1))
+        while k < end and item(local.steady, k) != 0:
             k += 1
     return finite
 
