@@ -23,7 +23,7 @@ from fredsim.numerics import distributions, oracle
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaEngine", "CudaQueueMachine"]
+__all__ = ["CudaEngine", "CudaQueueExecutor"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -152,13 +152,13 @@ class CudaEngine(CudaOperations):
         )  # fmt: skip
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
-    def queue_machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueMachine:
+    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return a machine that applies the rule in place on the server's arrays."""
-        return CudaQueueMachine(self, rule, params, arrays, places)
+        return CudaQueueExecutor(self, rule, params, arrays, places)
 
 
-class CudaQueueMachine:
-    """Processes events: fredsim.compute.engines.QueueMachine. The host waits once a call of `advance`, at its end."""
+class CudaQueueExecutor:
+    """Processes events: fredsim.compute.engines.QueueExecutor. The host waits once a call of `advance`, at its end."""
 
     def __init__(self, engine: CudaEngine, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
         """Allocate places, the parameters in the first. Raises ConfigError where the device has not enough memory."""

@@ -12,11 +12,11 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.data import data_of
 from fredsim.kernels.evaluation import TOGETHER
-from fredsim.kernels.fused_machine import NumbaFusedMachine
-from fredsim.kernels.hand_machine import NumbaHandMachine
+from fredsim.kernels.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.hand_executor import NumbaHandExecutor
 from fredsim.kernels.operations import NumbaOperations
+from fredsim.kernels.pending import NumbaGradientExecutor, pack_passes
 from fredsim.kernels.trees import specialised
-from fredsim.kernels.works import NumbaGradientMachine, pack_passes
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
@@ -60,10 +60,10 @@ class NumbaEngine(NumbaOperations):
         self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
         return self._grads[:batches], self._losses[:batches]
 
-    def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedMachine:
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
         """Return a machine that applies a rule in place to `arrays`, θ first, (P,) each."""
         sizes, train = self.model.sizes, self._dataset.train
-        return NumbaFusedMachine(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
+        return NumbaFusedExecutor(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
         """Allocate work space for this many minibatches at a time."""
@@ -79,17 +79,17 @@ class NumbaEngine(NumbaOperations):
             activations=aligned(batches, int(layout.activation_offsets[-1])),
         )  # fmt: skip
 
-    def hand_machine(
+    def hand_executor(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> NumbaHandMachine:
+    ) -> NumbaHandExecutor:
         """Return a machine for events whose minibatches are known when clients fetch."""
         model, train = self.model, self._dataset.train
-        return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+        return NumbaHandExecutor(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
-    def gradient_machine(self, slots: int, limits: Limits) -> NumbaGradientMachine:
+    def gradient_executor(self, slots: int, limits: Limits) -> NumbaGradientExecutor:
         """Return a machine for such events whose gradients a server applies itself."""
         sizes, train = self.model.sizes, self._dataset.train
-        return NumbaGradientMachine(self._team, sizes, train, self._mu, self._chunk, slots, limits)
+        return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
         """Evaluate the samples in parallel."""

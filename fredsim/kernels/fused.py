@@ -12,7 +12,7 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.gradient import PASSES, form_some, lay_out_works, next_rows, tree_of
+from fredsim.kernels.gradient import PASSES, form_some, lay_out_pending, next_rows, tree_of
 from fredsim.kernels.reductions import copy
 from fredsim.kernels.steady import CHECK_EVERY, unsteady_end
 from fredsim.kernels.update import FINITE, UNCHANGED
@@ -58,7 +58,7 @@ def apply(rank, size, barrier, a):
     is finite, and its sums of v and |v|.
     """
     if a.begin == 0:
-        lay_out_works(rank, size, a.passes)
+        lay_out_pending(rank, size, a.passes)
         barrier_wait(size, barrier)
     b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
     sums = a.sums + 128 * rank if a.sums != 0 else a.sums

@@ -29,11 +29,11 @@ from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 
 __all__ = [
     "PASSES",
-    "begin_works",
-    "finish_work",
+    "form_gradient",
     "form_some",
+    "forward_backward",
     "gradients",
-    "lay_out_works",
+    "lay_out_pending",
     "next_rows",
     "tree_of",
 ]
@@ -62,7 +62,7 @@ def gradients(rank, size, barrier, a):
 
 
 @kernel(PASSES)
-def begin_works(rank, size, barrier, a):
+def forward_backward(rank, size, barrier, a):
     """Do only the passes; the gradients are formed later, when the parameters may have changed."""
     transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
@@ -70,9 +70,9 @@ def begin_works(rank, size, barrier, a):
 
 
 @kernel(PASSES)
-def finish_work(rank, size, barrier, a):
+def form_gradient(rank, size, barrier, a):
     """Write the mean gradient of one minibatch whose passes are done."""
-    lay_out_works(rank, size, a)
+    lay_out_pending(rank, size, a)
     barrier_wait(size, barrier)
     form_rows(rank, size, a, ZERO)
 
@@ -89,7 +89,7 @@ def lay_out_inputs(rank, size, a):
 
 
 @subroutine(forceinline=True)
-def lay_out_works(rank, size, a):
+def lay_out_pending(rank, size, a):
     """Lay this thread's share of the inputs out for minibatches whose passes are done."""
     net, mu, (_, groups) = a.net, a.mu, blocks_of(a.mu)
     rows, width = item(net.sizes, 0) + 1, padded(item(net.sizes, 1))

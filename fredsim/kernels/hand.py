@@ -50,8 +50,8 @@ EVENTS = Fields(
 
 @kernel(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
-    arrays=int, addresses=int64s, bounds=int64s, held_rows=int32s, held_losses=floats, held_errors=floats,
-    held_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
+    arrays=int, addresses=int64s, bounds=int64s, pending_rows=int32s, pending_losses=floats, pending_errors=floats,
+    pending_activations=floats, factors=floats, active=octets, z=floats, transposed=floats, scratch=floats,
     scratch_stride=int, steady=octets, may_skip=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
@@ -107,7 +107,7 @@ def sweep_upper_layers(a, local, s, e, version):
         for i in range(s, e):
             if item(a.events.arriving, i) >= 0:
                 for m in range(a.mu):
-                    put(a.events.losses, i * a.mu + m, item(a.held_losses, item(a.events.arriving, i) * a.mu + m))
+                    put(a.events.losses, i * a.mu + m, item(a.pending_losses, item(a.events.arriving, i) * a.mu + m))
     ticket, taken = fetch_add(a.tickets, 0, 1), ZERO
     for layer in range(1, a.net.layers):
         for k in range(0, item(a.net.sizes, layer) + 1, ROWS_AT_ONCE):

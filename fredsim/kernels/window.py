@@ -100,9 +100,9 @@ def lay_out_window(a, local, s, e):
     for i in range(s, e):
         slot = item(a.events.arriving, i)
         if slot >= 0:
-            samples, (at, mark) = shift(a.held_rows, slot * a.mu), inputs_of(a, i - s)
+            samples, (at, mark) = shift(a.pending_rows, slot * a.mu), inputs_of(a, i - s)
             begin = slot * item(a.net.error_offsets, a.net.layers) + local.low
-            finite = errors_finite(a.held_errors, begin, stride, local.width, a.mu)
+            finite = errors_finite(a.pending_errors, begin, stride, local.width, a.mu)
             for g in range(groups):
                 lay_out(a.data, samples, a.mu, g, inputs, local.factors, at, local.active, mark)
                 if not finite:
@@ -116,7 +116,7 @@ def update_columns(a, local, s, i, k, end):
     _, groups = blocks_of(a.mu)
     table, (x, mark) = address_of(a.addresses, a.versions * a.arrays), inputs_of(a, i - s)
     coefficients = a.events.coefficients + i * a.events.coefficients_stride
-    errors = shift(a.held_errors, slot * errors_size(a))
+    errors = shift(a.pending_errors, slot * errors_size(a))
     finite = True
     while k < end:
         start = k
@@ -183,9 +183,9 @@ def update_rows(a, local, s, e, version, layer, k):
             finite = apply_rows(
                 a.rule, address_of(a.addresses, version * a.arrays), item(net.offsets, layer) + k * stride, stride,
                 a.events.coefficients + i * a.events.coefficients_stride, local.tree,
-                shift(a.held_activations, slot * item(net.activation_offsets, net.layers - 1)),
+                shift(a.pending_activations, slot * item(net.activation_offsets, net.layers - 1)),
                 item(net.activation_offsets, layer - 1) + k * LEAVES, rows * LEAVES, min(ROWS_AT_ONCE, rows - k),
-                a.tables.all_active, ZERO, a.tables.stride, shift(a.held_errors, slot * errors_size(a)),
+                a.tables.all_active, ZERO, a.tables.stride, shift(a.pending_errors, slot * errors_size(a)),
                 item(net.error_offsets, layer), stride, local.gradient,
             )  # fmt: skip
             if not finite:
@@ -205,8 +205,8 @@ def run_block_passes(a, local, s, i, b, version):
     stride, classes, sample_stride = item(net.strides, 0), item(net.sizes, net.layers), sample_floats(net)
     weights = floats(item(a.addresses, version * a.arrays))
     transposed = shift(a.transposed, (i - s) * item(net.transposed_offsets, net.layers))
-    errors = shift(a.held_errors, slot * errors_size(a))
-    activations = shift(a.held_activations, slot * item(net.activation_offsets, net.layers - 1))
+    errors = shift(a.pending_errors, slot * errors_size(a))
+    activations = shift(a.pending_activations, slot * item(net.activation_offsets, net.layers - 1))
     samples = min(LEAVES, mu - b * LEAVES)
     for m in range(samples):
         at = ((i - s) * mu + b * LEAVES + m) * stride
@@ -218,8 +218,8 @@ def run_block_passes(a, local, s, i, b, version):
         at = (m - b * LEAVES) * sample_stride
         last, to = at + sample_stride - padded(classes), item(net.error_offsets, net.layers - 1) + m * padded(classes)
         loss = softmax_cross_entropy(hidden, last, classes, item(a.data.labels, row), errors, to)
-        put(a.held_losses, slot * mu + m, loss)
-        put(a.held_rows, slot * mu + m, row)
+        put(a.pending_losses, slot * mu + m, loss)
+        put(a.pending_rows, slot * mu + m, row)
         backward(net, transposed, hidden, at, errors, m)
 
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_machine import NumbaFusedMachine
-from fredsim.kernels.hand_machine import NumbaHandMachine
+from fredsim.kernels.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.hand_executor import NumbaHandExecutor
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.steady import steady_coefficients
 from fredsim.servers import ElementwiseServer
@@ -49,14 +49,14 @@ class Floored(ElementwiseServer):
 def steady(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.bool_]]:
     """Which rows of which thread's columns were steady after each call of the path `hand`."""
     found: list[NDArray[np.bool_]] = []
-    advance = NumbaHandMachine.advance
+    advance = NumbaHandExecutor.advance
 
-    def watched(machine: NumbaHandMachine, *given: Any) -> Any:
-        result = advance(machine, *given)
-        found.append(machine._steady.flags != 0)
+    def watched(executor: NumbaHandExecutor, *given: Any) -> Any:
+        result = advance(executor, *given)
+        found.append(executor._steady.flags != 0)
         return result
 
-    monkeypatch.setattr(NumbaHandMachine, "advance", watched)
+    monkeypatch.setattr(NumbaHandExecutor, "advance", watched)
     return found
 
 
@@ -64,21 +64,21 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.bool_]]:
 def gated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NDArray[np.bool_], float, float]]:
     """Which rows were steady after each call of the path `fused`, the mean that it found, and the exact one."""
     found: list[tuple[NDArray[np.bool_], float, float]] = []
-    make, apply = NumbaEngine.fused_machine, NumbaFusedMachine.apply
+    make, apply = NumbaEngine.fused_executor, NumbaFusedExecutor.apply
     states: list[NDArray[np.float32]] = []
 
-    def made(engine: NumbaEngine, *given: Any) -> NumbaFusedMachine:
+    def made(engine: NumbaEngine, *given: Any) -> NumbaFusedExecutor:
         states[:] = [given[1][-1]]  # v, the last of FASGD's averages
         return make(engine, *given)
 
-    def watched(machine: NumbaFusedMachine, b: int, end: int) -> list[int]:
-        verdicts = apply(machine, b, end)
+    def watched(executor: NumbaFusedExecutor, b: int, end: int) -> list[int]:
+        verdicts = apply(executor, b, end)
         mean = float(np.mean(states[0], dtype=np.float64))
-        found.append((machine._steady.flags != 0, machine.mean(b + len(verdicts) - 1), mean))
+        found.append((executor._steady.flags != 0, executor.mean(b + len(verdicts) - 1), mean))
         return verdicts
 
-    monkeypatch.setattr(NumbaEngine, "fused_machine", made)
-    monkeypatch.setattr(NumbaFusedMachine, "apply", watched)
+    monkeypatch.setattr(NumbaEngine, "fused_executor", made)
+    monkeypatch.setattr(NumbaFusedExecutor, "apply", watched)
     return found
 
 

@@ -1,7 +1,8 @@
-"""Works: what the passes of clients' minibatches leave until the clients arrive; and the gradients formed from them.
+"""Pending passes: what the forward and backward pass of a client's minibatch leave until the client's push arrives.
 
-A work is what a client does between two pushes. Here it is one row, a slot, of several arrays: the samples, their
-losses, errors and activations.
+These are the indices of the samples, their losses, back-propagated errors, and activations. Each of the four is an
+array with one row, a slot, per minibatch. The gradient is formed from a slot when the push arrives. The manual calls
+the contents of a slot the client's work in hand (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from fredsim.kernels.trees import specialised
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 
-__all__ = ["NumbaGradientMachine", "WorkMachine", "Works", "pack_passes", "work_bytes"]
+__all__ = ["NumbaGradientExecutor", "PassExecutor", "PendingPasses", "pack_passes", "slot_bytes"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: The bytes of work space for works that are begun at once.
-TOGETHER_BYTES = 2**22
+#: The bytes of workspace for minibatches whose passes are done together.
+WORKSPACE_BYTES = 2**22
 #: Below this many multiply-adds of a dense gradient, one thread does it all, because what other threads write is not in
 #: the cache of the thread that runs the server.
-NEAR = 2**23
-#: Works in a file are paged out whenever this many bytes of them have been used.
-TOUCHED_BYTES = 2**22
+ONE_THREAD_BELOW = 2**23
+#: Slots in a file are paged out whenever this many bytes of them have been used.
+PAGE_OUT_EVERY = 2**22
 
 
-def _kinds(layout: WorkspaceLayout, mu: int) -> dict[str, tuple[int, type[np.generic]]]:
-    """Return the length and the type, of four bytes, of each array of a work."""
+def _arrays_of_slot(layout: WorkspaceLayout, mu: int) -> dict[str, tuple[int, type[np.generic]]]:
+    """Return the length and the dtype (four bytes each) of a slot's part of each array, by the array's name."""
     return {
         "samples": (mu, np.int32),
         "losses": (mu, np.float32),
@@ -47,22 +48,21 @@ def _kinds(layout: WorkspaceLayout, mu: int) -> dict[str, tuple[int, type[np.gen
     }
 
 
-def work_bytes(layout: WorkspaceLayout, mu: int) -> int:
-    """Return how many bytes a work takes."""
-    return 4 * sum(length for length, _ in _kinds(layout, mu).values())
+def slot_bytes(layout: WorkspaceLayout, mu: int) -> int:
+    """Return how many bytes a slot takes."""
+    return 4 * sum(length for length, _ in _arrays_of_slot(layout, mu).values())
 
 
-class Works:
-    """The arrays of all works, by name, one row per slot, zero at first; in a file if they exceed `memory`."""
+class PendingPasses:
+    """The slots' `arrays` by name, one row per slot, zero at first; in a file if they exceed `limits.memory` bytes."""
 
     def __init__(self, layout: WorkspaceLayout, mu: int, slots: int, limits: Limits) -> None:
-        kinds = _kinds(layout, mu)
-        self.each = work_bytes(layout, mu)
-        spills = limits.memory is not None and slots * self.each > limits.memory
-        self._file = mapped_file(limits.folder, slots * self.each + 4 * LINE) if spills else None
+        self.slot_bytes = slot_bytes(layout, mu)
+        spills = limits.memory is not None and slots * self.slot_bytes > limits.memory
+        self._file = mapped_file(limits.folder, slots * self.slot_bytes + 4 * LINE) if spills else None
         self.arrays: dict[str, NDArray[Any]] = {}
         at = 0
-        for name, (length, dtype) in kinds.items():
+        for name, (length, dtype) in _arrays_of_slot(layout, mu).items():
             size = slots, length
             self.arrays[name] = (
                 aligned(*size, dtype=dtype) if self._file is None else array_in(self._file, size, dtype, at)
@@ -84,7 +84,18 @@ def pack_passes(
     batches: int,
     **arrays: Any,
 ) -> Arguments:
-    """Return PASSES of fredsim.kernels.gradient with these `arrays`, and work space for `batches` minibatches of µ."""
+    """Return the arguments PASSES of fredsim.kernels.gradient, with workspace for `batches` minibatches of µ samples.
+
+    Args:
+        layout: the sizes and offsets of the workspace.
+        split: the data set's part that the samples are rows of.
+        mu: the size of a minibatch.
+        chunk: how many columns of the inputs are multiplied together, and rows of a gradient formed together.
+        threads: the threads of the team.
+        batches: the most minibatches of one call.
+        arrays: the fields of PASSES that are not made here: `slots`, `losses`, `errors`, `activations`, `out`.
+
+    """
     inputs = int(layout.sizes[0]) + 1
     scratch = aligned(threads, layout.stack + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
     packed: Arguments = specialised("gradient", mu, split).PASSES.pack(
@@ -99,82 +110,84 @@ def pack_passes(
     return packed
 
 
-class WorkMachine:
-    """Base of the machines that begin works: does the passes of minibatches, and keeps what they leave in slots."""
+class PassExecutor:
+    """Base of the executors that do passes before a push arrives: keeps what they leave in slots."""
 
     def __init__(
         self, team: Team, layout: WorkspaceLayout, split: Split, mu: int, chunk: int, slots: int, limits: Limits,
         together: int = 1,
     ) -> None:  # fmt: skip
-        """Allocate `slots` works, of which at least `together` are begun, or arrive, at once."""
+        """Allocate `slots` slots, and workspace for at least `together` minibatches at once."""
         self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu, split)
-        self._works = Works(layout, mu, slots, limits)
-        #: See GradientMachine.
-        self.each, self.work = self._works.each, self._works.arrays
+        self._passes = PendingPasses(layout, mu, slots, limits)
+        #: See GradientExecutor.
+        self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
         floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
-        together = max(together, TOGETHER_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
+        together = max(together, WORKSPACE_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
         self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
-        self._passes = pack_passes(
-            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.work["losses"],
-            errors=self.work["errors"], activations=self.work["activations"], out=0,
+        self._pass_arguments = pack_passes(
+            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.pending["losses"],
+            errors=self.pending["errors"], activations=self.pending["activations"], out=0,
         )  # fmt: skip
-        self._passes.set(rows=self._rows, held=self._held)
+        self._pass_arguments.set(rows=self._rows, held=self._held)
         self._size = int(layout.offsets(layout.sizes[1:])[-1])
 
     def _begin(self, slots: Integers, held: Integers, rows: NDArray[Any]) -> None:
-        """Begin the works of samples `rows` (n, µ) from parameters at the addresses `held` (n,)."""
+        """Do the passes of the samples `rows` (n, µ) at the parameters at the addresses `held` (n,)."""
         together = len(self._slots)
         for begin in range(0, len(slots), together):
             some = slice(begin, begin + together)
             batches = self._choose(slots[some], rows[some])
             self._held[:batches, 0] = held[some]
-            self._run(self._kernels.begin_works, batches)
-            self.work["samples"][slots[some]] = rows[some]
+            self._run(self._kernels.forward_backward, batches)
+            self.pending["samples"][slots[some]] = rows[some]
 
     def _choose(self, slots: Integers | int, rows: NDArray[Any]) -> int:
         """Set the slots and samples for the next kernel call; return how many minibatches there are."""
         batches = rows.size // self._mu
         self._slots[:batches, 0], self._rows[:batches] = slots, rows
-        self._passes.batches = batches
+        self._pass_arguments.batches = batches
         return batches
 
     def _run(self, kernel: Compiled, batches: int) -> None:
-        self._team.run(kernel, self._passes, batches * self._mu * self._size)
+        self._team.run(kernel, self._pass_arguments, batches * self._mu * self._size)
 
 
-class NumbaGradientMachine(WorkMachine):
-    """Begins works, and forms their gradients one by one: fredsim.compute.engines.GradientMachine."""
+class NumbaGradientExecutor(PassExecutor):
+    """Does passes, and forms their gradients one by one: fredsim.compute.engines.GradientExecutor."""
 
     def __init__(
         self, team: Team, sizes: Sequence[int], split: Split, mu: int, chunk: int, slots: int, limits: Limits
     ) -> None:
         super().__init__(team, WorkspaceLayout(sizes, mu, block_size(mu), chunk), split, mu, chunk, slots, limits)
         self._gradient, self._copy = aligned(self._size), aligned(self._size + MARGIN)
-        self._passes.set(out=np.array([address(self._gradient)]))
-        self._touched = 0  # the bytes of works that were used since the file was last paged out
+        self._pass_arguments.set(out=np.array([address(self._gradient)]))
+        self._used_bytes = 0  # the bytes of slots that were used since the file was last paged out
 
     def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
-        """Begin works from the same parameters; see GradientMachine."""
+        """Do the passes of minibatches at the same parameters; see GradientExecutor."""
         params = with_margin(params, self._copy)
         self._begin(slots, np.full(len(slots), address(params)), rows)
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
-        """Return the gradient and the losses of a work; see GradientMachine."""
-        self._run(self._kernels.finish_work, self._choose(slot, self.work["samples"][slot]))
-        return self._gradient, self.work["losses"][slot]
+        """Return the gradient and the losses of the passes in a slot; see GradientExecutor."""
+        self._run(self._kernels.form_gradient, self._choose(slot, self.pending["samples"][slot]))
+        return self._gradient, self.pending["losses"][slot]
 
     def _run(self, kernel: Compiled, batches: int) -> None:
-        self._team.run(kernel, self._passes, 0 if batches * self._mu * self._size < NEAR else ENOUGH)
-        self._touched += batches * self.each
-        if self._touched > TOUCHED_BYTES:
-            self._works.page_out()
-            self._touched = 0
+        self._team.run(
+            kernel, self._pass_arguments, 0 if batches * self._mu * self._size < ONE_THREAD_BELOW else ENOUGH
+        )
+        self._used_bytes += batches * self.slot_bytes
+        if self._used_bytes > PAGE_OUT_EVERY:
+            self._passes.page_out()
+            self._used_bytes = 0
 
 
 def with_margin(params: Array, spare: Array) -> Array:
-    """Return parameters (P,) behind which MARGIN floats can be read: the same array, or `spare` with a copy.
+    """Return parameters (P,) behind which MARGIN floats can be read: the same array, or a copy in `spare`.
 
-    Reading beyond an array is safe within a page of memory.
+    Reading beyond an array is safe if what is read lies in the same page of memory as the array's end.
     """
     params = np.ascontiguousarray(params)
     if -(address(params) + params.nbytes) % mmap.PAGESIZE < 4 * MARGIN:

@@ -1,6 +1,7 @@
-"""The machine of the path `hand`: keeps the arguments of the kernel fredsim.kernels.hand.advance, and calls it.
+"""The executor of the path `hand`: keeps the arguments of the kernel fredsim.kernels.hand.advance, and calls it.
 
-It has copies of the parameters and the rule's state, in the order in which the kernel reads them, and works in hand.
+It has copies of the parameters and the rule's state, in the order in which the kernel reads them, and the clients'
+pending passes (fredsim.kernels.pending).
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
 from fredsim.kernels.data import data_of
+from fredsim.kernels.pending import PendingPasses
 from fredsim.kernels.steady import SteadyRows
 from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
-from fredsim.kernels.works import Works
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
 
-__all__ = ["NumbaHandMachine"]
+__all__ = ["NumbaHandExecutor"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -36,8 +37,8 @@ MOST_EVENTS = 64
 CHUNKS = 4
 
 
-class NumbaHandMachine:
-    """Processes events on a team of threads: fredsim.compute.engines.HandMachine."""
+class NumbaHandExecutor:
+    """Processes events on a team of threads: fredsim.compute.engines.HandExecutor."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class NumbaHandMachine:
         slots: int,
         limits: Limits,
     ) -> None:
-        """Copy `params` (P,) and the rule's state `arrays`, (P,) each, and allocate `slots` slots for works in hand."""
+        """Copy `params` (P,) and the rule's state `arrays`, (P,) each; allocate `slots` slots for pending passes."""
         self._team, self._mu = team, mu
         self._kernels = specialised("hand", mu, split)
         width = -(-int(sizes[1]) // 16)
@@ -71,21 +72,21 @@ class NumbaHandMachine:
         for inside, outside in self._views(params, arrays):
             inside[...] = outside
 
-        self._works = Works(layout, mu, slots, limits)
-        #: See HandMachine.
-        self.each, self.work = self._works.each, self._works.arrays
+        self._passes = PendingPasses(layout, mu, slots, limits)
+        #: See HandExecutor.
+        self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
         #: The ticks that each thread has spent on each of SPENT.
         self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
         floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
-        work = self.work
+        pending = self.pending
         self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
             net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
             capacity=capacity, versions=capacity + 1, arrays=2 + len(arrays), addresses=self._addresses(),
-            bounds=self._bounds, held_rows=work["samples"], held_losses=work["losses"], held_errors=work["errors"],
-            held_activations=work["activations"],
+            bounds=self._bounds, pending_rows=pending["samples"], pending_losses=pending["losses"],
+            pending_errors=pending["errors"], pending_activations=pending["activations"],
             factors=aligned(team.size * capacity * rows * layout.padded_samples),
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
@@ -120,7 +121,7 @@ class NumbaHandMachine:
         self._team.run(self._kernels.advance, self._arguments)
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
-        self._works.page_out()
+        self._passes.page_out()
         return losses, int(bad.min())
 
     def shares(self) -> dict[str, float]:
