@@ -2,8 +2,8 @@
 
 The clients' snapshots are carried as one array (λ, …) per parameter, updated in place: their buffers are donated and
 the whole carry is returned, because otherwise XLA copies them at the start. One flat array (λ, P) takes up to four
-times as long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan is as
-fast. XLA flushes subnormal numbers to zero; PyTorch does not.
+times as long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan
+is as fast. XLA flushes subnormal numbers to zero; PyTorch does not.
 
 Only the scan is timed: compilation, the order of clients, the data and the snapshots are ready before.
 

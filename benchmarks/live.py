@@ -83,7 +83,7 @@ def main(
     table = live([Cell(name, *pair) for pair in pairs for name in servers.split(",")], updates, rounds, 2)
     show(table)
     if output is not None:
-        output.write_text(markdown(list(heading(1, 1, quick=False)), [table]), encoding="utf-8")
+        output.write_text(markdown(list(heading(1, 1)), [table]), encoding="utf-8")
 
 
 if __name__ == "__main__":
