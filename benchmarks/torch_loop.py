@@ -1,8 +1,8 @@
 """What one would write in PyTorch: a plain loop that simulates the same clients.
 
 This is the fastest way that we found with autograd: lists of tensors, `torch._foreach` functions, snapshots copied in
-place. A flat vector with views, a call for each tensor, a clone at every fetch, or nn.Linear's layout is no
-faster over all cells.
+place. A flat vector with views, a call for each tensor, a clone at every fetch, or nn.Linear's layout is no faster
+over all cells.
 
 If the loop cannot be timed like fredsim, it has the advantage: the order of clients is drawn, and the clients' copies
 are allocated, before its time begins, and it records nothing.

@@ -16,8 +16,8 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.pending import PassExecutor, slot_bytes
+from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.steady import SteadyRows
-from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import aligned
@@ -50,7 +50,7 @@ class NumbaFusedExecutor(PassExecutor):
         #: See FusedExecutor.
         self.slots = window + AHEAD_BYTES // slot_bytes(layout, mu)
         super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
-        fused, rows = specialised("fused", mu, split), int(layout.sizes[0]) + 1
+        fused, rows = specialise("fused", mu, split), int(layout.sizes[0]) + 1
         self._kernel, self._steady, self._applied = fused.apply, SteadyRows(rule, 1, rows), 0
         # The number of terms of a sum in float32, and twice the bound of its relative rounding error.
         terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16

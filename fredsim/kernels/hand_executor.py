@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
-from fredsim.kernels.data import data_of
+from fredsim.kernels.data import pack_split
 from fredsim.kernels.pending import PendingPasses
+from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.steady import SteadyRows
-from fredsim.kernels.trees import specialised
 from fredsim.kernels.update import compile_rule
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -29,7 +29,7 @@ __all__ = ["NumbaHandExecutor"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: The bytes that one window keeps besides the parameters, which should stay in the L2 cache.
+#: The bytes that one window keeps besides the parameters; they should stay in the L2 cache.
 WINDOW_BYTES = 2**19
 #: The most events of one window; windows of different clients are rarely longer.
 MOST_EVENTS = 64
@@ -54,7 +54,7 @@ class NumbaHandExecutor:
     ) -> None:
         """Copy `params` (P,) and the rule's state `arrays`, (P,) each; allocate `slots` slots for pending passes."""
         self._team, self._mu = team, mu
-        self._kernels = specialised("hand", mu, split)
+        self._kernels = specialise("hand", mu, split)
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
         chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
@@ -75,14 +75,14 @@ class NumbaHandExecutor:
         self._passes = PendingPasses(layout, mu, slots, limits)
         #: See HandExecutor.
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
-        #: The ticks that each thread has spent on each of SPENT.
-        self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
+        #: The ticks that each thread has spent on each of ACTIVITIES.
+        self.ticks = np.zeros((team.size, len(self._kernels.ACTIVITIES)), np.int64)
         floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
         pending = self.pending
         self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
-            net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
+            net=layout.network(layout.widths, self._offsets), data=pack_split(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
             capacity=capacity, versions=capacity + 1, arrays=2 + len(arrays), addresses=self._addresses(),
             bounds=self._bounds, pending_rows=pending["samples"], pending_losses=pending["losses"],
@@ -96,7 +96,7 @@ class NumbaHandExecutor:
         )  # fmt: skip
 
     def _addresses(self) -> Integers:
-        """Return the addresses of the rule's arrays for each version of the upper layers and, last, the first layer."""
+        """Return the addresses (versions + 1, arrays) of the rule's arrays; see fredsim.kernels.hand.advance."""
         following = [*self._versions[1:], self._versions[0]]
         tables = [addresses([*pair, *self._states]) for pair in zip(self._versions, following, strict=True)]
         return np.array([*tables, addresses([self._below[0], *self._below])])
@@ -104,17 +104,18 @@ class NumbaHandExecutor:
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array
     ) -> tuple[Array, int]:
-        """Process n events; the arguments are those of fredsim.kernels.hand.EVENTS.
+        """Process n events; see HandExecutor.
 
         Returns the losses (n, µ) of the arrivals, and the first event after which a parameter is not finite, else n.
         """
         n = len(arriving)
         losses = aligned(n, self._mu)
-        bad = np.full(self._team.size, n, np.int64)
+        diverged_at = np.full(self._team.size, n, np.int64)
         self._arguments.set(
             events=self._kernels.EVENTS.pack(
                 count=n, version=self._version, arriving=arriving, target=target, source=source, rows=rows,
-                coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses, bad=bad,
+                coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses,
+                diverged_at=diverged_at,
             )
         )  # fmt: skip
         self._arguments.set(may_skip=self._steady.may_skip(coefficients[arriving >= 0]), arrived=self._arrived)
@@ -122,12 +123,12 @@ class NumbaHandExecutor:
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
         self._passes.page_out()
-        return losses, int(bad.min())
+        return losses, int(diverged_at.min())
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of all threads' time, by the names of SPENT."""
+        """Return which share of all threads' time each of ACTIVITIES took."""
         total = self.ticks.sum(axis=0) / max(1, self.ticks.sum())
-        return dict(zip(self._kernels.SPENT, total.tolist(), strict=True))
+        return dict(zip(self._kernels.ACTIVITIES, total.tolist(), strict=True))
 
     def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""

@@ -18,9 +18,9 @@ from fredsim.compute.storage import Limits, array_in, mapped_file, page_out
 from fredsim.data.datasets import Split
 from fredsim.jit.cache import Compiled
 from fredsim.jit.kernel import Arguments
-from fredsim.jit.team import ENOUGH, Team, address
-from fredsim.kernels.data import data_of
-from fredsim.kernels.trees import specialised
+from fredsim.jit.team import MIN_WORK, Team, address
+from fredsim.kernels.data import pack_split
+from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 
@@ -98,8 +98,8 @@ def pack_passes(
     """
     inputs = int(layout.sizes[0]) + 1
     scratch = aligned(threads, layout.stack + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
-    packed: Arguments = specialised("gradient", mu, split).PASSES.pack(
-        net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=data_of(split, chunk),
+    packed: Arguments = specialise("gradient", mu, split).PASSES.pack(
+        net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=pack_split(split, chunk),
         tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
         factors=aligned(batches * layout.padded_samples * inputs),
         active=np.empty(batches * layout.groups * inputs, np.uint8),
@@ -118,7 +118,7 @@ class PassExecutor:
         together: int = 1,
     ) -> None:  # fmt: skip
         """Allocate `slots` slots, and workspace for at least `together` minibatches at once."""
-        self._team, self._mu, self._kernels = team, mu, specialised("gradient", mu, split)
+        self._team, self._mu, self._kernels = team, mu, specialise("gradient", mu, split)
         self._passes = PendingPasses(layout, mu, slots, limits)
         #: See GradientExecutor.
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
@@ -176,7 +176,7 @@ class NumbaGradientExecutor(PassExecutor):
 
     def _run(self, kernel: Compiled, batches: int) -> None:
         self._team.run(
-            kernel, self._pass_arguments, 0 if batches * self._mu * self._size < ONE_THREAD_BELOW else ENOUGH
+            kernel, self._pass_arguments, 0 if batches * self._mu * self._size < ONE_THREAD_BELOW else MIN_WORK
         )
         self._used_bytes += batches * self.slot_bytes
         if self._used_bytes > PAGE_OUT_EVERY:

@@ -109,7 +109,7 @@ class TorchEngine:
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Evaluate in the module's evaluation mode; the mean loss is by fredsim.numerics.oracle.mean64."""
-        return oracle.means(*self.outcomes(params, part))
+        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
         """Evaluate in the module's evaluation mode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from fredsim.numerics.allowed import plain_source
+from fredsim.numerics.rule_check import plain_source
 from fredsim.numerics.rules import Rule
 
 __all__ = ["steady_coefficients"]
