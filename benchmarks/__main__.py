@@ -5,11 +5,11 @@
 
 from the root of the repository; PyTorch and JAX come with `pip install fredsim[bench]`. Tables: contest (against a
 PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
-(outside the kernels), dispatch (the order of a million clients alone), clocks (a clock, and the record of events).
+(outside the kernels), dispatch (only the order of a million clients), clocks (a clock, and the record of events).
 
-The whole process, with every side in it, is bound to as many processors as fredsim has threads. The peers have as many
-threads: PyTorch by set_num_threads, XLA by the processors that are allowed when it starts. Two are not always best for
-them: at small µ the JAX scan was up to 1.5 times as fast on one (--peer-threads 1).
+The process, with all sides in it, is bound to as many processors as fredsim has threads. The peers have the same number
+of threads: PyTorch by set_num_threads, XLA by the processors that the process may use when XLA starts. Two threads are
+not always best for the peers: at small µ the JAX scan was up to 1.5 times as fast on one (--peer-threads 1).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TABLES = ("contest", "plain", "gates", "scale", "evaluation", "overhead", "dispa
 
 
 def chosen(given: str, known: tuple[str, ...], what: str) -> list[str]:
-    """Return the names in a comma-separated list; all that are known where it is empty."""
+    """Return the names in a comma-separated list, or all known names if it is empty."""
     names = given.split(",") if given else list(known)
     for name in names:
         if name not in known:

@@ -1,7 +1,7 @@
-"""What is measured: a server in a cell (λ clients, minibatches of µ), and fredsim's side of it.
+"""What is measured: a cell is a server with λ clients and minibatches of µ; and fredsim's side of a comparison.
 
-Every side trains 784-200-10 on MNIST from the same initial parameters, with the same order of clients and minibatches.
-Nothing here imports a peer: the subprocesses of benchmarks.scale would count its memory.
+Every side trains a 784-200-10 network on MNIST from the same initial parameters, with the same order of clients and
+minibatches. Nothing here imports a peer, because the subprocesses of benchmarks.scale would count the peer's memory.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ HYPER: dict[str, dict[str, Any]] = {
     "fasgd": {"lr": 0.005, "gamma": 0.9, "beta": 0.9, "eps": 1e-4, "variant": "std", "divisor": "max1"},
 }
 
-LEAST = 3000  # about here FASGD's averages of quiet pixels turn subnormal where nobody flushes them
-USUAL = 6000  # half of a round lies behind that point
+LEAST = (
+    3000  # iterations; about here FASGD's averages for pixels that are always 0 become subnormal if nobody flushes them
+)
+USUAL = 6000  # iterations of a round by default: half of them come after that point
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One server in one cell; `data` with its usual split."""
+    """A server with a number of clients, a batch size, and a data set with its usual split."""
 
     server: str  # its rule, a key of HYPER
     clients: int
@@ -64,11 +66,11 @@ class Cell:
         return self.server, str(self.clients), str(self.batch_size)
 
     def iterations(self, least: int) -> int:
-        """Return `least`, or 10 λ where that is more: every client comes again."""
+        """Return `least`, or 10 λ if that is more, so that every client comes again."""
         return max(least, 10 * self.clients)
 
     def dataset(self) -> datasets.Dataset:
-        """Return the data, the very object that fredsim's runs use."""
+        """Return the data set, the same object that fredsim's runs use."""
         return datasets.load_dataset(self.data, *datasets.DEFAULT_ROWS[self.data], datasets.data_root())
 
     def model(self) -> Mlp:
@@ -84,7 +86,7 @@ class Cell:
 
 @lru_cache(maxsize=1)
 def plan(clients: int, iterations: int) -> list[int]:
-    """Return the order of clients, drawn ahead for the peers; fredsim draws it within its time."""
+    """Return the order of clients, which is drawn ahead for the peers; fredsim's measured time includes drawing it."""
     dispatcher = DISPATCHERS["uniform"]()
     dispatcher.init(clients, Streams(SEED))
     return [dispatcher.choose(iteration) for iteration in range(iterations)]

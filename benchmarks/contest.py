@@ -1,8 +1,8 @@
 """fredsim against what one would write instead: a plain PyTorch loop, and a simulation compiled by JAX.
 
-Nothing is timed before all sides agree. Then their rounds alternate. fredsim's time is `seconds` of the run's summary:
-its dispatcher, losses, staleness and digests are in it, which the peers spare themselves; compilation, loading and
-evaluation are in nobody's. What a cell used is freed before the next begins.
+Nothing is timed before all sides agree on the parameters. Then their rounds alternate. fredsim's time is `seconds` of
+the run's summary: it includes the dispatcher, losses, staleness and digests, which the peers do not compute. No side's
+time includes compilation, loading and evaluation. What a cell used is freed before the next cell.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from benchmarks.tables import Table, say
 __all__ = ["CHECKED", "agreement", "contest", "own_server"]
 
 CHECKED = 200  # iterations after which the parameters must agree
-TOLERANCE = 1e-3  # of max|Δθ| / max|θ|; the order of summation differs
+TOLERANCE = 1e-3  # for max|Δθ| / max|θ|, as the order of summation differs
 
 Array = NDArray[np.float32]
 Side = Callable[[], tuple[float, Array]]  # seconds, final parameters
-Maker = Callable[[int], Side]  # a side for so many iterations
+Maker = Callable[[int], Side]  # makes a side that runs this many iterations
 
 
 def fredsim_side(cell: Cell, threads: int, **changes: Any) -> Maker:
@@ -48,16 +48,16 @@ def torch_side(cell: Cell) -> Maker:
 
 
 def jax_side(cell: Cell) -> Maker:
-    """Return the maker of JAX's side, which compiles."""
+    """Return the maker of JAX's side; making it compiles."""
     return partial(jax_loop.Compiled, cell)
 
 
 def agreement(cell: Cell, own: Maker, peers: dict[str, Maker]) -> str:
     """Return max|Δθ| / max|θ| of the peer that differs most from fredsim; this also warms all sides up.
 
-    Exits where they disagree. Few clients learn so fast with FASGD that one hidden unit whose input is 0 but for
-    rounding may move all parameters within a hundred iterations (λ = 4: an input of 5·10⁻⁷ at iteration 86). Where they
-    part, it is enough that they agree to the end of the first 10 λ iterations, in which every client has come again.
+    Exits if they disagree. With few clients, FASGD learns so fast that one hidden unit whose input is 0 except for
+    rounding may change all parameters within a hundred iterations (λ = 4: an input of 5·10⁻⁷ at iteration 86). Then it
+    is enough that they agree at the end of the first 10 λ iterations, in which every client has come again.
     """
     for iterations in sorted({CHECKED, min(CHECKED, 10 * cell.clients)}, reverse=True):
         ours = own(iterations)()[1]
@@ -133,5 +133,5 @@ def own_server(sizes: Sequence[tuple[int, int]], least: int, rounds: int, thread
 
 
 def seconds_of(side: Side) -> Callable[[], float]:
-    """Return what the clock says of a side, and let its parameters go."""
+    """Return a function that runs a side and returns its seconds, without keeping its parameters."""
     return lambda: side()[0]

@@ -1,8 +1,8 @@
-"""fredsim on a CUDA device beside fredsim on the CPU: the same digests, and iterations a second.
+"""fredsim on a CUDA device compared with fredsim on the CPU: equal digests, and iterations per second.
 
     python -m benchmarks.device [--iterations N] [--rounds N] [--servers NAME,...] [-o FILE]
 
-from the root of the repository; needs `pip install fredsim[cuda]` and a device, and says so where there is none.
+from the root of the repository; this needs `pip install fredsim[cuda]` and a device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(
     servers: Annotated[str, typer.Option(help="Servers, by commas.")] = "asgd,fasgd",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table as Markdown.")] = None,
 ) -> None:
-    """Time the device beside the CPU; end with an error where a digest differs."""
+    """Time the device and the CPU in turn; end with an error if their digests differ."""
     if resolve_backend("auto") != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         say("No CUDA device here: nothing was run.")
         return

@@ -1,8 +1,8 @@
-"""What the order of a million clients costs, without gradients; and what a clock, and the record of events, cost a run.
+"""What the order of a million clients costs, without gradients, and what a clock and the record of events cost a run.
 
     python -m benchmarks.dispatch NAME CLIENTS EVENTS
 
-prints one dispatcher's seconds and the bytes that it takes beside the libraries, as JSON, of a process of its own.
+prints, as JSON, the seconds that one dispatcher takes, and the bytes by which it raises the process's peak memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DRAWN: dict[str, dict[str, Any]] = {
 
 
 def dispatch(rounds: int) -> Table:
-    """Time the order of a million clients alone."""
+    """Time only the order of a million clients, without gradients."""
     rows = []
     for name in DRAWN:
         found = [in_a_process(name, CLIENTS, EVENTS) for _ in range(rounds)]
@@ -56,7 +56,7 @@ def dispatch(rounds: int) -> Table:
 
 
 def in_a_process(*words: object) -> tuple[float, int]:
-    """Return the seconds and the bytes of a dispatcher."""
+    """Return the seconds and the bytes that a dispatcher takes, measured in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.dispatch", *map(str, words)]
     found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     return found["seconds"], found["bytes"]
@@ -71,7 +71,7 @@ SIDES: dict[str, dict[str, Any]] = {
 
 
 def clocks(least: int, rounds: int, threads: int) -> Table:
-    """Time ASGD with a clock, and with the record of its events, against a run without."""
+    """Time ASGD with a clock, and with the record of events, against a run with neither."""
     iterations = CLOCKED.iterations(least)
 
     def side(changes: dict[str, Any]) -> Callable[[], float]:

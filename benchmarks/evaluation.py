@@ -1,4 +1,4 @@
-"""Evaluating 10,000 samples: fredsim's engine, losses and errors, against PyTorch's dense forward pass alone."""
+"""Evaluating 10,000 samples: fredsim's engine, with losses and errors, against only PyTorch's dense forward pass."""
 
 from __future__ import annotations
 

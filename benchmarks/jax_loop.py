@@ -1,15 +1,15 @@
 """What one would write in JAX: the whole simulation as one compiled function, a scan over the arrivals.
 
-The clients' snapshots are carried as arrays (λ, …), a layer each, updated in place: their buffers are donated and the
-whole carry is returned, else XLA copies them at the start. One flat array (λ, P) instead takes up to four times as
-long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan is as
-fast. XLA flushes subnormal numbers to zero, which PyTorch does not.
+The clients' snapshots are carried as one array (λ, …) per parameter, updated in place: their buffers are donated and
+the whole carry is returned, because otherwise XLA copies them at the start. One flat array (λ, P) takes up to four
+times as long, since its slices are copied before they are multiplied; the loss by one-hot labels or by an unrolled scan
+is as fast. XLA flushes subnormal numbers to zero; PyTorch does not.
 
-Its clock covers the scan alone: compilation, the order of clients, the data and the snapshots stand ready before.
+Only the scan is timed: compilation, the order of clients, the data and the snapshots are ready before.
 
 XLA has no option for its number of threads. Its pool is as large as the set of processors that the process may run on
-when the first array is made, so `open_pool` narrows that set (sched_setaffinity; where there is none, as on macOS, XLA
-takes all processors).
+when the first array is made, so `open_pool` narrows that set (by sched_setaffinity; without it, as on macOS, XLA
+uses all processors).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Carry = tuple[Parts, tuple[State, ...], Parts, Array]  # θ, the rule's state, s
 
 
 def open_pool(threads: int) -> None:
-    """Let XLA start with at most so many threads. Call it before anything else of JAX."""
+    """Start XLA with at most this many threads. Call it before any other use of JAX."""
     if not hasattr(os, "sched_setaffinity"):
         return
     allowed = os.sched_getaffinity(0)
@@ -52,7 +52,7 @@ def open_pool(threads: int) -> None:
 
 
 class Compiled:
-    """The simulation of a cell, compiled for so many iterations."""
+    """The simulation of a cell, compiled for this many iterations."""
 
     def __init__(self, cell: Cell, iterations: int) -> None:
         self._cell = cell

@@ -1,9 +1,9 @@
-"""A real asynchronous run beside the same one simulated, and beside a parameter server on torch.distributed.rpc.
+"""Compares a real asynchronous run with its simulation, and with a parameter server on torch.distributed.rpc.
 
     python -m benchmarks.live [--servers NAME,...] [--cells λxµ,...] [--rounds N] [--updates N] [-o FILE]
 
-Each worker is a process of one thread, one client each, so that λ is the number of workers. The seconds are those from
-the first gradient on: no side pays for starting processes, loading data or compiling.
+Each worker is a process with one thread and one client, so λ is the number of workers. Seconds are counted from the
+first gradient on, without starting processes, loading data and compiling.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main(
     table = live([Cell(name, *pair) for pair in pairs for name in servers.split(",")], updates, rounds, 2)
     show(table)
     if output is not None:
-        output.write_text(markdown(list(heading(1, 1, quick=False)), [table]), encoding="utf-8")
+        output.write_text(markdown(list(heading(1, 1)), [table]), encoding="utf-8")
 
 
 if __name__ == "__main__":

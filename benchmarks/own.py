@@ -1,4 +1,4 @@
-"""fredsim against itself: what a gate costs, and what it spends outside its kernels."""
+"""fredsim against itself: what a gate costs, and how much time is spent outside the kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHARES = ("gradient and update", "forward and error", "inputs", "waiting")
 
 
 def overhead(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Table:
-    """Return what a run's time goes into: the shares of its kernels' work, and what they do not account for."""
+    """Return how a run's time divides: the shares of the kernels' activities, and the rest."""
     rows = []
     for cell in cells:
         iterations = cell.iterations(least)

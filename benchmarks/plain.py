@@ -1,4 +1,4 @@
-"""A user's own server in plain NumPy, as the README shows it: what any server costs that is no rule."""
+"""A user's own server in plain NumPy, like the README's: it shows what a server costs that is not a rule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How fast this machine is: multiply-adds, √, ÷ and bytes per second of simple loops on a few threads at once.
 
-Each loop works on arrays of its own in every thread, and each rate is the best of several tries: what the processor can
-do, not what it usually does. Multiply-adds may fuse into one instruction here, which fredsim's fixed roundings forbid;
-√ and ÷ are rounded correctly, as all sides round them.
+Each thread has its own arrays, and each rate is the best of several tries: what the processor can do, not what it
+usually does. Here a multiply-add may be one fused instruction, which fredsim's roundings do not allow; √ and ÷ are
+correctly rounded, as on all sides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = NDArray[np.float32]
 IN_L1 = 2048  # floats of one array; two of them fill half of a first-level cache
 FAR = 400 * 2**20  # bytes, beyond every cache
 TRIES = 9
-LONG = 0.02  # seconds of a try, about
+SECONDS = 0.02  # about the length of a try
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Rates:
 
 @njit(nogil=True, fastmath={"contract"})
 def multiply_add(x: Array, y: Array, repeats: int) -> None:
-    """Sixteen multiply-adds an element, one load and one store."""
+    """Do sixteen multiply-adds per element, with one load and one store."""
     a, c = np.float32(0.5), np.float32(0.25)
     for _ in range(repeats):
         for i in range(len(x)):
@@ -89,7 +89,7 @@ def multiply_add(x: Array, y: Array, repeats: int) -> None:
 
 @njit(nogil=True)
 def root(x: Array, y: Array, repeats: int) -> None:
-    """One √ an element."""
+    """Compute one √ per element."""
     for _ in range(repeats):
         for i in range(len(x)):
             y[i] = math.sqrt(x[i] + y[i])
@@ -97,7 +97,7 @@ def root(x: Array, y: Array, repeats: int) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def quotient(x: Array, y: Array, repeats: int) -> None:
-    """One ÷ an element."""
+    """Compute one ÷ per element."""
     for _ in range(repeats):
         for i in range(len(x)):
             y[i] = x[i] / y[i]
@@ -105,7 +105,7 @@ def quotient(x: Array, y: Array, repeats: int) -> None:
 
 @njit(nogil=True, fastmath={"contract"})
 def sweep(x: Array, y: Array, repeats: int) -> None:
-    """Two elements read and one written, as an update does it."""
+    """Read two elements and write one, as an update does."""
     a, c = np.float32(0.5), np.float32(0.5)
     for _ in range(repeats):
         for i in range(len(x)):
@@ -113,11 +113,11 @@ def sweep(x: Array, y: Array, repeats: int) -> None:
 
 
 def measure(threads: int, near: tuple[int, ...]) -> Rates:
-    """Return the machine's rates; `near`: bytes of the sets whose sweep is to be timed."""
+    """Return the machine's rates; `near` are the sizes, in bytes, of the sets whose sweeps are timed."""
     with ThreadPoolExecutor(threads) as pool:
 
         def best(kernel: Callable[[Array, Array, int], None], floats: int) -> float:
-            """Return elements a second, each thread having two arrays of `floats`."""
+            """Return elements per second if each thread has two arrays of this many floats."""
             arrays = [(np.full(floats, 0.7, np.float32), np.full(floats, 1.3, np.float32)) for _ in range(threads)]
 
             def once(repeats: int) -> float:
@@ -127,8 +127,8 @@ def measure(threads: int, near: tuple[int, ...]) -> Rates:
                 return time.perf_counter() - begin
 
             once(1)  # compiles
-            repeats = max(1, round(LONG / max(once(1), 1e-6)))
-            repeats = max(1, round(repeats * LONG / once(repeats)))
+            repeats = max(1, round(SECONDS / max(once(1), 1e-6)))
+            repeats = max(1, round(repeats * SECONDS / once(repeats)))
             return threads * floats * repeats / min(once(repeats) for _ in range(TRIES))
 
         def floats(size: int) -> int:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.rpc_loop SERVER CLIENTS BATCH_SIZE DATA UPDATES
 
-prints the seconds of so many updates, from the first push to the last, as JSON. Every process has one thread; a worker
-computes its gradient by autograd, sends it whole, and gets the parameters back in the reply, the usual way.
+prints, as JSON, the seconds that this many updates take, from the first push to the last. Each process has one thread.
+A worker computes its gradient by autograd, sends all of it, and gets the parameters in the reply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 
 class Server:
-    """The parameters, flat (P,), and who may change them."""
+    """The parameter server: a flat vector (P,), protected by a lock."""
 
     def __init__(self, cell: Cell, updates: int) -> None:
         start = cell.start()
@@ -40,7 +40,7 @@ class Server:
         self.began = self.ended = 0.0
 
     def push(self, gradient: Tensor, timestamp: int) -> tuple[Tensor, int] | None:
-        """Take a gradient (P,); return the parameters, or None where the run is over."""
+        """Apply a gradient (P,); return the parameters and their timestamp, or None if the run is over."""
         with self._lock:
             if not self._left:
                 return None
@@ -85,7 +85,7 @@ def work(cell: Cell, rank: int) -> None:
 
 
 def process(rank: int, cell: Cell, updates: int) -> None:
-    """Be the server, 0, or a worker."""
+    """Run the server (rank 0) or a worker in this process."""
     global server
     torch.set_num_threads(1)
     name = f"worker-{rank}" if rank else "server"

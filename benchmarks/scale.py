@@ -1,9 +1,9 @@
-"""How time and memory grow with the number of clients; every run has a process of its own.
+"""How time and memory grow with the number of clients; each run is a process of its own.
 
     python -m benchmarks.scale CLIENTS BATCH_SIZE ITERATIONS THREADS
 
-prints one run's seconds and peak resident bytes as JSON. The peak holds the interpreter, the libraries and MNIST too.
-On Linux it is VmHWM: ru_maxrss of a process is at least that of the process that started it.
+prints one run's seconds and peak resident bytes as JSON. The peak includes the interpreter, the libraries and MNIST.
+On Linux it is VmHWM, because ru_maxrss of a process is at least that of the process that started it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def in_a_process(clients: int, batch_size: int, iterations: int, threads: int) -
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had resident."""
+    """Return this process's peak resident memory, in bytes."""
     status = Path("/proc/self/status")
     if status.is_file():
         line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""The tables that benchmarks return, on the terminal and as Markdown, and what a reader needs to judge them."""
+"""The tables of benchmarks, on the terminal and as Markdown, with what a reader needs to judge them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from importlib.util import find_spec
 import rich.table
 from rich.console import Console
 
-from benchmarks.rounds import STEADY
+from benchmarks.rounds import MAX_RATIO
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 
 __all__ = ["Table", "heading", "markdown", "say", "show"]
 
-CONSOLE = Console(width=160, highlight=False, markup=False, soft_wrap=True)  # tables are cut nowhere
+CONSOLE = Console(width=160, highlight=False, markup=False, soft_wrap=True)  # tables are never cut
 PACKAGES = ("fredsim", "torch", "jax", "numpy", "numba")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column is text, the others are figures."""
+    """A table; the first column is text, the others are numbers."""
 
     title: str
     note: str
@@ -59,10 +59,10 @@ def markdown(head: Sequence[str], tables: Sequence[Table]) -> str:
 
 
 def heading(threads: int, peer_threads: int) -> Iterator[str]:
-    """Yield how the tables came about: the machine, the versions, the date."""
+    """Yield paragraphs that say how the tables were made: the machine, the versions, the date."""
     yield (
         "784-200-10 on MNIST; all sides have the same initial parameters and order of clients and minibatches. "
-        f"*: disturbed, to be run again: a side's slowest round took over {STEADY} times its fastest."
+        f"*: disturbed, to be run again: a side's slowest round took over {MAX_RATIO} times its fastest."
     )
     peers = f"; of its peers: {peer_threads}" if peer_threads != threads else ", and of its peers"
     cores = f"{default_threads()} cores used, {platform.system()}"

@@ -1,10 +1,11 @@
 """What one would write in PyTorch: a plain loop that simulates the same clients.
 
-The fastest way found with autograd: lists of tensors, `torch._foreach` functions, snapshots copied in place. A flat
-vector with views, a call for each tensor, a clone at every fetch or nn.Linear's layout is no faster over all cells.
+This is the fastest way that we found with autograd: lists of tensors, `torch._foreach` functions, snapshots copied in
+place. A flat vector with views, a call for each tensor, a clone at every fetch, or nn.Linear's layout is no faster
+over all cells.
 
-Where it cannot be timed as fredsim is, the loop has the advantage: it gets its order of clients drawn ahead and its
-clients' copies allocated before its clock starts, and it records nothing.
+If the loop cannot be timed like fredsim, it has the advantage: the order of clients is drawn, and the clients' copies
+are allocated, before its time begins, and it records nothing.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_a_table_reads_as_markdown(benchmark_module: Any) -> None:
 def test_who_runs_in_which_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     rounds = importlib.import_module("benchmarks.rounds")
-    monkeypatch.setattr(rounds, "SETTLE", 0)
+    monkeypatch.setattr(rounds, "PAUSE", 0)
     calls: list[str] = []
 
     def run(name: str) -> float:

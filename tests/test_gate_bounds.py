@@ -16,7 +16,7 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_machine import NumbaFusedMachine
+from fredsim.kernels.fused_executor import NumbaFusedExecutor
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
@@ -215,13 +215,13 @@ def test_tensors_that_pass_one_by_one(simulate: Simulate, gate: dict[str, Any]) 
 @pytest.mark.parametrize("window", [1, 5, 10**6])
 def test_windows_of_any_size(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """No room is made for more than the 1,024 events that are known ahead."""
-    run, make = {**RUN, "iterations": 300}, NumbaEngine.fused_machine
+    run, make = {**RUN, "iterations": 300}, NumbaEngine.fused_executor
 
-    def noted(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, room: int) -> NumbaFusedMachine:
+    def noted(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, room: int) -> NumbaFusedExecutor:
         assert room == min(window, 1024)
         return make(engine, rule, arrays, watched, room)
 
-    monkeypatch.setattr(NumbaEngine, "fused_machine", noted)
+    monkeypatch.setattr(NumbaEngine, "fused_executor", noted)
     same(simulate({**run, "path": "fused", "window": window}), simulate({**run, "path": "snapshots"}))
 
 
@@ -277,15 +277,15 @@ def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, .
         for number, state in enumerate(STATES):
             v[:] = state(rng, size)
             exact = engine.mean(v)
-            machine = engine.fused_machine(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v", 1)
-            machine.begin([5], [theta], rng.integers(0, 50, (1, 2)))
+            executor = engine.fused_executor(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v", 1)
+            executor.begin([5], [theta], rng.integers(0, 50, (1, 2)))
             for apart in (0.0, 1e-15, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2):
                 for bound in (exact * (1 - apart), exact * (1 + apart)):
-                    machine.take([5], np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
-                    (verdict,) = machine.apply(0, 1)
+                    executor.take([5], np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
+                    (verdict,) = executor.apply(0, 1)
                     assert verdict in {UNDECIDED, PASSED if exact > bound else REFUSED}, (number, apart)
                     if apart == 1e-2 and number < 4:
                         assert verdict != UNDECIDED
-                        assert math.isclose(machine.mean(0), exact, rel_tol=1e-5)
+                        assert math.isclose(executor.mean(0), exact, rel_tol=1e-5)
     finally:
         engine.close()

@@ -5,8 +5,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fredsim.jit.cache import generated
-from fredsim.jit.kernel import specialised
+from fredsim.jit.cache import make_module
+from fredsim.jit.kernel import specialise
 from fredsim.jit.team import Team
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
@@ -25,7 +25,7 @@ def scale(rank, size, barrier, a):
 
 
 def scaling(field: str) -> ModuleType:
-    return generated(SCALE.replace("FACTOR", field), "a test's scaling")
+    return make_module(SCALE.replace("FACTOR", field), "a test's scaling")
 
 
 def test_names_say_what_is_what() -> None:
@@ -79,9 +79,9 @@ def write(rank, size, barrier, a):
 
 def test_constants_are_others_however_the_text_is_written() -> None:
     """In the module that is asked for and in what it has from those before it; the general modules stay."""
-    general = generated(WIDTH, "a test's width").__name__
-    module = generated(WRITE.replace("GENERAL", general), "a test's writing")
-    special = specialised([general, module.__name__], WIDTH=7)
+    general = make_module(WIDTH, "a test's width").__name__
+    module = make_module(WRITE.replace("GENERAL", general), "a test's writing")
+    special = specialise([general, module.__name__], WIDTH=7)
     assert special.WIDTH == 7
     with Team(1) as team:
         for one, expected in ((module, [8, 3]), (special, [12, 7]), (module, [8, 3])):

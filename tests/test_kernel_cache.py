@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.jit.cache import generated
+from fredsim.jit.cache import make_module
 from fredsim.show.progress import LineObserver
 
 PROGRAM = """
@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fredsim.jit.cache import generated
+from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
 
 with Team(2) as team:
     out = np.zeros(2, np.int64)
-    number = generated(Path(sys.argv[1]).read_text(), "a test").number
+    number = make_module(Path(sys.argv[1]).read_text(), "a test").number
     team.run(number, number.pack(out=out))
     print(out[1])
 """
@@ -87,12 +87,12 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
     monkeypatch.setenv("FREDSIM_CACHE", str(small_yaml.parent / "cache"))
     lines = (
         "from pathlib import Path\n"
-        "from fredsim.jit.cache import generated\n"
-        "generated(Path('number.py').read_text(), 'a test').number.address\n"
+        "from fredsim.jit.cache import make_module\n"
+        "make_module(Path('number.py').read_text(), 'a test').number.address\n"
     )
     Path("own_compiling.py").write_text(own_server(lines), encoding="utf-8")
     Path("number.py").write_text(NUMBER.replace("41", "51"), encoding="utf-8")
     assert command("run", small_yaml, "server.name=own_compiling:Plain", "--out", "after")[0] == 0
     assert len(heard) == 1
-    assert generated(NUMBER.replace("41", "52"), "a test").number.address
+    assert make_module(NUMBER.replace("41", "52"), "a test").number.address
     assert len(heard) == 1

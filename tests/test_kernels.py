@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.data.datasets import Dataset, Split
-from fredsim.jit.cache import generated
+from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
-from fredsim.kernels.data import coded, data_of
+from fredsim.kernels.data import is_coded, pack_split
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.reductions import BLOCK, mean64
@@ -54,10 +54,10 @@ def test_gradients_and_evaluation(
     params = held(model.layout.size, batches, std)
     rows = np.random.default_rng(1).integers(0, 50, (batches, mu))
     small = mu not in {13, 130}
-    with patch("fredsim.kernels.data.MOST_CODES", 2**16 if small else 0):
-        assert coded(data.train) == small
-        assert coded(data.test) == small
-        assert coded(data.validation) == small
+    with patch("fredsim.kernels.data.MAX_CODES", 2**16 if small else 0):
+        assert is_coded(data.train) == small
+        assert is_coded(data.test) == small
+        assert is_coded(data.validation) == small
     oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, mu, threads)
     try:
         expected, expected_losses = oracle.gradients(params, rows)
@@ -108,7 +108,7 @@ def ring(rank, size, barrier, a):
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.02])  # threads still spin, may just go to sleep, sleep
 def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
     """Whoever comes late to a meeting, each thread reads what its neighbour wrote before it."""
-    ring = generated(RING, "a test's ring").ring
+    ring = make_module(RING, "a test's ring").ring
     with Team(size) as team:
         assert team.size == size
         for rounds in (*range(1, 30), 200):
@@ -117,13 +117,13 @@ def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
             expected = 1000 * np.arange(rounds)[:, None] + (np.arange(size) + 1) % size
             np.testing.assert_array_equal(found, expected)
             values, found = np.full(size, -1), np.full((rounds, 1), -1)
-            team.alone(ring, ring.pack(rounds=rounds, values=values, found=found))
+            team.run_alone(ring, ring.pack(rounds=rounds, values=values, found=found))
             np.testing.assert_array_equal(found[:, 0], 1000 * np.arange(rounds))
             time.sleep(pause)
 
 
 def test_teams_side_by_side() -> None:
-    ring = generated(RING, "a test's ring").ring
+    ring = make_module(RING, "a test's ring").ring
     with Team(2) as one, Team(3) as other:
         for _ in range(100):
             for team in (one, other):
@@ -150,7 +150,7 @@ def test_means_are_the_oracles(threads: int) -> None:
             values = np.append(rng.standard_normal(n) * scale, np.full(40, np.nan)).astype(np.float32)[:n]
             scratch, result = np.full((threads, 2 * BLOCK), np.nan), np.empty(1)
             sums = np.full(-(-n // BLOCK) + 1, np.nan)
-            for run in (team.run, team.alone):
+            for run in (team.run, team.run_alone):
                 result[0] = np.nan
                 run(mean64, mean64.pack(array=values, count=n, sums=sums, scratch=scratch, result=result))
                 assert result[0] == expected_mean(values), n
@@ -219,11 +219,11 @@ def run(rank, size, barrier, a):
 @pytest.mark.parametrize("fresh", [True, False])
 def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
     """Of any number of columns, against a plain loop; what is behind the last vector stays."""
-    rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
+    rng, run = np.random.default_rng(0), make_module(COMBINE, "a test of combined rows").run
     column, value = np.array([0, 3, 4]), rng.standard_normal(3).astype(np.float32)
     x = np.zeros((1, 5), np.float32)
     x[0, column] = value
-    data = data_of(Split(x, np.zeros(1, np.int64)), 5)
+    data = pack_split(Split(x, np.zeros(1, np.int64)), 5)
     with Team(1) as team:
         for width in range(1, 260):
             weights = rng.standard_normal(5 * width + 256).astype(np.float32)
@@ -238,7 +238,7 @@ def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
 
 
 def test_as_many_values_and_columns_as_can_be_coded() -> None:
-    rng, run = np.random.default_rng(0), generated(COMBINE, "a test of combined rows").run
+    rng, run = np.random.default_rng(0), make_module(COMBINE, "a test of combined rows").run
     most = 2**16
     values = (rng.permutation(most + 2) + 1).astype(np.float32) / np.float32(most)
 
@@ -246,11 +246,11 @@ def test_as_many_values_and_columns_as_can_be_coded() -> None:
         return Split(values[: np.prod(shape)].reshape(shape), np.zeros(shape[0], np.int64))
 
     full, weights = split(1, most), rng.standard_normal(most + 256).astype(np.float32)
-    assert coded(full)
+    assert is_coded(full)
     out = np.zeros(16, np.float32)
-    given = {"data": data_of(full, most), "count": most, "weights": weights, "width": 1}
+    given = {"data": pack_split(full, most), "count": most, "weights": weights, "width": 1}
     with Team(1) as team:
         team.run(run, run.pack(**given, out=out, fresh=True))
     assert out[0] == np.add.accumulate(values[:most] * weights[:most])[-1]
-    assert not coded(split(2, most // 2 + 1))  # two values more
-    assert not coded(Split(np.ones((1, most + 1), np.float32), np.zeros(1, np.int64)))  # a column more
+    assert not is_coded(split(2, most // 2 + 1))  # two values more
+    assert not is_coded(Split(np.ones((1, most + 1), np.float32), np.zeros(1, np.int64)))  # a column more

@@ -97,7 +97,7 @@ def test_work_in_hand_leaves_the_memory_after_every_stretch(simulate: Simulate, 
 def test_work_in_hand_of_whole_gradients_leaves_the_memory_too(
     simulate: Simulate, files: list[Noted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fredsim.kernels.works.TOUCHED_BYTES", 10)
+    monkeypatch.setattr("fredsim.kernels.pending.PAGE_OUT_EVERY", 10)
     server = {"name": "asgd", "lr": 0.1, "weight_decay": 0.1}
     simulate({"memory": 1, "path": "hand", "iterations": 100, "server": server})
     (file,) = files

@@ -59,11 +59,11 @@ def test_the_clock_of_kernels_elsewhere() -> None:
     program = (
         "import platform, time; platform.machine = lambda: 'riscv64'\n"
         "from numba import njit\n"
-        "from fredsim.jit.processor import give_way, pause, ticks\n"
+        "from fredsim.jit.processor import yield_processor, pause, ticks\n"
         "@njit\n"
         "def now():\n"
         "    pause()\n"
-        "    give_way()\n"
+        "    yield_processor()\n"
         "    return ticks()\n"
         "now()\n"
         "print(time.monotonic_ns() <= now() <= time.monotonic_ns())"

@@ -92,7 +92,7 @@ def test_the_gradient_is_that_of_the_same_network_in_portable_numerics(digits: D
 @pytest.mark.parametrize(("name", "window"), [("dense", None), ("images", None), ("images", 3), ("Decides", None)])
 def test_a_gradient_does_not_depend_on_who_is_computed_beside(digits: Dataset, name: str, window: int | None) -> None:
     model, engine = engine_of(digits, name)
-    assert engine.settle(window, 32) == (1 if name == "Decides" else window or 4)
+    assert engine.fix_window(window, 32) == (1 if name == "Decides" else window or 4)
     held, rows = held_by(model, 7), np.arange(28).reshape(7, 4)
     together, losses = (array.copy() for array in engine.gradients(held, rows))
     for chosen in ([0], [6], [2, 5], [6, 5, 4, 3, 2, 1, 0]):
@@ -115,14 +115,14 @@ def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulat
 
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     _, engine = engine_of(digits, "dense")
-    assert [engine.settle(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 2, 2, 4, 4, 8, 8]
-    assert engine.settle(6, 5) == 5
+    assert [engine.fix_window(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 2, 2, 4, 4, 8, 8]
+    assert engine.fix_window(6, 5) == 5
     assert engine.facts()["vmap"] == "5 clients at once"
-    assert engine.settle(1, 1000) == 1
+    assert engine.fix_window(1, 1000) == 1
     assert engine.facts()["vmap"].startswith("one client after the other")
     large = {mu: engine_of(digits, "dense", mu)[1] for mu in (8, 16, 32, 33, 65)}
-    assert [one.settle(None, 64) for one in large.values()] == [8, 4, 2, 1, 1]
-    assert large[65].settle(2, 64) == 2
+    assert [one.fix_window(None, 64) for one in large.values()] == [8, 4, 2, 1, 1]
+    assert large[65].fix_window(2, 64) == 2
 
 
 def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:

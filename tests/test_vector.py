@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.jit.cache import generated
+from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
@@ -52,7 +52,7 @@ def part(rank, size, barrier, a):
 
 
 def vectors(lanes: int) -> ModuleType:
-    return generated(LANES.replace("LANES", str(lanes)), f"a test of {lanes} lanes")
+    return make_module(LANES.replace("LANES", str(lanes)), f"a test of {lanes} lanes")
 
 
 def expected_of(x: NDArray[np.float32], y: NDArray[np.float32]) -> list[NDArray[np.float32]]:
@@ -126,7 +126,7 @@ def test_transpose16(strides: tuple[int, int], places: tuple[int, int]) -> None:
     source = np.arange(4000, dtype=np.float32)
     out = np.full(1000, np.nan, np.float32)
     with Team(1) as team:
-        transpose = generated(TRANSPOSE, "a test's transposition").transpose
+        transpose = make_module(TRANSPOSE, "a test's transposition").transpose
         arguments = transpose.pack(
             source=source, index=places[0], stride=strides[0], out=out, at=places[1], out_stride=strides[1]
         )

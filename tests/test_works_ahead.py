@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_machine import NumbaFusedMachine
+from fredsim.kernels.fused_executor import NumbaFusedExecutor
 from fredsim.numerics.rules import Rule
 from fredsim.simulation.passes_ahead import PassesAhead
 from tests.test_gate_bounds import RUN, Simulate, same
@@ -16,7 +16,7 @@ from tests.test_gate_bounds import RUN, Simulate, same
 Array = NDArray[np.float32]
 
 
-class Machine:
+class Executor:
     """Keeps of each work its parameters and its first sample."""
 
     def __init__(self, slots: int) -> None:
@@ -42,8 +42,8 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
     """Whatever passes, however wrong it was expected, and wherever a window ends before its last event."""
     rng = np.random.default_rng(seed)
     clients, window, count = int(rng.integers(1, 12)), int(rng.integers(1, 9)), 400
-    machine = Machine(window + spare)
-    ahead = PassesAhead(machine, window)
+    executor = Executor(window + spare)
+    ahead = PassesAhead(executor, window)
     held, event = [0] * clients, 0  # the event after which each client fetched what it holds
     for _ in range(3):
         order, first = rng.integers(0, clients, count), event
@@ -61,7 +61,7 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
             assert len(slots) == n
             for i in range(int(rng.integers(1, n + 1))):  # a fetch that passes unexpectedly ends the window
                 client = int(order[at + i])
-                assert machine.works[slots[i]] == (held[client], samples[at + i, 0])
+                assert executor.works[slots[i]] == (held[client], samples[at + i, 0])
                 passes = bool(expected[at + i] == (rng.random() < 0.1))
                 ahead.free(at + i, fetched=passes)
                 event += 1
@@ -69,43 +69,43 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
                     held[client] = event
                     if client in order[at + i + 1 : at + n]:
                         break
-    assert machine.begun >= event
+    assert executor.begun >= event
 
 
 def test_a_client_that_is_refused_has_its_next_works_begun_together() -> None:
-    machine = Machine(10)
-    ahead = PassesAhead(machine, 2)
+    executor = Executor(10)
+    ahead = PassesAhead(executor, 2)
     ahead.set_events(np.array([0, 1, 0, 0, 1, 0]), np.arange(12).reshape(6, 2))
     params = np.array([7.0], np.float32)
     refused = np.array([True, False, True, False, True, True])
     (first, other) = ahead.begin(0, 2, refused, lambda client: params + client)
-    assert machine.begun == 4  # the first client's third fetch passes, the other's first
-    assert [machine.works[slot] for slot in (first, other)] == [(7, 0), (8, 2)]
+    assert executor.begun == 4  # the first client's third fetch passes, the other's first
+    assert [executor.works[slot] for slot in (first, other)] == [(7, 0), (8, 2)]
     ahead.free(0, fetched=False)
     ahead.free(1, fetched=True)
     (slot,) = ahead.begin(2, 1, refused, lambda client: params + 10 * client)
-    assert machine.begun == 4
-    assert machine.works[slot] == (7, 4)
+    assert executor.begun == 4
+    assert executor.works[slot] == (7, 4)
     ahead.free(2, fetched=True)  # not expected: what was begun for event 3 is thrown away
     ahead.begin(3, 1, refused, lambda client: params + 100)
-    assert machine.begun == 5
+    assert executor.begun == 5
 
 
 def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no refusal is expected, and no passes are done for nothing."""
     begun: list[int] = []
-    make, begin = NumbaEngine.fused_machine, NumbaFusedMachine.begin
+    make, begin = NumbaEngine.fused_executor, NumbaFusedExecutor.begin
 
-    def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedMachine:
+    def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedExecutor:
         assert watched == "v"
         return make(engine, rule, arrays, "", window)
 
-    def counted(machine: NumbaFusedMachine, slots: list[int], *given: Any) -> None:
+    def counted(executor: NumbaFusedExecutor, slots: list[int], *given: Any) -> None:
         begun.extend(slots)
-        begin(machine, slots, *given)
+        begin(executor, slots, *given)
 
-    monkeypatch.setattr(NumbaEngine, "fused_machine", unwatched)
-    monkeypatch.setattr(NumbaFusedMachine, "begin", counted)
+    monkeypatch.setattr(NumbaEngine, "fused_executor", unwatched)
+    monkeypatch.setattr(NumbaFusedExecutor, "begin", counted)
     run = {**RUN, "iterations": 300}
     same(simulate({**run, "path": "fused"}), simulate({**run, "path": "snapshots"}))
     assert len(begun) == 300

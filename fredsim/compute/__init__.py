@@ -1,1 +1,1 @@
-"""The interfaces of engines, whichever backend computes; the NumPy engine; storage for what clients hold."""
+"""The interfaces of engines for all backends; the NumPy engine; storage for what clients hold."""

@@ -1,8 +1,13 @@
-"""The interfaces of engines: one backend's gradients, evaluation and operations, for one model on one data set.
+"""The interfaces of engines and executors.
 
-An engine knows neither clients nor servers; all engines give the same bits (but see NativeEngine). The machines below
-process the events of one path (fredsim.simulation.paths). A work is what a client does between two pushes; a machine
-keeps works in numbered slots.
+An engine computes gradients and evaluates, for one model on one data set on one backend. It knows neither clients nor
+servers. All engines give the same bits (but see NativeEngine).
+
+An executor processes the events of one path (fredsim.simulation.paths), many per call. Executors of the paths `hand`
+and `fused` keep pending passes in numbered slots: the losses, activations and back-propagated errors that the forward
+and backward pass of a client's minibatch leave. The gradient is formed from them when the client's push arrives.
+
+Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coefficients of a rule, n events.
 """
 
 from __future__ import annotations
@@ -21,12 +26,12 @@ __all__ = [
     "BackendOperations",
     "Engine",
     "FusedEngine",
-    "FusedMachine",
-    "GradientMachine",
-    "HandMachine",
+    "FusedExecutor",
+    "GradientExecutor",
+    "HandExecutor",
     "NativeEngine",
     "Part",
-    "QueueMachine",
+    "QueueExecutor",
     "QueueingEngine",
 ]
 
@@ -81,19 +86,18 @@ class Engine(BackendOperations, Protocol):
         ...
 
 
-class HandMachine(Protocol):
-    """Processes whole windows of events of the path `hand`, where each client has a work in hand.
+class HandExecutor(Protocol):
+    """Processes events of the path `hand`, where clients hold pending passes instead of parameters.
 
-    A work in hand is the activations and back-propagated errors of a client's minibatch (fredsim.kernels.hand). The
-    machine has its own copy of parameters and state.
+    The executor has its own copy of the parameters and of the rule's state.
     """
 
-    #: The bytes that one work in hand takes.
-    each: int
+    #: The bytes of the pending passes of one minibatch.
+    slot_bytes: int
 
     @property
-    def work(self) -> Mapping[str, NDArray[Any]]:
-        """The works in hand: arrays with one row per slot, by name, which may be read and written."""
+    def pending(self) -> Mapping[str, NDArray[Any]]:
+        """The pending passes: arrays with one row per slot, by name, which may be read and written."""
         ...
 
     def advance(
@@ -106,9 +110,12 @@ class HandMachine(Protocol):
     ) -> tuple[Array, int]:
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
-        Event i is the arrival of the work in slot arriving[i], which was begun at event source[i] (negative: before
-        these events). The rule is applied to its gradient with coefficients[i]; then a work on the samples rows[i] is
-        begun in slot target[i]. Either slot may be −1: nothing arrives, or nothing is begun.
+        At event i, the push of the client whose pending passes are in slot arriving[i] arrives. These passes were done
+        at event source[i] (negative: before these events). The rule is applied to their gradient with coefficients[i].
+        Then the passes of the client's next minibatch, the samples rows[i], are done and kept in slot target[i]. Either
+        slot may be −1: nothing arrives, or no passes are done.
+
+        `arriving`, `target` and `source` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
         """
         ...
 
@@ -117,100 +124,100 @@ class HandMachine(Protocol):
         ...
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of the machine's time, by the name of what it was spent on."""
+        """Return which share of the executor's time each activity took, by its name; the shares add up to 1."""
         ...
 
 
-class GradientMachine(Protocol):
-    """Begins works of the path `hand`, and computes their gradients one by one, for servers that see whole gradients.
+class GradientExecutor(Protocol):
+    """Does passes for the path `hand`, and forms their gradients one by one, for servers that get whole gradients.
 
-    `each` and `work` are as in HandMachine.
+    `slot_bytes` and `pending` are as in HandExecutor.
     """
 
-    each: int
+    slot_bytes: int
 
     @property
-    def work(self) -> Mapping[str, NDArray[Any]]:
-        """The works in hand."""
+    def pending(self) -> Mapping[str, NDArray[Any]]:
+        """The pending passes, by name of the array."""
         ...
 
     def begin(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
-        """Begin n works from the same parameters (P,), on the samples rows[i] (µ,) in slot slots[i]."""
+        """Do the passes of n minibatches, the samples `rows` (n, µ), at the parameters (P,); keep them in `slots`."""
         ...
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
-        """Return the mean gradient (P,) of the work in a slot, which the next call overwrites, and its losses (µ,)."""
+        """Return the mean gradient (P,) and the losses (µ,) of the pending passes in a slot.
+
+        The next call overwrites the gradient.
+        """
         ...
 
 
 class FusedEngine(Engine, Protocol):
-    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep works in hand."""
+    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep pending passes."""
 
-    def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedMachine:
-        """Return a machine that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
+        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
 
         `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
         """
         ...
 
-    def hand_machine(
+    def hand_executor(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> HandMachine:
-        """Return a machine with this many slots, and with copies of the parameters and the rule's state, (P,) each."""
+    ) -> HandExecutor:
+        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
         ...
 
-    def gradient_machine(self, slots: int, limits: Limits) -> GradientMachine:
-        """Return a machine with this many slots, for servers that see whole gradients."""
+    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
+        """Return an executor with this many slots, for servers that get whole gradients."""
         ...
 
 
-class FusedMachine(Protocol):
-    """Applies a rule to the gradients of works when they arrive, one by one, and copies θ for clients that fetch.
+class FusedExecutor(Protocol):
+    """Applies a rule to gradients in the order of their arrival, and copies θ for clients whose fetch passes."""
 
-    A work is what the passes of a minibatch leave: errors and activations.
-    """
-
-    #: The most works at once: more than the events of a window.
+    #: The number of slots for pending passes: more than the events of a window.
     slots: int
 
     def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
-        """Do the passes of minibatches, given as in `Engine.gradients`, and keep the works in these slots."""
+        """Do the passes of minibatches, given as in `Engine.gradients`, and keep them in these slots."""
         ...
 
     def take(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
     ) -> Array:
-        """Take the next B works that arrive, the rule's `coefficients` (B, C), and the gate's bounds and copies.
+        """Prepare the next B arrivals, whose passes are in `slots`; return their samples' losses (B, µ).
 
-        A client's fetch is refused if the mean of the watched array is below bounds[b, 0]; if it is above bounds[b, 1],
-        θ is copied to copies[b], which is None if this cannot happen. Returns the samples' losses (B, µ).
+        `coefficients` (B, C) are the rule's. The fetch after arrival b is refused if the mean of the watched array is
+        below bounds[b, 0]. If it is above bounds[b, 1], θ is copied to copies[b], which is None if this cannot happen.
         """
         ...
 
     def apply(self, b: int, end: int) -> list[int]:
-        """Apply the rule to the gradients of works b … end − 1, or up to the first UNDECIDED or DIVERGED one.
+        """Apply the rule to the gradients of arrivals b … end − 1, or up to the first UNDECIDED or DIVERGED one.
 
-        The first call has b = 0. Returns the verdict on each client's fetch (fredsim.numerics.verdicts).
+        The first call after `take` has b = 0. Returns the verdict on each client's fetch (fredsim.numerics.verdicts).
         """
         ...
 
     def mean(self, b: int) -> float:
-        """Return the approximate mean of the watched array after work b; NaN if none is watched."""
+        """Return the approximate mean of the watched array after arrival b; NaN if none is watched."""
         ...
 
 
 class QueueingEngine(Engine, Protocol):
     """An engine on a device to which whole windows of events can be queued."""
 
-    def queue_machine(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueMachine:
-        """Return a machine that applies a rule in place to θ and state, with `places` for what clients hold."""
+    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
+        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 
-class QueueMachine(Protocol):
+class QueueExecutor(Protocol):
     """Processes events of the path `queued`: clients hold parameters in numbered places on a device."""
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Compile now, so that this is not counted in the run's time."""
         ...
 
@@ -233,20 +240,22 @@ class QueueMachine(Protocol):
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
         The gradients of a window, given by the begin and the end of its events, are computed together. The gradient of
-        event i is computed from the parameters in place held[i] and the samples rows[i]; after the event θ is copied to
-        place kept[i], unless that is −1.
+        event i is computed from the parameters in place held[i] and the samples rows[i]. The rule is applied to it with
+        coefficients[i]; then θ is copied to place kept[i], unless that is −1.
+
+        `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
         """
         ...
 
 
 @runtime_checkable
 class NativeEngine(Engine, Protocol):
-    """An engine whose bits are only the same on one machine, with the same number of threads and the same window."""
+    """An engine that gives the same bits only on one machine, with the same number of threads and the same window."""
 
-    def settle(self, window: int | None, clients: int) -> int:
+    def fix_window(self, window: int | None, clients: int) -> int:
         """Fix how many minibatches are computed at once, to `window` or the usual number; return that number."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what summary.json says about its numerics."""
+        """Return what summary.json says about the engine's numerics, by key."""
         ...

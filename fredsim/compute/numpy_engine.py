@@ -1,4 +1,4 @@
-"""The NumPy engine for multilayer perceptrons: slow; it defines the bits of every backend."""
+"""The NumPy engine for multilayer perceptrons: it is slow, and defines the bits of every backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NumpyBackendOperations(NumpyOperations):
     """NumPy's operations, and storage for what clients hold."""
 
     def pool(self, size: int, limits: Limits) -> Pool:
-        """Return a pool for what clients hold."""
+        """Return a pool of arrays (size,) for what clients hold."""
         return Pool(size, MARGIN, limits)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class NumpyBackendOperations(NumpyOperations):
 
 
 class NumpyEngine(NumpyBackendOperations):
-    """Gradients and evaluation by fredsim.numerics.oracle."""
+    """Computes gradients and evaluates by fredsim.numerics.oracle; see Engine."""
 
     threads = 1
     device_name: str | None = None
@@ -44,11 +44,12 @@ class NumpyEngine(NumpyBackendOperations):
         self._dataset = dataset
 
     def _weights(self, params: Array) -> oracle.Weights:
+        """Return parameters (P,) as views, (W, b) of each layer."""
         views = self._layout.split(params)
         return [(views[f"W{i}"], views[f"b{i}"]) for i in range(1, self._layers + 1)]
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of one minibatch after another."""
+        """Compute the gradients of one minibatch after the other."""
         grads = np.empty((len(rows), self._layout.size), np.float32)
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
@@ -58,11 +59,11 @@ class NumpyEngine(NumpyBackendOperations):
         return grads, losses
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Evaluate the whole part at once."""
-        return oracle.means(*self.outcomes(params, part))
+        """Return the mean loss and the error rate over a part of the data set."""
+        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
-        """Evaluate the whole part at once, and return each sample's outcome."""
+        """Return each sample's loss, and whether its answer is wrong."""
         split: Split = getattr(self._dataset, part)
         logits = oracle.forward(self._weights(params), split.x).logits
         losses, _, best = oracle.softmax_cross_entropy(logits, split.y)

@@ -1,7 +1,8 @@
-"""Measures of the parameters besides loss and error: the gap to the optimum, and the norm of the whole gradient.
+"""Measures of the parameters besides loss and error: the gap to the optimum, and the norm of the full gradient.
 
-For least squares and quadratics both are computed here, in float64 and as docs/numerics.md says, for all backends. For
-any other model the engine computes the gradient, in blocks of training rows; there is no gap.
+For least squares and quadratics both are computed here for all backends, in float64, as docs/numerics.md says. For
+other models there is no gap, and the engine computes the gradient, in blocks of training rows. f is the mean loss over
+the training rows; a Measure is a function of the parameters (P,).
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ BLOCK = 512
 
 @lru_cache(maxsize=2)
 def _columns(split: Split) -> Floats:
-    """Return the columns of a split's rows, (d, n)."""
+    """Return the columns of a split's rows, float64 (d, n)."""
     return np.ascontiguousarray(split.x.T, np.float64)
 
 
 @lru_cache(maxsize=4)
 def _optimum(split: Split) -> Floats:
-    """Return the weights of the least mean loss over a split's rows, (d,)."""
+    """Return weights (d,) that minimise the mean loss over a split's rows."""
     return squares.optimum(_columns(split), split.y.astype(np.float64))
 
 
 def gap(dataset: Dataset) -> Measure:
-    """Return the function that measures f − f* for a data set with targets, f the mean loss over its training rows.
+    """Return the function that measures f − f* for a data set with targets; f* is the minimum of f.
 
-    f(w) − f* is ‖X·(w − w*)‖²/(2n), which is never negative; the mean is by the balanced tree in float64.
+    f(w) − f* = ‖X·(w − w*)‖²/(2n), which is never negative; it is summed by the balanced tree in float64.
     """
     if isinstance(dataset, Quadratic):
         return squares.quadratic_gap
@@ -73,11 +74,11 @@ def gradient_norm(dataset: Dataset) -> Measure:
 
 
 def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Measure:
-    """Return the function that measures ‖∇f‖₂, f the mean loss over `rows` training rows, by means of engines.
+    """Return the function that measures ‖∇f‖₂ over the first `rows` training rows, by gradients of an engine.
 
-    `make_engine` makes one for minibatches of a given size. The mean gradients of blocks of BLOCK consecutive rows, of
-    which the last may be shorter, are widened to float64, multiplied by their numbers of rows, added in ascending order
-    and divided by the number of all rows.
+    `make_engine` makes an engine for minibatches of a given size. The mean gradients of blocks of BLOCK consecutive
+    rows, the last of which may be shorter, are widened to float64, multiplied by their numbers of rows, added in
+    ascending order, and divided by the number of all rows.
     """
     whole = rows // BLOCK * BLOCK
     parts = [part for part in (np.arange(whole).reshape(-1, BLOCK), np.arange(whole, rows)[None]) if part.size]
@@ -88,7 +89,7 @@ def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Mea
         total = np.zeros(len(params))
         for blocks in parts:
             size = blocks.shape[1]
-            engine = make_engine(size)  # closed below, since the next row of metrics.csv may be far away
+            engine = make_engine(size)  # closed below, as it may be long until the next row of metrics.csv
             try:
                 for block in blocks:
                     grads, _ = engine.gradients([held], block[None])

@@ -1,6 +1,6 @@
 """The NumPy engines of least squares and of a quadratic, which define the bits of every backend.
 
-A sample has a loss, but no answer that could be right or wrong: the error rate of these engines is NaN.
+A sample has a loss, but no answer that could be right or wrong, so the error rate of these engines is NaN.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ Array = NDArray[np.float32]
 
 
 class RegressionEvaluation(ABC):
-    """The evaluation of a linear model, the same in the engines of all backends."""
+    """The evaluation of a linear model, shared by the engines of all backends."""
 
     _dataset: Dataset
 
     @abstractmethod
     def _losses_of(self, params: Any, split: Split) -> Array:
-        """Return the loss of each sample of a part."""
+        """Return the loss of each sample of a split, float32 (n,)."""
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the mean loss, by the balanced tree, and NaN for the error rate; NaN for both without samples."""
+        """Return the mean loss, by the balanced tree (NaN without samples), and NaN as the error rate."""
         losses = self.outcomes(params, part)[0]
         return (mean64(losses) if len(losses) else float("nan")), float("nan")
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return the losses, and a NaN for each."""
+        """Return the losses (n,), and NaN (n,)."""
         losses = self._losses_of(params, getattr(self._dataset, part))
         return losses, np.full(len(losses), np.nan)
 
 
 class QuadraticEvaluation:
-    """The evaluation of a quadratic, done on the host in the engines of all backends."""
+    """The evaluation of a quadratic, on the host, shared by the engines of all backends."""
 
     _dataset: Quadratic
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the quadratic's value in float64 as the loss, NaN for a part without a row; and NaN for the error."""
+        """Return the quadratic's value in float64 as the loss (NaN without rows), and NaN as the error rate."""
         rows = len(getattr(self._dataset, part))
         return squares.quadratic_value(np.asarray(params)) if rows else float("nan"), float("nan")
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return the quadratic's value as the loss of each row, and a NaN for each."""
+        """Return the quadratic's value, float32, as the loss of each of n rows, and NaN (n,)."""
         value, rows = squares.quadratic_value(np.asarray(params)), len(getattr(self._dataset, part))
         return np.full(rows, value, np.float64).astype(np.float32), np.full(rows, np.nan)
 
 
 class NumpyLeastSquares(RegressionEvaluation, NumpyBackendOperations):
-    """Gradients and evaluation of a linear model by fredsim.numerics.squares."""
+    """Computes gradients of a linear model and evaluates by fredsim.numerics.squares; see Engine."""
 
     threads = 1
     device_name: str | None = None
@@ -72,7 +72,7 @@ class NumpyLeastSquares(RegressionEvaluation, NumpyBackendOperations):
         self._dataset = dataset
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of one minibatch after another."""
+        """Compute the gradients of one minibatch after the other."""
         train = self._dataset.train
         grads, losses = np.empty((len(rows), train.x.shape[1]), np.float32), np.empty(rows.shape, np.float32)
         for b, samples in enumerate(rows):
@@ -84,7 +84,7 @@ class NumpyLeastSquares(RegressionEvaluation, NumpyBackendOperations):
 
 
 class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
-    """Gradients and evaluation of a quadratic by fredsim.numerics.squares."""
+    """Computes gradients of a quadratic and evaluates by fredsim.numerics.squares; see Engine."""
 
     threads = 1
     device_name: str | None = None
@@ -94,7 +94,7 @@ class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
         self._dataset, self._streams = dataset, Streams(dataset.seed)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one gradient after another; `rows` (B, 1) encode works (fredsim.data.sampling.WorkSampler)."""
+        """Compute one gradient after the other; `rows` (B, 1) encode client and number (data.sampling.WorkSampler)."""
         size, noise = self._dataset.inputs, self._dataset.noise
         grads, losses = np.empty((len(rows), size), np.float32), np.empty(rows.shape, np.float32)
         for b, (work,) in enumerate(rows):

@@ -25,7 +25,7 @@ __all__ = ["Limits", "Pool", "array_in", "mapped_file", "page_out"]
 
 Array = NDArray[np.float32]
 
-GRAIN = mmap.ALLOCATIONGRANULARITY
+GRANULARITY = mmap.ALLOCATIONGRANULARITY  # offsets into a mapped file are multiples of this
 FILE_BYTES = 64 * 2**20  # the size of each file
 
 
@@ -33,8 +33,11 @@ FILE_BYTES = 64 * 2**20  # the size of each file
 class Limits:
     """Limits on how much a simulation may hold at once.
 
-    At most `window` events are computed together, by default as many as are efficient; what clients hold beyond
-    `memory` bytes is kept in a file in `folder`.
+    Attributes:
+        window: the most events that are computed together; None means as many as are efficient.
+        memory: what clients hold beyond this many bytes is kept in a file; None means no limit.
+        folder: where the file is.
+
     """
 
     window: int | None = None
@@ -43,10 +46,11 @@ class Limits:
 
 
 def mapped_file(folder: Path | None, size: int) -> mmap.mmap:
-    """Map a new, nameless file of `size` zero bytes in `folder`, or where temporary files are kept, into memory.
+    """Return a new file without a name, `size` zero bytes, mapped into memory.
 
-    If the folder does not exist yet, its nearest existing parent is used. Raises OutputError if the disk does not have
-    the space, which is allocated now: a page that finds no space when it is written would end the process.
+    It is in `folder`, or in its nearest existing parent; None means the folder for temporary files. The space is
+    allocated now, because writing a page for which there is no space would end the process. Raises OutputError if there
+    is not enough.
     """
     if folder is not None:
         folder = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
@@ -62,13 +66,13 @@ def mapped_file(folder: Path | None, size: int) -> mmap.mmap:
 
 
 def page_out(memory: mmap.mmap, begin: int = 0, size: int | None = None) -> None:
-    """Free the memory of some pages of a mapped file, from byte `begin` on; their contents stay in the file."""
+    """Free the memory of `size` bytes (None: all the rest) of a mapped file from `begin` on; the file keeps them."""
     if hasattr(mmap, "MADV_DONTNEED"):
         memory.madvise(mmap.MADV_DONTNEED, begin, len(memory) - begin if size is None else size)
 
 
 def array_in(memory: mmap.mmap, shape: tuple[int, ...], dtype: DTypeLike, at: int = 0) -> NDArray[Any]:
-    """Return the array that begins at byte `at` of a mapped file."""
+    """Return an array of a shape and dtype whose memory begins at byte `at` of a mapped file."""
     return np.frombuffer(memory, dtype, math.prod(shape), at).reshape(shape)
 
 
@@ -78,7 +82,7 @@ class Pool:
     def __init__(self, size: int, margin: int, limits: Limits) -> None:
         """Keep as much in memory as the limits allow, all of it by default."""
         self._size, self._margin, self._folder = size, margin, limits.folder
-        self._each = -(-4 * (size + margin) // GRAIN) * GRAIN
+        self._each = -(-4 * (size + margin) // GRANULARITY) * GRANULARITY
         self._left = math.inf if limits.memory is None else limits.memory // self._each
         self._free: list[Array] = []
         self._free_in_file: list[Array] = []

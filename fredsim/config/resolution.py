@@ -17,7 +17,7 @@ from fredsim.data.datasets import DEFAULT_ROWS, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
-from fredsim.native.model import find_factory, given
+from fredsim.native.model import data_arguments, find_factory
 
 __all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "problems_at", "resolve", "with_place"]
 
@@ -141,7 +141,7 @@ def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
         found = find_factory(choice.name)
     except ConfigError as error:
         raise with_place(error, place) from None
-    problems = argument_problems(found, choice.hyper, given(found))
+    problems = argument_problems(found, choice.hyper, data_arguments(found))
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
 

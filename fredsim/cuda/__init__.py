@@ -1,13 +1,13 @@
-"""The backend `cuda`: arrays on a device as PyTorch tensors, kernels in Triton, the bits of every other backend.
+"""The backend `cuda`: PyTorch tensors on a device and kernels in Triton, with the same bits as every other backend.
 
-Nothing here is imported before the backend is asked for. Where TRITON_INTERPRET=1 is set, kernels run in Triton's
-interpreter on the CPU, slowly: that is how they are tested where there is no device.
+Nothing here is imported before the backend is asked for. If TRITON_INTERPRET=1 is set, kernels run in Triton's
+interpreter on the CPU, slowly: this is how they are tested without a device.
 """
 
 from fredsim.errors import ConfigError
 
 try:
-    import torch  # noqa: F401  what is missing is found before any kernel is read
+    import torch  # noqa: F401  reports a missing package before any kernel is read
     import triton  # noqa: F401
 except ImportError as error:
     raise ConfigError(

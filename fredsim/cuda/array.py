@@ -1,7 +1,7 @@
-"""Arrays on a device that answer to NumPy, so that servers written for NumPy work on them unchanged.
+"""Arrays on a device with NumPy's interface, so that servers written for NumPy work on them unchanged.
 
-+ − × ÷ √ |x|, comparisons and `where` on float32 run on the device, each rounded as NumPy rounds it. Any other function
-of NumPy's runs on the host, on copies, and gives the same bits, slowly.
++ − × ÷ √ |x|, comparisons and `where` on float32 run on the device, each rounded as NumPy rounds it. Any other NumPy
+function runs on the host, on copies; this is slow, but gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPERATIONS: dict[Any, Callable[..., torch.Tensor]] = {
     np.divide: torch.div,
     np.negative: torch.neg,
     np.absolute: torch.abs,
-    np.sqrt: lambda x: torch.sqrt(x.double()).float(),  # that of float32 is not correctly rounded on every machine
+    np.sqrt: lambda x: torch.sqrt(x.double()).float(),  # in float32 it is not correctly rounded on every device
     np.less: torch.lt,
     np.less_equal: torch.le,
     np.greater: torch.gt,
@@ -88,7 +88,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return np.asarray(self.tensor.detach().cpu().numpy().copy(), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
-        """Apply an elementwise function of NumPy's."""
+        """Apply an elementwise NumPy function, on the device if it is one of OPERATIONS."""
         known = method == "__call__" and ufunc in OPERATIONS and not options and all(map(_fits, inputs))
         if known and (out is None or isinstance(out[0], DeviceArray)):
             result = OPERATIONS[ufunc](*(_tensor(x, self.tensor) for x in inputs))
@@ -103,7 +103,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         return out[0]
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Apply a function of NumPy's: where, on the device; any other, on the host."""
+        """Apply any other NumPy function: `where` on the device, the others on the host."""
         del types
         if function is np.where and len(arguments) == 3 and all(map(_fits, arguments)):
             return DeviceArray(torch.where(*(_tensor(x, self.tensor) for x in arguments)))
@@ -111,12 +111,15 @@ class DeviceArray(NDArrayOperatorsMixin):
 
 
 def _fits(x: Any) -> bool:
-    """Return whether an operand is of float32 or bool, or a number that NumPy would make float32 beside them."""
+    """Return whether an operand is float32 or bool, or a Python number, which NumPy would convert to float32."""
     return type(x) in (int, float) or getattr(x, "dtype", None) in (np.float32, np.bool_)
 
 
 def _tensor(x: Any, like: torch.Tensor) -> torch.Tensor:
-    """Return an operand as a tensor on the device. A number, too: to divide by it, PyTorch multiplies by 1/x."""
+    """Return an operand as a tensor on the device.
+
+    This includes numbers: PyTorch would divide by a Python number x by multiplying by 1/x.
+    """
     if isinstance(x, DeviceArray):
         return x.tensor
     array = np.asarray(x)
@@ -124,16 +127,19 @@ def _tensor(x: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 def _index(key: Any, like: torch.Tensor) -> Any:
+    """Return an index in a form that tensors on the device accept."""
     if isinstance(key, DeviceArray):
         return key.tensor
     return torch.from_numpy(key).to(like.device) if isinstance(key, np.ndarray) else key
 
 
 def _host(x: Any) -> Any:
+    """Return an argument, copied to the host if it is a DeviceArray."""
     return np.asarray(x) if isinstance(x, DeviceArray) else x
 
 
 def _hosts(x: Any) -> Any:
+    """Return an argument with all DeviceArrays in it, also those in tuples and lists, copied to the host."""
     if isinstance(x, tuple | list):
         return type(x)(map(_hosts, x))
     return _host(x)

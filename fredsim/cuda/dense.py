@@ -1,8 +1,12 @@
-"""Forward and error passes of many minibatches, each with parameters of its own.
+"""Kernels of the forward and backward passes of many minibatches, each at its own parameters.
 
-The same bits as fredsim.numerics.oracle. `held` are the addresses of each minibatch's flat parameters; `rows` the
-samples' indices, int32 (B, µ); a layer's z and errors are (B, µ, width). `held` and `rows` may be slices that begin
-anywhere, so no kernel is specialised on their alignment.
+The results have the same bits as those of the functions of the same names in fredsim.numerics.oracle (`propagate` is a
+layer of oracle.backward). fredsim.cuda.engine launches these kernels.
+
+`held` (B,) are the addresses of each minibatch's flat parameters; `rows` are the samples' indices, int32 (B, µ); a
+layer's z (its output before the activation function) and errors are float32 (B, µ, width). `held` and `rows` may be
+slices that begin anywhere, so no kernel is specialised on their alignment. Each program computes a tile of SAMPLES
+samples and COLUMNS columns.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from fredsim.cuda.elementary import exp32, log32
 
 __all__ = ["forward", "propagate", "softmax_cross_entropy"]
 
-FLUSH = tl.constexpr(2.0**-62)
+FLUSH = tl.constexpr(2.0**-62)  # smaller errors become +0
 
 
 @triton.jit(do_not_specialize_on_alignment=["held", "rows"])
@@ -51,7 +55,10 @@ def forward(
 def softmax_cross_entropy(
     z, labels, rows, n, classes, errors, losses, wrong, ERRORS: tl.constexpr, SAMPLES: tl.constexpr
 ):
-    """Write the losses of n samples, and either their errors p − onehot(y), flushed, or whether the argmax is wrong."""
+    """Write the losses (n,) of n samples, and either their errors p − onehot(y) or whether their argmax is wrong.
+
+    If ERRORS, `errors` (n, classes) is written, where values below FLUSH become +0; else `wrong` (n,).
+    """
     i = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
     mask = i < n
     z += i.to(tl.int64) * classes

@@ -17,7 +17,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def device() -> torch.device:
-    """Return the device. Raises ConfigError where there is none."""
+    """Return the device, the CPU for Triton's interpreter. Raises ConfigError if there is none."""
     if INTERPRETED:
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -34,15 +34,15 @@ def name() -> str:
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
-    """Queue a kernel. Multiplications and additions are never fused; everything else is exact by itself."""
+    """Queue a kernel on the device, without fusing multiplications and additions, which would change roundings."""
     if min(grid) > 0:
         with np.errstate(all="ignore"):  # the interpreter computes by NumPy
             kernel[grid](*arguments, num_warps=warps, enable_fp_fusion=False, **constants)
 
 
 def tile(length: int, most: int) -> int:
-    """Return a block's length for an array's: a power of two, at most `most`.
+    """Return the length of a kernel's tile for an array of `length` elements: a power of two, at most `most`.
 
-    The interpreter is fastest with large blocks: 1,024, since a block of two dimensions may have 2²⁰ elements.
+    For the interpreter `most` is 1,024: it is fastest with large tiles, and a 2-D one may have 2²⁰ elements.
     """
     return min(1 << max(0, length - 1).bit_length(), 1024 if INTERPRETED else most)

@@ -1,4 +1,4 @@
-"""exp and log of float32: the expressions of fredsim.numerics.elementary, for Triton."""
+"""exp and log of float32: the expressions of the functions of the same names in fredsim.numerics.elementary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INFINITY = tl.constexpr(float("inf"))
 
 @triton.jit
 def exp32(x):
-    """Return e^x."""
+    """Return e^x of float32 values."""
     y = tl.where((x >= LOW) & (x <= HIGH), x, 0.0).to(tl.float64)
     k = (y * INVERSE_LN2 + tl.where(y < 0.0, -0.5, 0.5)).to(tl.int64)
     above = y - k.to(tl.float64) * LN2_HIGH
@@ -36,11 +36,11 @@ def exp32(x):
 
 @triton.jit
 def log32(x):
-    """Return ln x."""
+    """Return ln x of float32 values."""
     inside = (x > 0.0) & (x < INFINITY)
     bits = tl.where(inside, x, 1.0).to(tl.float64).to(tl.int64, bitcast=True)  # a float32 subnormal is normal here
     m = ((bits & MANTISSA) | ONE_BITS).to(tl.float64, bitcast=True)
-    upper = m > tl.full([], SQRT2, tl.float64)  # beside a comparison, Triton may round a number to float32
+    upper = m > tl.full([], SQRT2, tl.float64)  # Triton may round a number that is compared to float32
     m = tl.where(upper, 0.5 * m, m)
     k = ((bits >> 52) - 1023 + upper.to(tl.int64)).to(tl.float64)
     f = m - 1.0

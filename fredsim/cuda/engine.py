@@ -1,4 +1,4 @@
-"""The engine of the cuda backend: data on the device, work space, and the order in which kernels are queued."""
+"""The engine of the backend `cuda` for multilayer perceptrons: data and workspace on the device, queued kernels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fredsim.numerics import distributions, oracle
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaEngine", "CudaQueueMachine"]
+__all__ = ["CudaEngine", "CudaQueueExecutor"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
 class CudaEngine(CudaOperations):
-    """Gradients of many minibatches in a few launches."""
+    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
 
     threads = 1
     seconds = float("nan")
@@ -44,20 +44,25 @@ class CudaEngine(CudaOperations):
         self._offsets = [sum(heights[:layer]) for layer in range(len(heights))]
         self._uploaded = lru_cache(maxsize=3)(self._upload)
         self._allocate(1)
-        if not INTERPRETED:  # compile, or load what was compiled before: a run's clock leaves it out
+        if not INTERPRETED:  # compile now, so that this is not counted in the run's time
             start = self.zeros(self._size)
             self.gradients([start], np.zeros((1, mu), np.int64))
             self.mean(start)
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
-        """Compute all minibatches together; the gradients stay on the device."""
-        tensors = [self.tensor_of(params) for params in held]  # alive until the losses are back: kernels have addresses
+        """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
+        tensors = [
+            self.tensor_of(params) for params in held
+        ]  # kept alive until the losses are back, as kernels get addresses
         addresses = self.on_device([params.data_ptr() for params in tensors], torch.int64)
         gradients, losses = self.queue(addresses, self.on_device(rows, torch.int32))
         return DeviceArray(gradients), losses.cpu().numpy()
 
     def queue(self, held: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queue gradients (B, P) and losses (B, µ) of the samples `rows` (B, µ), parameters at the addresses `held`."""
+        """Queue the computation of B minibatches; return the gradients (B, P) and losses (B, µ) that it will write.
+
+        `rows`, int32 (B, µ), are the samples; `held`, int64 (B,), the addresses of the parameters.
+        """
         batches, mu = rows.shape[0], self._mu
         if batches > self._batches:
             self._allocate(batches)
@@ -91,7 +96,7 @@ class CudaEngine(CudaOperations):
             )  # fmt: skip
 
     def _sum_gradients(self, x: torch.Tensor, rows: torch.Tensor, batches: int) -> None:
-        """Queue the weight gradients of all layers; of large minibatches first those of subtrees, then their sums."""
+        """Queue the mean gradients of all layers; for large minibatches, first sums over subtrees, then their sums."""
         mu, parts = self._mu, self._parts[0]
         leaves = tile(mu, trees.LEAVES) if parts == 1 else trees.LEAVES
         for layer, (inputs, width) in enumerate(pairwise(self._sizes)):
@@ -105,13 +110,13 @@ class CudaEngine(CudaOperations):
         block = tile(self._size, 1024)
         for level, (count, left) in enumerate(pairwise(self._parts)):
             launch(
-                trees.fold, (batches, left, -(-self._size // block)), self._sums[level],
+                trees.sum_subtrees, (batches, left, -(-self._size // block)), self._sums[level],
                 self._grads if left == 1 else self._sums[level + 1], count, self._size, mu,
                 WHOLE=left == 1, COUNT=tile(count, trees.LEAVES), BLOCK=block,
             )  # fmt: skip
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for so many minibatches: z, errors, losses, gradients, and sums of subtrees."""
+        """Allocate workspace for `batches` minibatches: z, errors, losses, gradients, and sums over subtrees."""
         self._batches, mu = batches, self._mu
 
         def empty(*shape: int) -> torch.Tensor:
@@ -126,15 +131,15 @@ class CudaEngine(CudaOperations):
         self._sums = [empty(batches, count, self._size) for count in self._parts[:-1]]
 
     def _upload(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copy a split's inputs and labels to the device."""
+        """Return a split's inputs and labels as tensors on the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Evaluate a part of the data set in one go."""
-        return oracle.means(*self.outcomes(params, part))
+        """Return the mean loss and the error rate over a part of the data set; see Engine."""
+        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Evaluate a part of the data set in one go."""
+        """Return each sample's loss, and whether its answer is wrong; see Engine."""
         split: Split = getattr(self._dataset, part)
         n = len(split)
         if n == 0:
@@ -152,16 +157,16 @@ class CudaEngine(CudaOperations):
         )  # fmt: skip
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
-    def queue_machine(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueMachine:
-        """Return a machine that applies the rule in place on the server's arrays."""
-        return CudaQueueMachine(self, rule, params, arrays, places)
+    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
+        """Return an executor that applies the rule in place to the server's arrays; see QueueingEngine."""
+        return CudaQueueExecutor(self, rule, params, arrays, places)
 
 
-class CudaQueueMachine:
-    """Processes events: fredsim.compute.engines.QueueMachine. The host waits once a call of `advance`, at its end."""
+class CudaQueueExecutor:
+    """Processes events: fredsim.compute.engines.QueueExecutor. In `advance` the host waits only once, at the end."""
 
     def __init__(self, engine: CudaEngine, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
-        """Allocate places, the parameters in the first. Raises ConfigError where the device has not enough memory."""
+        """Allocate places, and copy θ to the first of them. Raises ConfigError if the device has too little memory."""
         self._engine, self._kernel = engine, compile_rule(rule)
         self._arrays = [array.tensor for array in (params, *arrays)]
         try:
@@ -173,12 +178,12 @@ class CudaQueueMachine:
             ) from None
         self._places[0] = self._arrays[0]
 
-    def warm(self) -> None:
-        """Compile, or load what was compiled before."""
+    def warm_up(self) -> None:
+        """Compile the rule's kernel, or load it from Triton's cache."""
         one = self._engine.on_device([0], torch.int64)
         none = torch.zeros((1, 1), device=one.device)
-        bad = torch.ones(1, dtype=torch.int32, device=one.device)
-        self._engine.apply(self._kernel, self._arrays, self._places[0], none, one, 0, 0, bad)
+        diverged_at = torch.ones(1, dtype=torch.int32, device=one.device)
+        self._engine.apply(self._kernel, self._arrays, self._places[0], none, one, 0, 0, diverged_at)
 
     def take_places(self) -> Array:
         """Return what clients hold, a copy (places, P)."""
@@ -197,7 +202,7 @@ class CudaQueueMachine:
         rows: NDArray[np.int32],
         coefficients: Array,
     ) -> tuple[Array, int]:
-        """Process n events, window by window: the gradients of one together, then its updates in one kernel."""
+        """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         engine, n = self._engine, len(held)
         start, apart = self._places.data_ptr(), 4 * self._places.shape[1]
         sources = engine.on_device(start + held * apart, torch.int64)
@@ -205,10 +210,10 @@ class CudaQueueMachine:
         samples = engine.on_device(rows, torch.int32)
         numbers = engine.on_device(coefficients if coefficients.size else np.zeros((n, 1)), torch.float32)
         losses = torch.empty(rows.shape, device=samples.device)
-        bad = torch.full((1,), n, dtype=torch.int32, device=samples.device)
+        diverged_at = torch.full((1,), n, dtype=torch.int32, device=samples.device)
         for begin, end in windows:
             gradients, losses[begin:end] = engine.queue(sources[begin:end], samples[begin:end])
             engine.apply(
-                self._kernel, self._arrays, gradients, numbers[begin:], targets[begin:], begin, end - begin, bad
+                self._kernel, self._arrays, gradients, numbers[begin:], targets[begin:], begin, end - begin, diverged_at
             )
-        return losses.cpu().numpy(), int(bad.item())
+        return losses.cpu().numpy(), int(diverged_at.item())

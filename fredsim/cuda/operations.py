@@ -1,4 +1,4 @@
-"""What the cuda backend computes whatever the model is."""
+"""The operations of the backend `cuda` that do not depend on the model: fredsim.numerics.operations on a device."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ Update = Callable[..., bool]
 
 
 class DevicePool:
-    """A pool of arrays on the device; as fredsim.compute.storage.Pool."""
+    """A pool of arrays on the device, with the methods of fredsim.compute.storage.Pool."""
 
     def __init__(self, operations: CudaOperations, size: int) -> None:
         self._operations, self._size = operations, size
         self._free: list[Any] = []
 
     def take(self) -> Any:
-        """Return an array, its contents arbitrary."""
+        """Return an array with arbitrary contents."""
         return self._free.pop() if self._free else self._operations.zeros(self._size)
 
     def give_back(self, array: Any) -> None:
-        """Take back an array that nobody uses any more."""
+        """Return an array that is no longer used to the pool."""
         self._free.append(array)
 
     def page_out(self, array: Any) -> None:
-        """Do nothing: it stays on the device."""
+        """Do nothing: arrays stay on the device."""
 
 
 class CudaTernary:
-    """Ternary gradients on the device."""
+    """Ternary gradients on the device: fredsim.numerics.ternary.Ternary."""
 
     def __init__(self, operations: CudaOperations) -> None:
         self._operations = operations
@@ -56,14 +56,14 @@ class CudaTernary:
         return np.float32(self._flat(g).abs().max().item())
 
     def clip(self, g: Any, sigmas: float) -> Any:
-        """Clip."""
+        """Return g clipped to ±sigmas·σ; see fredsim.numerics.ternary.clip."""
         centre = self._operations.on_device([self._operations.mean(g)], torch.float64)
         squares = torch.empty(-(-g.size // trees.BLOCK), dtype=torch.float64, device=centre.device)
         launch(kernels.square_blocks, (len(squares),), self._flat(g), g.size, centre, squares, BLOCK=trees.BLOCK)
         return ternary.clipped(g, sigmas * np.sqrt(self._operations.total(squares) / np.float64(g.size)))
 
     def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise and pack."""
+        """Return g quantised with the scaler s and packed, uint8 (⌈n/4⌉,), on the host."""
         scaler, n = self._operations.on_device([s], torch.float32), ternary.packed_size(g.size)
         packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
         key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, trees.BLOCK)
@@ -75,7 +75,7 @@ class CudaTernary:
         return result
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Any:
-        """Unpack and scale."""
+        """Return s times the first `count` packed values, on the device."""
         scaler, codes = self._operations.on_device([s], torch.float32), self._operations.on_device(packed, torch.uint8)
         out, block = torch.empty(count, device=scaler.device), tile(count, trees.BLOCK)
         launch(kernels.decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
@@ -87,34 +87,34 @@ class CudaTernary:
 
 
 class CudaOperations:
-    """Operations on whole arrays, and rules compiled for the device; arrays on the host are copied there and back."""
+    """Operations on whole arrays and rules, on the device; arrays on the host are copied to it and back."""
 
     def __init__(self, draw: Draw = distributions.draw) -> None:
-        """`draw` is how the host draws from distributions: the draws are few, and what uses them is there."""
+        """Set up the device; `draw` draws from distributions, on the host, where the few draws are used."""
         self._device, self.draw = device(), draw
         self.ternary: Ternary = CudaTernary(self)
-        self._bad = torch.zeros(1, dtype=torch.int32, device=self._device)
+        self._diverged_at = torch.zeros(1, dtype=torch.int32, device=self._device)
         self._no_target = torch.zeros(1, dtype=torch.int64, device=self._device)
 
     def compile_rule(self, rule: Rule) -> Update:
-        """Return update(theta, *state, g, begin, end, *coefficients) → finite, in place on arrays of the device.
+        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite; see Operations.
 
-        Arrays on the host, such as the rows of a sparse gradient, are copied there and back.
+        Arrays on the host, such as the rows of a sparse gradient, are copied to the device and back.
         """
         kernel, count = compile_rule(rule), 2 + len(rule.state)
 
         def update(*arguments: Any) -> bool:
             begin, end, *coefficients = arguments[count:]
             arrays = [self.tensor_of(array)[begin:end] for array in arguments[:count]]
-            if begin == end:  # a call on nothing, to compile
+            if begin == end:  # a call on no elements, made only to compile
                 arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
             numbers = self.on_device([coefficients or [0.0]], torch.float32)
-            self._bad.fill_(1)
-            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._no_target, 0, 1, self._bad)
+            self._diverged_at.fill_(1)
+            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._no_target, 0, 1, self._diverged_at)
             for given, array in zip(arguments[: count - 1], arrays, strict=False):
                 if not isinstance(given, DeviceArray) and begin < end:
                     given[begin:end] = array.cpu().numpy()
-            return bool(self._bad.item())
+            return bool(self._diverged_at.item())
 
         return update
 
@@ -127,23 +127,23 @@ class CudaOperations:
         targets: torch.Tensor,
         first: int,
         events: int,
-        bad: torch.Tensor,
+        diverged_at: torch.Tensor,
     ) -> None:
         """Queue a rule's kernel for a window of pushes; the arguments are those of fredsim.cuda.rules."""
         size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
         launch(
-            kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events, bad,
-            BLOCK=block,
+            kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events,
+            diverged_at, BLOCK=block,
         )  # fmt: skip
 
     def pool(self, size: int, limits: Limits) -> Any:
-        """Return a pool for what clients hold. Raises ConfigError where a limit is given: it is one of the host's."""
+        """Return a pool of arrays (size,) for what clients hold. Raises ConfigError if a limit on memory is given."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
         return DevicePool(self, size)
 
     def close(self) -> None:
-        """Do nothing: memory goes with the engine."""
+        """Do nothing: the device's memory is freed with the engine."""
 
     def zeros(self, size: int) -> Any:
         """Return zeros, float32 (size,), on the device."""
@@ -173,12 +173,12 @@ class CudaOperations:
         return self.finite(out)
 
     def mean(self, array: Any) -> float:
-        """Return the mean, float64."""
+        """Return the mean of all elements in float64, as fredsim.numerics.oracle.mean64."""
         values = self.tensor_of(array).reshape(-1)
         return float(self.total(values) / np.float64(len(values)))
 
     def total(self, values: torch.Tensor) -> float:
-        """Return the sum of a flat tensor by the tree in float64."""
+        """Return the sum of a flat tensor (n,) in float64 by the binary tree; 0 for an empty one."""
         while len(values) > 1:
             sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
             launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)

@@ -1,7 +1,7 @@
-"""Least squares and a quadratic on a device: the same bits as fredsim.numerics.squares.
+"""Kernels of least squares and of a quadratic: squared_errors and quadratic_gradient of fredsim.numerics.squares.
 
-`held` are the addresses of each minibatch's parameters, `rows` the samples' indices, int32 (B, µ), as in
-fredsim.cuda.dense.
+fredsim.cuda.squares_engine launches them. `held` (B,) are the addresses of each minibatch's parameters, `rows` the
+samples' indices, int32 (B, µ), as in fredsim.cuda.dense.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["slopes", "squared_errors"]
+__all__ = ["quadratic_gradients", "squared_errors"]
 
 
 @triton.jit(do_not_specialize_on_alignment=["held", "rows"])
@@ -30,8 +30,8 @@ def squared_errors(held, x, y, rows, losses, errors, mu, inputs, SAMPLES: tl.con
 
 
 @triton.jit(do_not_specialize_on_alignment=["held"])
-def slopes(held, noise, out, size, NOISY: tl.constexpr, BLOCK: tl.constexpr):
-    """Write gradients of the quadratic, (B, size); where they are NOISY, `noise` of this shape is added."""
+def quadratic_gradients(held, noise, out, size, NOISY: tl.constexpr, BLOCK: tl.constexpr):
+    """Write gradients A·x − b of the quadratic, float32 (B, size); if NOISY, `noise` (B, size) is added."""
     b = tl.program_id(0)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x, inside = tl.load(held + b).to(tl.pointer_type(tl.float32)), i < size

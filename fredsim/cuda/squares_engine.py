@@ -1,4 +1,4 @@
-"""The engines of least squares and of a quadratic on a device."""
+"""The engines of least squares and of a quadratic of the backend `cuda`."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ Array = NDArray[np.float32]
 
 
 class CudaLeastSquares(RegressionEvaluation, CudaEngine):
-    """Gradients of many minibatches in a few launches: a layer of one output, whose bias is left out at the end."""
+    """Computes gradients of many minibatches in a few launches; see Engine.
+
+    The linear model is computed as a layer with one output; the gradient of its bias is left out at the end.
+    """
 
     def __init__(self, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(Mlp((dataset.inputs, 1)), dataset, mu, draw)
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
-        """Compute all minibatches together; the gradients stay on the device."""
+        """Compute the gradients of all minibatches together; they stay on the device."""
         found, losses = super().gradients(held, rows)
         return DeviceArray(found.tensor[:, : self._dataset.inputs]), losses
 
     def queue(self, held: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queue gradients (B, P + 1), the last element of which is no parameter's, and losses (B, µ)."""
+        """Queue the computation of gradients (B, P + 1), whose last element is the bias's, and losses (B, µ)."""
         batches = rows.shape[0]
         if batches > self._batches:
             self._allocate(batches)
@@ -61,11 +64,11 @@ class CudaLeastSquares(RegressionEvaluation, CudaEngine):
         )  # fmt: skip
 
     def _upload(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copy a split's inputs and targets to the device."""
+        """Return a split's inputs and targets as tensors on the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.float32)
 
     def _losses_of(self, params: Any, split: Split) -> Array:
-        """Return the losses, as those of one minibatch."""
+        """Return the losses (n,) of all samples of a split, computed as one minibatch."""
         n = len(split)
         if n == 0:
             return np.empty(0, np.float32)
@@ -78,7 +81,7 @@ class CudaLeastSquares(RegressionEvaluation, CudaEngine):
 
 
 class CudaQuadratic(QuadraticEvaluation, CudaOperations):
-    """Gradients of many works in a launch; noise and values are the host's."""
+    """Computes many gradients in one launch; noise and values are computed on the host."""
 
     threads = 1
     seconds = float("nan")
@@ -87,13 +90,13 @@ class CudaQuadratic(QuadraticEvaluation, CudaOperations):
         super().__init__(draw)
         self.device_name: str | None = name()
         self._dataset, self._streams = dataset, Streams(dataset.seed)
-        if not INTERPRETED:  # compile, or load what was compiled before: a run's clock leaves it out
+        if not INTERPRETED:  # compile now, so that this is not counted in the run's time
             self.gradients([self.zeros(dataset.inputs)], np.zeros((1, 1), np.int64))
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
-        """Compute all gradients together, which stay on the device; `rows` (B, 1) name works."""
+        """Compute all gradients together; they stay on the device. `rows` (B, 1) encode client and number."""
         size, sd = self._dataset.inputs, self._dataset.noise
-        tensors = [self.tensor_of(params) for params in held]  # alive until the kernel is done
+        tensors = [self.tensor_of(params) for params in held]  # kept alive until the kernel is done
         addresses = self.on_device([params.data_ptr() for params in tensors], torch.int64)
         out = torch.empty((len(rows), size), device=self._device)
         noise = out
@@ -102,7 +105,8 @@ class CudaQuadratic(QuadraticEvaluation, CudaOperations):
             noise = self.on_device(np.stack(drawn), torch.float32)
         block = tile(size, 1024)
         launch(
-            kernels.slopes, (len(rows), -(-size // block)), addresses, noise, out, size, NOISY=bool(sd), BLOCK=block
+            kernels.quadratic_gradients, (len(rows), -(-size // block)), addresses, noise, out, size,
+            NOISY=bool(sd), BLOCK=block,
         )  # fmt: skip
         values = [squares.quadratic_value(params.cpu().numpy()) for params in tensors]
         return DeviceArray(out), np.array(values, np.float64).astype(np.float32).reshape(-1, 1)

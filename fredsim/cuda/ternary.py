@@ -1,20 +1,25 @@
-"""Kernels of ternary gradients: the draws, two bits a value, and back; as fredsim.numerics.ternary."""
+"""Kernels of ternary gradients: quantise and pack (two bits per value), unpack, and the variance's sums.
+
+The bits are those of fredsim.numerics.ternary; fredsim.cuda.operations launches these kernels.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from fredsim.cuda.trees import pairs
+from fredsim.cuda.trees import tree_sum
 
 __all__ = ["decode", "encode", "square_blocks"]
 
 
 @triton.jit(do_not_specialize=["begin", "step", "client"])
 def encode(g, n, s, key, begin, step, client, packed, BLOCK: tl.constexpr):
-    """Pack sign(g)·b, b = 1 iff u·s < |g| in float64, u from the word of element begin + i; padding holds 01.
+    """Pack sign(g[i])·b, i < n, at two bits each; b = 1 iff u·s < |g[i]| in float64, else 0.
 
-    `key` is Philox's: the stream in its upper half, the seed in its lower. `s` points to the scaler.
+    u is uniform in [0, 1), from the word of element begin + i of the stream; `s` points to the scaler. Codes: 00 is −1,
+    01 is 0, 10 is +1; the unused slots of the last byte hold 01. `key` is that of Philox: the stream in its upper half,
+    the seed in its lower half.
     """
     byte = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     scaler = tl.load(s).to(tl.float64)
@@ -35,7 +40,7 @@ def encode(g, n, s, key, begin, step, client, packed, BLOCK: tl.constexpr):
 
 @triton.jit
 def decode(packed, n, s, out, BLOCK: tl.constexpr):
-    """Write s times each value."""
+    """Write s times each of the n packed values to `out`, float32 (n,)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     code = (tl.load(packed + i // 4, mask=i < n, other=0).to(tl.int32) >> (2 * (i % 4))) & 3
     tl.store(out + i, tl.load(s) * (code - 1).to(tl.float32), mask=i < n)
@@ -43,7 +48,7 @@ def decode(packed, n, s, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def square_blocks(array, n, centre, out, BLOCK: tl.constexpr):
-    """Write the sum in float64 of (x − centre)² over each BLOCK elements, a whole subtree each."""
+    """Write the sum in float64 of (x − centre)² over each BLOCK elements of an array (n,), each a whole subtree."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     apart = tl.load(array + i, mask=i < n, other=0.0).to(tl.float64) - tl.load(centre)
-    tl.store(out + tl.program_id(0) + tl.arange(0, 1), pairs(tl.where(i < n, apart * apart, 0.0), BLOCK))
+    tl.store(out + tl.program_id(0) + tl.arange(0, 1), tree_sum(tl.where(i < n, apart * apart, 0.0), BLOCK))

@@ -1,4 +1,4 @@
-"""All code that uses the internals of numba and llvmlite: vectors, pointers, threads, a cache of compiled functions."""
+"""All code that uses the internals of numba and llvmlite: vectors, pointers, threads, the cache of compiled kernels."""
 
 from llvmlite import binding
 from numba import config

@@ -1,9 +1,9 @@
-"""Compiles functions to C functions, and keeps them in a cache that many processes may share.
+"""Compiles functions to C functions, and stores them in a cache on disk that many processes may share.
 
-numba's own `cache=True` checks only the file of the function itself, so that a change in another module that a kernel
-is built from would go unnoticed; and it numbers its data files, so that two processes that compile different signatures
-at once can mix them up. Here, the cache's version is one digest of all kernels' sources, and a data file is named after
-its key.
+numba's own `cache=True` checks only the file of the function itself, so a change in another module that a kernel is
+built from would go unnoticed. It also numbers its data files, so two processes that compile different signatures at
+once can mix them up. Here, the cache's version is one digest of the sources of all kernels, and a data file is named
+after its key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numba.core.ccallback import CFunc
 
 from fredsim.system import notices
 
-__all__ = ["Compiled", "cache_folder", "generated"]
+__all__ = ["Compiled", "cache_folder", "make_module"]
 
 
 def cache_folder() -> Path:
@@ -33,6 +33,7 @@ def cache_folder() -> Path:
 
 
 def _digest_of_sources() -> str:
+    """Return a digest of everything that kernels are compiled from, and of numba's version."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in ("jit", "kernels", "numerics"):
@@ -45,7 +46,7 @@ SOURCES = _digest_of_sources()
 
 
 class _Locator:
-    """Tells numba which folder to use, and what identifies the source: here the digest of all kernels' sources."""
+    """Tells numba which folder to use, and what identifies the source: the digest of the sources of all kernels."""
 
     def __init__(self, disambiguator):
         self._disambiguator = disambiguator
@@ -96,7 +97,7 @@ class KernelCache(caching.Cache):
         self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
 
     def load_overload(self, sig, target_context):
-        """Return the code compiled before; if there is none, announce that compilation begins, and return None."""
+        """Return code from the cache; if there is none, announce that compilation begins, and return None."""
         found = None
         with suppress(OSError):
             found = super().load_overload(sig, target_context)
@@ -105,15 +106,15 @@ class KernelCache(caching.Cache):
         return found
 
     def save_overload(self, sig, data):
-        """Store compiled code; if no folder can be written, every process compiles for itself."""
+        """Store compiled code, unless the folder cannot be written: then every process compiles for itself."""
         with suppress(OSError):
             super().save_overload(sig, data)
 
 
 class Compiled:
-    """A function of 64-bit integers that returns one, compiled to a plain C function when it is first used.
+    """A function from 64-bit integers to one 64-bit integer, compiled to a plain C function when it is first used.
 
-    A call from Python costs a microsecond and releases the GIL; kernels call it by its `address`.
+    A call from Python takes a microsecond and releases the GIL. Kernels call it by its `address`.
     """
 
     def __init__(self, function):
@@ -140,8 +141,11 @@ class Compiled:
         return self._callback.ctypes
 
 
-def generated(source: str, purpose: str) -> ModuleType:
-    """Return a module made from a generated source text; its kernels are cached under the text's digest."""
+def make_module(source: str, purpose: str) -> ModuleType:
+    """Return a module made from a generated source text; `purpose` describes it. Its name has the text's digest.
+
+    So equal texts give one module, and its kernels are found in the cache.
+    """
     name = f"fredsim.kernels.generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     module = sys.modules.get(name)
     if module is None:

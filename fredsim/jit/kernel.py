@@ -1,6 +1,7 @@
-"""Kernels for a team of threads, their named arguments, and copies of kernels with other constants.
+"""Kernels for a team of threads, their named arguments, and copies of kernels specialised for other constants.
 
-The two sides of a call share only one list of names: the caller packs the arguments by it, and the kernel reads them.
+A kernel's fields list its arguments by name and kind. The caller packs the arguments by these names, and the kernel
+reads them as attributes of `a`:
 
     @kernel(array=floats, count=int, result=doubles)
     def largest(rank, size, barrier, a): ...  # a.array, a.count, a.result
@@ -29,7 +30,7 @@ from fredsim.jit.pointers import ELEMENTS, INT64, element_pointer
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import address, barrier_wait
 
-__all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialised"]
+__all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialise"]
 
 DTYPES = {kind: numpy_support.as_dtype(element) for kind, element in ELEMENTS.items()}
 
@@ -41,9 +42,9 @@ class Arguments(Structure):
     _kinds: ClassVar[dict[str, Any]]
 
     def set(self, **values):
-        """Set some fields; arrays are kept alive. An integer may be set as an attribute, too.
+        """Set some fields, by name; arrays are kept alive. Integers may also be set as attributes.
 
-        Raises TypeError for an array of another type than the kernel reads.
+        Raises TypeError for an array whose dtype is not the one that the kernel reads.
         """
         for name, value in values.items():
             setattr(self, name, _word(name, value, self._kinds[name]))
@@ -63,7 +64,7 @@ class Fields:
         self._structure = type("Arguments", (Arguments,), members)
 
     def pack(self, **values):
-        """Return Arguments with these values. Raises TypeError if one is missing or unknown, and as Arguments.set."""
+        """Return Arguments with a value for each field. Raises TypeError if names differ, and like Arguments.set."""
         if values.keys() != self._fields.keys():
             missing, unknown = self._fields.keys() - values.keys(), values.keys() - self._fields.keys()
             raise TypeError(f"arguments missing: {sorted(missing)}; unknown: {sorted(unknown)}")
@@ -72,13 +73,13 @@ class Fields:
         packed.set(**values)
         return packed
 
-    def loaded(self, context, builder, pointer):
+    def load(self, context, builder, pointer):
         """Return the named tuple `type`, an LLVM value, read from packed Arguments at a pointer to int64."""
         values = []
         for i, kind in enumerate(self._fields.values()):
             word = builder.load(element_pointer(builder, pointer, INT64(i)))
             if isinstance(kind, Fields):
-                word = kind.loaded(context, builder, builder.inttoptr(word, INT64.as_pointer()))
+                word = kind.load(context, builder, builder.inttoptr(word, INT64.as_pointer()))
             elif kind is not int:
                 word = builder.inttoptr(word, context.get_value_type(_type_of(kind)))
             values.append(word)
@@ -86,6 +87,7 @@ class Fields:
 
 
 def _type_of(kind):
+    """Return the numba type of a field of this kind."""
     if isinstance(kind, Fields):
         return kind.type
     return types.int64 if kind is int else types.CPointer(ELEMENTS[kind])
@@ -100,7 +102,7 @@ def _word(name, value, kind):
     return addressof(value) if isinstance(value, Structure) else int(value)
 
 
-body: Any = None  # placeholders: Kernel gives its copy of `_entry` globals with a `body` and a `read` of its own
+body: Any = None  # placeholders: Kernel makes a copy of `_entry` with its own `body` and `read` among the globals
 read: Any = None
 
 
@@ -111,7 +113,10 @@ def _entry(rank, size, barrier, arguments):
 
 
 class Kernel(Compiled):
-    """A compiled function (rank, size, barrier, arguments) for the threads of a team; at its end they synchronise."""
+    """A compiled function (rank, size, barrier, arguments) that the threads of a team run; they synchronise at its end.
+
+    `function` is the Python function (rank, size, barrier, a), `fields` are its arguments.
+    """
 
     def __init__(self, function, fields):
         self.function, self.fields = function, fields
@@ -119,7 +124,7 @@ class Kernel(Compiled):
         @intrinsic
         def read(typingctx, arguments):
             def generate(context, builder, sig, args):
-                return fields.loaded(context, builder, builder.inttoptr(args[0], INT64.as_pointer()))
+                return fields.load(context, builder, builder.inttoptr(args[0], INT64.as_pointer()))
 
             return fields.type(types.int64), generate
 
@@ -135,15 +140,16 @@ class Kernel(Compiled):
 
 
 def kernel(given=None, /, **fields):
-    """Decorate a function, making it a kernel whose arguments are these fields, or the given Fields."""
+    """Return a decorator that makes a function a Kernel with these fields, or with the given Fields."""
     return lambda function: Kernel(function, given or Fields(**fields))
 
 
-def specialised(names: Sequence[str], **constants: object) -> ModuleType:
-    """Return a copy of the last of these modules, whose functions are compiled with other values of module constants.
+def specialise(names: Sequence[str], **constants: object) -> ModuleType:
+    """Return a copy of the last of these modules whose functions are compiled with other values of module constants.
 
-    All modules named are copied. Each may import from those before it, and then uses the functions of their copies.
-    Constants that a module has computed from others keep their values.
+    All named modules are copied. Each may import from those before it, and then uses the functions of their copies.
+    `constants` replace the module-level names of each module that has them. Constants that a module has computed from
+    others keep their values.
     """
     copies: dict[int, object] = {}  # copies of functions, by the id of the original
     for name in names:

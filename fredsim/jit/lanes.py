@@ -1,7 +1,7 @@
-"""The numba types of vectors, and of vectors of truth values (fredsim.jit.vector).
+"""The numba types of vectors, and of vectors of truth values; fredsim.jit.vector defines their operations.
 
-LLVM splits a vector over as many registers as needed, but only if its number of lanes is a power of two; any other
-vector it turns into scalars. So one of 112 lanes is kept as three LLVM vectors, of 64, 32 and 16 lanes.
+LLVM splits a vector over as many registers as needed, but only if its number of lanes is a power of two; other vectors
+it turns into scalars. So a vector of 112 lanes is represented by three LLVM vectors, of 64, 32 and 16 lanes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from numba.extending import models, register_model
 
 __all__ = ["MaskType", "VectorType"]
 
-PARTS = 64, 32, 16  # the lanes that an LLVM vector may have; rows are padded to the smallest
+PARTS = 64, 32, 16  # the numbers of lanes of LLVM vectors; rows are padded to a multiple of the smallest
 
 
 class Lanes(types.Type):
-    """`lanes` values of one LLVM type; `parts` are its LLVM vectors, the widest first, each with its first lane."""
+    """The numba type of `lanes` values of one LLVM type; `parts` are (first lane, LLVM vector type), widest first."""
 
     def __init__(self, name, element, lanes):
         super().__init__(name=f"fredsim_{name}x{lanes}")
@@ -26,13 +26,13 @@ class Lanes(types.Type):
         self.llvm = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
 
     def split(self, builder, value):
-        """Return the LLVM vectors of a value of this type."""
+        """Return the LLVM vectors that represent a value of this type."""
         if len(self.parts) == 1:
             return [value]
         return [builder.extract_value(value, i) for i in range(len(self.parts))]
 
-    def joined(self, builder, vectors):
-        """Return the value of this type made of LLVM vectors."""
+    def join(self, builder, vectors):
+        """Return the value of this type that LLVM vectors represent."""
         if len(vectors) == 1:
             return vectors[0]
         value = ir.Constant(self.llvm, ir.Undefined)
@@ -56,7 +56,7 @@ class MaskType(Lanes):
 
 
 class _Model(models.PrimitiveModel):
-    """Represents a vector as one LLVM value."""
+    """Tells numba that a vector is one LLVM value."""
 
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, fe_type.llvm)

@@ -1,4 +1,7 @@
-"""Plain C pointers for kernels: numba passes an array as seven values, and counts references. No bounds are checked."""
+"""Plain C pointers for kernels, since numba passes an array as seven values and counts references.
+
+Indices and counts are in elements. No bounds are checked.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["address_of", "call", "doubles", "floats", "int32s", "int64s", "item", "octets", "put", "shift"]
+__all__ = ["address_of", "call", "doubles", "floats", "int32s", "int64s", "item", "put", "shift", "uint8s"]
 
 INT64 = ir.IntType(64)
 
 
 def lowered(signature, emit):
-    """Return what numba expects of an intrinsic: its signature, and a function that emits emit(builder, *values)."""
+    """Return what numba expects of an intrinsic: its signature, and a function that generates its code.
+
+    emit(builder, *values) emits LLVM code for the arguments, and returns the result.
+    """
 
     def generate(context, builder, sig, args):
         value = emit(builder, *args)
@@ -39,9 +45,10 @@ def _at_address(element):
 
 
 _KINDS = types.float64, types.float32, types.int64, types.int32, types.uint8
-#: Each returns a pointer, to float64, float32, int64, int32 or uint8, from a memory address; they also declare Fields.
-doubles, floats, int64s, int32s, octets = _POINTERS = [_at_address(kind) for kind in _KINDS]
-#: The type of the elements that each of them points to.
+#: Each converts a memory address to a pointer to float64, float32, int64, int32 or uint8. They are also the kinds of
+#: array arguments in Fields.
+doubles, floats, int64s, int32s, uint8s = _POINTERS = [_at_address(kind) for kind in _KINDS]
+#: The numba type of the elements that each of them points to.
 ELEMENTS = dict(zip(_POINTERS, _KINDS, strict=True))
 
 

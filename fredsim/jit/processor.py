@@ -1,4 +1,4 @@
-"""What kernels need from the processor and the operating system: a pause, a clock, yielding to other threads."""
+"""What kernels need from the processor and the operating system: a pause, a clock, and yielding to other threads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numba.extending import intrinsic
 
 from fredsim.jit.pointers import INT64, lowered
 
-__all__ = ["WIDE", "give_way", "pause", "ticks"]
+__all__ = ["WIDE", "pause", "ticks", "yield_processor"]
 
 X86 = platform.machine() in {"x86_64", "AMD64"}
 ARM = platform.machine() in {"aarch64", "arm64", "ARM64"}
-GIVEN = config.CPU_FEATURES  # type: ignore[attr-defined]
-FEATURES = binding.get_host_cpu_features().flatten() if GIVEN is None else GIVEN
+NUMBA_FEATURES = config.CPU_FEATURES  # type: ignore[attr-defined]
+FEATURES = binding.get_host_cpu_features().flatten() if NUMBA_FEATURES is None else NUMBA_FEATURES
 #: Whether code is compiled for AVX-512, whose registers hold four times as much as those of AVX2.
 WIDE = "+avx512f" in FEATURES.split(",")
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)  # the clock's number on this system
-WHOLE_SYSTEM = 15  # the only option that the instruction `isb` has
+WHOLE_SYSTEM = 15  # the only operand of the instruction `isb`
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 if sys.platform == "win32":  # the function is in a library that compiled code does not search by itself
@@ -37,6 +37,7 @@ def _call(builder, name, result, *arguments):
 
 
 def _emit_pause(builder):
+    """Emit the processor's instruction for a short wait; nothing on processors other than x86 and ARM."""
     if X86:
         _call(builder, "llvm.x86.sse2.pause", ir.VoidType())
     elif ARM:  # `yield` takes no time; an instruction barrier takes some tens of nanoseconds, like x86's pause
@@ -44,6 +45,7 @@ def _emit_pause(builder):
 
 
 def _emit_ticks(builder):
+    """Emit the reading of the processor's cycle counter, or of the system's clock."""
     if X86:
         return _call(builder, "llvm.readcyclecounter", INT64)
     if sys.platform == "win32":
@@ -56,18 +58,18 @@ def _emit_ticks(builder):
 
 
 @intrinsic
-def give_way(typingctx):
+def yield_processor(typingctx):
     """Let another thread run, if one is waiting for this processor."""
     return lowered(types.none(), lambda builder: _call(builder, YIELD, ir.IntType(32)))
 
 
 @intrinsic
 def pause(typingctx):
-    """Wait for some tens of nanoseconds, in a loop that waits for another thread."""
+    """Wait for some tens of nanoseconds; for loops that wait for another thread."""
     return lowered(types.none(), _emit_pause)
 
 
 @intrinsic
 def ticks(typingctx):
-    """Return a time that rises at a steady pace: cycles on x86, nanoseconds elsewhere; 0 if there is no such clock."""
+    """Return the time of a steady clock: cycles on x86, nanoseconds elsewhere, 0 if there is no such clock."""
     return lowered(types.int64(), _emit_ticks)

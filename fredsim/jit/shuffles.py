@@ -1,4 +1,4 @@
-"""Operations that move numbers between the lanes of vectors: transposition, and sums of pairs."""
+"""Operations of kernels that move numbers between the lanes of vectors: transposition, and sums of pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["add_pairs", "transpose16"]
 
 @intrinsic
 def transpose16(typingctx, source, index, stride, out, at, out_stride):
-    """Set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
+    """Transpose 16 × 16 float32: set out[at + i·out_stride + j] = source[index + j·stride + i] for i, j < 16."""
     like = VectorType(16)
 
     def row(builder, pointer, begin, stride, i):
@@ -41,7 +41,7 @@ def transpose16(typingctx, source, index, stride, out, at, out_stride):
 
 @intrinsic
 def add_pairs(typingctx, source, index, out, at):
-    """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64 for i < 16."""
+    """Set out[at + i] = source[index + 2i] + source[index + 2i + 1] in float64, i < 16, of float32 or float64."""
     doubles = ir.VectorType(ir.DoubleType(), 16)
     narrow = source.dtype == types.float32
     kind = ir.VectorType(ir.FloatType(), 16) if narrow else doubles

@@ -1,8 +1,8 @@
-"""Functions that only kernels call, compiled as parts of these.
+"""Functions that only kernels call, compiled as parts of the kernels.
 
-numba's `njit` optimizes every function by itself, makes machine code of it, and wrappers by which Python can call it;
-then it links and optimizes the function again in each of its callers. Of a subroutine numba makes LLVM code alone, and
-a kernel is optimized once, with all its subroutines in it: kernels compile in less than half the time.
+numba's `njit` optimizes each function by itself, compiles it to machine code, with wrappers by which Python can call
+it, and then links and optimizes it again in each of its callers. For a subroutine numba only generates LLVM code. A
+kernel is optimized once, with all its subroutines in it. So kernels compile in less than half the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["subroutine"]
 
 
 class _Library(JITCodeLibrary):
-    """A function's LLVM code, which is linked into its callers' as it is and never becomes machine code itself."""
+    """A function's LLVM code, which is linked into the code of its callers and never compiled by itself."""
 
     def _optimize_final_module(self):
         pass
@@ -29,7 +29,7 @@ class _Library(JITCodeLibrary):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(NativeLowering):
-    """Makes LLVM code, and lets callers find it."""
+    """Generates LLVM code, and registers it for callers."""
 
     _name = "fredsim_subroutine"
 
@@ -38,7 +38,7 @@ class _Lowering(NativeLowering):
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         state.library = _Library(context.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
-        # By this callers know it: numba wants a built-in function, of each another. Python code that calls it fails.
+        # numba identifies the function by a built-in function, a new one for each. Calling it from Python fails.
         entry = [].index
         context.insert_user_function(entry, state["cr"].fndesc, [state.library])
         state["cr"] = state["cr"]._replace(cfunc=entry)
@@ -46,7 +46,7 @@ class _Lowering(NativeLowering):
 
 
 class _Compiler(CompilerBase):
-    """numba's usual passes, the last of which is ours."""
+    """numba's usual compiler passes, except that the last one is `_Lowering`."""
 
     def define_pipelines(self):
         manager = PassManager("fredsim_subroutine")
@@ -61,9 +61,9 @@ class _Compiler(CompilerBase):
 
 
 def subroutine(function=None, *, forceinline=False):
-    """Make a function one that kernels, and other compiled functions, may call; it divides as C does.
+    """Decorate a function, so that kernels and other compiled functions may call it; it divides as C does.
 
-    `forceinline`: its code becomes part of its callers' whatever LLVM thinks of it.
+    `forceinline`: LLVM must inline it, that is, make its code part of its callers'.
     """
     decorate = jit(error_model="numpy", forceinline=forceinline, nopython=True, pipeline_class=_Compiler)
     return decorate if function is None else decorate(function)

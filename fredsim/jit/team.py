@@ -1,8 +1,8 @@
 """A team of threads that run one compiled kernel together, and the barrier at which they wait for each other inside it.
 
-A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread is rank 0.
-The others spin for a moment after a call, then sleep. The barrier takes well under a microsecond; OpenMP's takes more,
-and a work queue takes a hundred microseconds. Which rank does what never changes a bit.
+A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread has rank 0.
+The other threads spin for a moment after a call, then sleep. The barrier takes well under a microsecond; OpenMP's takes
+more, and a work queue takes a hundred microseconds. Which rank does what never changes a bit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from fredsim.jit.cache import Compiled
 from fredsim.jit.pointers import call, element_pointer, int64s, item, lowered, put, shift
-from fredsim.jit.processor import give_way, pause
+from fredsim.jit.processor import pause, yield_processor
 from fredsim.jit.subroutine import subroutine
 
 __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
-SPINS = 2000  # after this many spins at the barrier, yield: another process may have the processor a late thread needs
-ENOUGH = 20_000  # with fewer multiply-adds, waking the other threads costs more than it gains
-IDLE = 30_000  # pauses before a thread sleeps: two milliseconds, in which a server in NumPy makes a few updates
+SPINS = 2000  # after this many spins at the barrier, yield, so that a late thread can get the processor
+MIN_WORK = 20_000  # with fewer multiply-adds, waking the other threads costs more than it saves
+IDLE_PAUSES = 30_000  # pauses before a thread sleeps: two milliseconds, enough for a few updates by a server in NumPy
 
 
 def address(array: NDArray[Any]) -> int:
@@ -39,20 +39,20 @@ def address(array: NDArray[Any]) -> int:
 
 
 def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the memory addresses of arrays, which the caller keeps alive."""
+    """Return the memory addresses of n arrays, int64 (n,); the caller must keep the arrays alive."""
     return np.array([address(array) for array in arrays], np.int64)
 
 
 @subroutine
 def share(rank, size, count):
-    """Return the begin and the end of a thread's share of `count` floats, in whole vectors of 16."""
+    """Return the begin and the end of a thread's share of `count` floats, whole vectors of 16 except at the end."""
     end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
     return count // 16 * rank // size * 16, end
 
 
 @intrinsic
 def fetch_add(typingctx, pointer, index, value):
-    """Add `value` to pointer[index], int64, atomically; return the value before."""
+    """Add `value` to pointer[index], int64, atomically; return what was there before."""
     signature = types.int64(pointer, types.intp, types.int64)
     return lowered(signature, lambda b, p, i, x: b.atomic_rmw("add", element_pointer(b, p, i), x, "seq_cst"))
 
@@ -83,7 +83,7 @@ def barrier_wait(size, barrier):
             while _atomic_load(counts, 8) == rounds:
                 spins += 1
                 if spins > SPINS:
-                    give_way()
+                    yield_processor()
 
 
 # The layout of the board, an int64 array that the threads share: the number of calls so far, the address of the kernel,
@@ -94,7 +94,7 @@ ASLEEP, SEEN, STRIDE = 0, 1, 16
 
 
 def _serve(rank, size, barrier, board):
-    """Take part in every call; return 0 if there has been none for a while, 1 if the team is closed."""
+    """Run every kernel that is called; return 0 if there has been no call for a while, 1 if the team is closed."""
     shared = int64s(board)
     own = shift(shared, RANKS + STRIDE * rank)
     idle = 0
@@ -109,7 +109,7 @@ def _serve(rank, size, barrier, board):
             continue
         idle += 1
         pause()
-        if idle > IDLE:
+        if idle > IDLE_PAUSES:
             _atomic_store(own, ASLEEP, 1)
             if _atomic_load(shared, CALLS) == calls:
                 return 0
@@ -118,7 +118,7 @@ def _serve(rank, size, barrier, board):
 
 
 def _publish(size, board, kernel, arguments):
-    """Announce a call; return how many threads sleep."""
+    """Announce a call of a kernel to the other threads; return how many of them sleep."""
     shared = int64s(board)
     put(shared, KERNEL, kernel)
     put(shared, ARGUMENTS, arguments)
@@ -134,7 +134,10 @@ publish = Compiled(_publish)
 
 
 class Team:
-    """`threads` threads, the calling one included, that run kernels together; `close`, or a `with` block, ends them."""
+    """Several threads, the calling one included, that run kernels together; `close`, or a `with` block, ends them.
+
+    `size` is the number of threads; `seconds` the time spent in kernels so far.
+    """
 
     def __init__(self, threads: int) -> None:
         self.size = threads
@@ -153,13 +156,13 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def run(self, kernel: Compiled, arguments: Structure, work: int = ENOUGH) -> None:
-        """Call a kernel (fredsim.jit.kernel) with packed arguments on every thread.
+    def run(self, kernel: Compiled, arguments: Structure, work: int = MIN_WORK) -> None:
+        """Run a kernel (fredsim.jit.kernel) with packed arguments on all threads; return when all are done.
 
-        `work` is about how many multiply-adds it does; if these are too few, only the calling thread runs it.
+        `work` is about how many multiply-adds it does. With fewer than MIN_WORK, only the calling thread runs it.
         """
-        if work < ENOUGH:
-            self.alone(kernel, arguments)
+        if work < MIN_WORK:
+            self.run_alone(kernel, arguments)
             return
         begin = time.perf_counter()
         barrier, _ = self._addresses
@@ -168,8 +171,8 @@ class Team:
         kernel.call(0, self.size, barrier, at)
         self.seconds += time.perf_counter() - begin
 
-    def alone(self, kernel: Compiled, arguments: Structure) -> None:
-        """Call the kernel on the calling thread only, as a team of one."""
+    def run_alone(self, kernel: Compiled, arguments: Structure) -> None:
+        """Run a kernel on the calling thread only, as a team of one."""
         begin = time.perf_counter()
         kernel.call(0, 1, self._addresses[0], addressof(arguments))
         self.seconds += time.perf_counter() - begin
@@ -188,7 +191,7 @@ class Team:
         self.close()
 
     def _announce(self, kernel: int, arguments: int) -> None:
-        """Publish a call and wake the threads that sleep. A thread that is woken once too often sleeps again."""
+        """Announce a call, and wake the threads that sleep. A thread that is woken without need sleeps again."""
         if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
             for rank, start in enumerate(self._starts, 1):
                 place = RANKS + STRIDE * rank + ASLEEP
@@ -197,6 +200,7 @@ class Team:
                     start.release()
 
     def _work(self, rank: int) -> None:
+        """Run on a thread of the team: sleep until a call, serve calls, and so on until the team is closed."""
         closed = 0
         while not closed:
             self._starts[rank - 1].acquire()

@@ -1,9 +1,9 @@
-"""A vector type for numba, of 16 to 112 float32 lanes, with which a loop over many arrays is certain to use registers.
+"""A vector type for numba, of 16 to 112 float32 lanes, with which a loop over many arrays surely uses vector registers.
 
 LLVM does not vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type has
-only the operations that the numerics contract allows: + − × ÷ √, comparisons and selection, each rounded lane by lane
-as a scalar would be, so the bits do not depend on the machine's vector width. A Python number used with a vector is
-first rounded to float32, as NumPy does with a number used with a float32 array.
+only the operations that docs/numerics.md allows: + − × ÷ √, comparisons and selection. Each is rounded lane by lane, as
+for a scalar, so the bits do not depend on the machine's vector width. A Python number used with a vector is first
+rounded to float32, as NumPy does with a number used with a float32 array.
 
 `load` and similar functions take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of
 lanes: `load(zeros(16), pointer, index)`. Bounds are not checked.
@@ -26,11 +26,11 @@ from fredsim.numerics import rules
 __all__ = [
     "INT32",
     "broadcast",
-    "differing",
     "load",
     "load_at",
     "load_part",
-    "no_bits",
+    "mark_changed_bits",
+    "no_bit_set",
     "no_nan",
     "store",
     "store_at",
@@ -42,6 +42,7 @@ INT32 = ir.IntType(32)
 
 
 def _splat(builder, value, lanes):
+    """Return the LLVM vector with a value in every lane."""
     one = builder.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, INT32(0))
     zeros = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zeros)
@@ -56,11 +57,11 @@ def _below(builder, count, lanes):
 @lower_cast(types.Number, VectorType)
 def _cast(context, builder, fromty, toty, value):
     number = context.cast(builder, value, fromty, types.float32)
-    return toty.joined(builder, [_splat(builder, number, kind.count) for _, kind in toty.parts])
+    return toty.join(builder, [_splat(builder, number, kind.count) for _, kind in toty.parts])
 
 
 def _register(function, arity, emit, result=lambda vector: vector):
-    """Let `function` take vectors, or vectors and numbers; it is then compiled to `emit(builder, *values)`."""
+    """Let a Python operator or function take vectors, or vectors and numbers; emit(builder, *values) is its code."""
 
     @infer_global(function)
     class Template(AbstractTemplate):
@@ -77,9 +78,9 @@ def _register(function, arity, emit, result=lambda vector: vector):
 
 
 def _by_parts(builder, emit, sig, args):
-    """Apply emit(builder, *vectors) to each part of the arguments, and return the joined results."""
+    """Apply emit(builder, *vectors) to each part of the arguments; return the value that the results represent."""
     parts = zip(*(kind.split(builder, value) for kind, value in zip(sig.args, args, strict=True)), strict=True)
-    return sig.return_type.joined(builder, [emit(builder, *vectors) for vectors in parts])
+    return sig.return_type.join(builder, [emit(builder, *vectors) for vectors in parts])
 
 
 _register(operator.add, 2, lambda b, x, y: b.fadd(x, y))
@@ -99,12 +100,13 @@ _register(operator.ne, 2, lambda b, x, y: b.fcmp_unordered("!=", x, y), lambda v
 
 
 def _call(builder, name, result, *values):
+    """Emit a call of an LLVM function."""
     function_type = ir.FunctionType(result, [value.type for value in values])
     return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
 
 
 def _elementwise(signature, emit):
-    """Return what numba expects of an intrinsic that applies emit(builder, *vectors) part by part."""
+    """Return what numba expects of an intrinsic that applies emit(builder, *vectors) to each part of its arguments."""
     return signature, lambda context, builder, sig, args: _by_parts(builder, emit, sig, args)
 
 
@@ -170,8 +172,8 @@ def no_nan(typingctx, x):
 
 
 @intrinsic
-def differing(typingctx, found, x, y):
-    """Return the vector `found` with, in addition, those bits set that differ between x and y."""
+def mark_changed_bits(typingctx, found, x, y):
+    """Return the vector `found` with all bits set in addition that differ between x and y."""
 
     def emit(builder, found, x, y):
         found, x, y = (builder.bitcast(part, _bits_of(part.type)) for part in (found, x, y))
@@ -181,8 +183,8 @@ def differing(typingctx, found, x, y):
 
 
 @intrinsic
-def no_bits(typingctx, x):
-    """Return whether no bit is set in any lane."""
+def no_bit_set(typingctx, x):
+    """Return whether all bits of all lanes are 0."""
 
     def emit(builder, value):
         found = ir.Constant(ir.IntType(1), 1)
@@ -226,7 +228,7 @@ def load(typingctx, like, pointer, index):
     """Return pointer[index : index + lanes]."""
 
     def emit(builder, _, pointer, index):
-        return like.joined(builder, [load_at(builder, place) for *_, place in _places(builder, like, pointer, index)])
+        return like.join(builder, [load_at(builder, place) for *_, place in _places(builder, like, pointer, index)])
 
     return lowered(like(like, pointer, types.intp), emit)
 
@@ -253,7 +255,7 @@ def load_part(typingctx, like, pointer, index, count):
             mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
             name = f"llvm.masked.load.v{kind.count}f32.p0"
             parts.append(_call(builder, name, kind, place, INT32(4), mask, ir.Constant(kind, None)))
-        return like.joined(builder, parts)
+        return like.join(builder, parts)
 
     return lowered(like(like, pointer, types.intp, types.intp), emit)
 

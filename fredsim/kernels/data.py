@@ -1,4 +1,4 @@
-"""Data sets in the form that kernels read: compressed sparse rows."""
+"""Data sets in the form that kernels read: compressed sparse rows (CSR)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import floats, int32s, int64s, item
 from fredsim.jit.subroutine import subroutine
 
-__all__ = ["CODED", "DATA", "coded", "data_of", "input_at"]
+__all__ = ["CODED", "DATA", "input_at", "is_coded", "pack_split"]
 
-CODED = True  # whether inputs are coded; kernels are compiled for both (fredsim.kernels.trees.specialised)
-MOST_CODES = 2**16  # the most columns, and the most different values, of a split whose inputs are coded
+CODED = True  # whether inputs are coded (see DATA); kernels are compiled for both (fredsim.kernels.specialisation)
+MAX_CODES = 2**16  # the most columns, and the most different values, of a split whose inputs are coded
 LOWER = 2**16 - 1  # a mask of the lower 16 bits
 
 #: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and products with zero are skipped anyway. The
@@ -31,7 +31,7 @@ DATA = Fields(first=int64s, column=int32s, value=floats, labels=int64s, chunk=in
 
 @subroutine
 def input_at(data, t):
-    """Return the column and the value of input t."""
+    """Return the column and the value of the nonzero input with index t in DATA."""
     column = np.int64(item(data.column, t))
     if CODED:
         return column & LOWER, item(data.value, (column >> 16) & LOWER)
@@ -40,25 +40,25 @@ def input_at(data, t):
 
 @lru_cache(maxsize=12)
 def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], bool]:
-    """Return `first`, `column` and `value` of DATA, and whether inputs are coded."""
+    """Return the fields `first`, `column` and `value` of DATA, and whether inputs are coded."""
     occupied = split.x != 0
     first = np.concatenate([[0], np.cumsum(np.count_nonzero(occupied, axis=1))]).astype(np.int64)
     column, value = np.nonzero(occupied)[1].astype(np.int32), split.x[occupied]
-    if split.x.shape[1] <= MOST_CODES and len(pd.unique(value[: 2 * MOST_CODES])) <= MOST_CODES:
+    if split.x.shape[1] <= MAX_CODES and len(pd.unique(value[: 2 * MAX_CODES])) <= MAX_CODES:
         codes, values = pd.factorize(value)
-        if len(values) <= MOST_CODES:
+        if len(values) <= MAX_CODES:
             return first, (column | codes << 16).astype(np.uint32).view(np.int32), values, True
     return first, column, value, False
 
 
-def coded(split: Split) -> bool:
+def is_coded(split: Split) -> bool:
     """Return whether a split's inputs are coded."""
     return _sparse(split)[-1]
 
 
 @lru_cache(maxsize=12)
-def data_of(split: Split, chunk: int) -> Any:
-    """Return a split as DATA, in chunks of `chunk` columns, the bias counting as one; the runs of a sweep share it."""
+def pack_split(split: Split, chunk: int) -> Any:
+    """Return a split as DATA, in chunks of `chunk` columns (the bias counts as one). The runs of a sweep share it."""
     first, column, value, small = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)

@@ -1,12 +1,13 @@
-"""Forward and error passes of a multilayer perceptron, sample by sample; an error pass back-propagates the errors.
+"""Forward and backward passes of a multilayer perceptron, sample by sample; used by gradient, window and evaluation.
 
-The results have the same bits as those of fredsim.numerics.oracle. The only differences are where zeros are skipped,
-how columns are grouped into vector registers, and which thread does what; none of these changes the order of additions.
+The results have the same bits as those of the functions of the same names in fredsim.numerics.oracle. Here zeros are
+skipped, and columns are grouped into vector registers; neither changes the order of additions.
 
-Conventions. `net` is a NETWORK (fredsim.kernels.workspace), `data` a DATA (fredsim.kernels.data). The argument after a
-pointer is the index at which to begin: out, at; errors, d; factors, x; weights, base; active, mark. A layer's
-parameters are rows: one per input, then the bias, `stride` floats apart. Access to a row's last vector may go beyond
-the row: behind every array there are MARGIN spare floats.
+Conventions. `net` is a NETWORK (fredsim.kernels.workspace), `data` a DATA (fredsim.kernels.data); pointers are to
+float32 if nothing else is said. The argument after a pointer is the index of the first element that is meant: (out,
+at), (errors, errors_at), (factors, factors_at), (weights, base), (active, active_at). `z` is a layer's output before
+the activation function. A layer's parameters are rows: one row per input, then the bias; rows begin `stride` floats
+apart. Access to a row's last vector may go beyond the row: behind every array there are MARGIN spare floats.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from fredsim.numerics.rules import where
 
 __all__ = [
     "ZERO",
+    "argmax",
     "backward",
-    "chunk_of",
+    "chunk_bounds",
     "combine",
     "first_layer",
-    "largest",
     "padded",
     "sample_floats",
     "softmax_cross_entropy",
     "transpose",
 ]
 
-FLUSH = np.float32(2.0**-62)
+FLUSH = np.float32(2.0**-62)  # smaller errors become +0
 ZERO = np.int64(0)  # a literal 0 has its own type in numba, for which every function would be compiled a second time
 
 
 @subroutine
 def padded(width):
-    """Return `width` rounded up to whole vectors."""
+    """Return `width` rounded up to a multiple of 16, whole vectors."""
     return (width + 15) // 16 * 16
 
 
@@ -55,7 +56,7 @@ def sample_floats(net):
 
 @subroutine
 def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
-    """Add the weights' rows times the inputs start … stop − 1, ascending, to out[at :]; with `fresh` start from +0."""
+    """Do what `combine` does, for as many columns as `like` has lanes; `base` is the index of the first column."""
     total = like
     if not fresh:
         total = load(like, out, at)
@@ -67,9 +68,10 @@ def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
 
 @subroutine
 def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
-    """Add Σ value·weights[base + column·stride + j] of the inputs start … stop − 1 to out[at + j], j < padded(width).
+    """Add Σ_t value_t·weights[base + column_t·stride + j] to out[at + j], j < padded(width): oracle.combine.
 
-    Up to seven vectors of columns are summed together, as many as fit into registers.
+    The sum is over the nonzero inputs t = start … stop − 1 of DATA, in ascending order. If `fresh`, it begins with +0
+    instead of out[at + j]. Up to seven vectors of columns are summed together, as many as fit into registers.
     """
     for j in range(0, width, 112):
         w, o, left = base + j, at + j, width - j
@@ -90,22 +92,22 @@ def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
 
 
 @subroutine
-def chunk_of(data, row, c):
-    """Return where a sample's inputs in chunk c of the columns begin and end."""
+def chunk_bounds(data, row, c):
+    """Return the begin and the end, as indices t into DATA, of the inputs of sample `row` in chunk c of the columns."""
     first, cut = item(data.first, row), row * (data.chunks + 1) + c
     return first + item(data.cuts, cut), first + item(data.cuts, cut + 1)
 
 
 @subroutine
 def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
-    """Write the first layer's z of the samples rows[m], m0 ≤ m < m1, to z[m·sample_stride :].
+    """Write the first layer's z = Σ_k x_k w_k + b of the samples rows[m], m0 ≤ m < m1, to z[m·sample_stride :].
 
     All samples are multiplied by one chunk of the weights' rows, while it is in the L1 cache, before the next chunk.
     """
     inputs, width, stride = item(net.sizes, 0), item(net.sizes, 1), item(net.strides, 0)
     for c in range(data.chunks):
         for m in range(m0, m1):
-            low, high = chunk_of(data, item(rows, m), c)
+            low, high = chunk_bounds(data, item(rows, m), c)
             combine(data, low, high, weights, ZERO, stride, width, z, m * sample_stride, c == 0)
     for m in range(m0, m1):
         for j in range(width):
@@ -113,8 +115,8 @@ def first_layer(net, data, rows, m0, m1, weights, z, sample_stride):
 
 
 @subroutine
-def largest(logits, at, classes):
-    """Return the lowest index of the maximum."""
+def argmax(logits, at, classes):
+    """Return the index j < classes of the largest logits[at + j]; of equal ones the lowest."""
     best = 0
     for j in range(1, classes):
         if item(logits, at + j) > item(logits, at + best):
@@ -124,8 +126,12 @@ def largest(logits, at, classes):
 
 @subroutine
 def softmax_cross_entropy(logits, at, classes, label, errors, to):
-    """Write p − onehot(label), flushed, to errors[to :], padded with +0, and return the loss."""
-    top = item(logits, at + largest(logits, at, classes))
+    """Write a sample's error p − onehot(label) to errors[to :], padded with +0, and return its loss.
+
+    p = exp(z − max) / Σ exp(z − max); loss = log Σ exp(z − max) − (z_label − max), of the logits z in logits[at :];
+    errors below FLUSH become +0: fredsim.numerics.oracle.softmax_cross_entropy.
+    """
+    top = item(logits, at + argmax(logits, at, classes))
     for j in range(padded(classes)):  # whole vectors
         put(errors, to + j, exp32(item(logits, at + j) - top))
     total = np.float32(0.0)
@@ -142,34 +148,41 @@ def softmax_cross_entropy(logits, at, classes, label, errors, to):
 
 
 @subroutine
-def propagate(like, errors, d, width, transposed, base, stride, activations, at, out):
-    """Write some columns of the error of the layer below, +0 where its activation is not positive."""
+def propagate(like, errors, errors_at, width, transposed, base, stride, activations, at, out):
+    """Write as many elements of the error of the layer below as `like` has lanes to errors[out :].
+
+    They are Σ_j δ_j w[k, j], j < width ascending, and +0 where the activation is not positive; δ_j is
+    errors[errors_at + j].
+    """
     total = like
     for j in range(width):
-        total = total + item(errors, d + j) * load(like, transposed, base + j * stride)
+        total = total + item(errors, errors_at + j) * load(like, transposed, base + j * stride)
     store(errors, out, where(load(like, activations, at) > 0.0, total, 0.0))
 
 
 @subroutine
 def backward(net, transposed, activations, at, errors, m):
-    """Propagate sample m's error from the last layer down to the first.
+    """Propagate sample m's error from the last layer down to the first: fredsim.numerics.oracle.backward.
 
-    Layer l's errors begin at errors[error_offsets[l]], sample by sample, padded with +0; `activations[at :]` are those
-    of the sample in all layers, each padded; layer l's transposed weights begin at transposed[transposed_offsets[l]],
-    their rows padded.
+    Layer l's errors begin at errors[error_offsets[l]], sample by sample, padded with +0. The sample's activations of
+    all layers, each padded, begin at activations[at]. Layer l's transposed weights begin at
+    transposed[transposed_offsets[l]]; their rows are padded.
     """
     for layer in range(1, net.layers - 1):
         at += padded(item(net.sizes, layer))
     for layer in range(net.layers - 1, 0, -1):
         inputs, width = item(net.sizes, layer), item(net.sizes, layer + 1)
         stride, base = padded(inputs), item(net.transposed_offsets, layer)
-        d, out = item(net.error_offsets, layer) + m * padded(width), item(net.error_offsets, layer - 1) + m * stride
+        errors_at, out = (
+            item(net.error_offsets, layer) + m * padded(width),
+            item(net.error_offsets, layer - 1) + m * stride,
+        )
         k = ZERO
         while k + 48 < stride:
-            propagate(zeros(64), errors, d, width, transposed, base + k, stride, activations, at + k, out + k)
+            propagate(zeros(64), errors, errors_at, width, transposed, base + k, stride, activations, at + k, out + k)
             k += 64
         while k < stride:
-            propagate(zeros(16), errors, d, width, transposed, base + k, stride, activations, at + k, out + k)
+            propagate(zeros(16), errors, errors_at, width, transposed, base + k, stride, activations, at + k, out + k)
             k += 16
         for j in range(inputs, stride):
             put(errors, out + j, np.float32(0.0))

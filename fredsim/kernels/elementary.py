@@ -1,4 +1,4 @@
-"""exp and log for scalars: the expressions of fredsim.numerics.elementary, compiled."""
+"""exp and log for scalars: the expressions of the functions of the same names in fredsim.numerics.elementary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
 
 @subroutine
 def exp32(x):
-    """Return e^x of a float32 as a float32, without branches, so that a loop over it goes by vectors."""
+    """Return e^x of a float32 as a float32, without branches, so that LLVM can vectorise a loop over it."""
     y = np.float64(x if LOW <= x <= HIGH else ZERO)
     k = np.int64(y * INVERSE_LN2 + (-0.5 if y < 0.0 else 0.5))
     above = y - k * LN2_HIGH

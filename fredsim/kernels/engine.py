@@ -1,4 +1,4 @@
-"""The engine of the numba backend for multilayer perceptrons: prepares data, keeps work space, and calls kernels."""
+"""The engine of the numba backend for multilayer perceptrons: prepares data, allocates workspace, and calls kernels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
-from fredsim.kernels.data import data_of
-from fredsim.kernels.evaluation import TOGETHER
-from fredsim.kernels.fused_machine import NumbaFusedMachine
-from fredsim.kernels.hand_machine import NumbaHandMachine
+from fredsim.kernels.data import pack_split
+from fredsim.kernels.evaluation import SAMPLES_AT_ONCE
+from fredsim.kernels.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.hand_executor import NumbaHandExecutor
 from fredsim.kernels.operations import NumbaOperations
-from fredsim.kernels.trees import specialised
-from fredsim.kernels.works import NumbaGradientMachine, pack_passes
+from fredsim.kernels.pending import NumbaGradientExecutor, pack_passes
+from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import oracle
@@ -27,12 +27,15 @@ __all__ = ["NumbaEngine"]
 
 Array = NDArray[np.float32]
 
-#: The bytes of the weights' rows of one chunk, which should stay in the L1 cache.
+#: The bytes of the weights' rows of one chunk of columns of the inputs, which should stay in the L1 cache.
 CHUNK_BYTES = 24 * 2**10
 
 
 class NumbaEngine(NumbaOperations):
-    """Gradients of many minibatches at once, on a team of threads."""
+    """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.FusedEngine.
+
+    `threads` None means one thread per processor.
+    """
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
@@ -40,19 +43,19 @@ class NumbaEngine(NumbaOperations):
         self._size = model.layout.size
         self._mu = mu
         self._dataset = dataset
-        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, TOGETHER, block_size(mu), 1)
+        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, SAMPLES_AT_ONCE, block_size(mu), 1)
         self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(layout.widths[0]))))
         self._scratch = (
             aligned(self.threads, int(layout.activation_offsets[-1])),
-            aligned(self.threads, (TOGETHER + 1) * layout.sample_floats + MARGIN),
+            aligned(self.threads, (SAMPLES_AT_ONCE + 1) * layout.sample_floats + MARGIN),
         )
         self._allocate(0)
         # Compile, or load from the cache, now, so that it is not counted in the run's time.
         for split in (dataset.train, dataset.validation, dataset.test):
-            specialised("evaluation", mu, split).evaluate.address  # noqa: B018
+            specialise("evaluation", mu, split).evaluate.address  # noqa: B018
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute all minibatches together."""
+        """Compute the gradients of all minibatches together; see Engine."""
         batches = len(rows)
         if batches > self._batches:
             self._allocate(batches)
@@ -60,15 +63,15 @@ class NumbaEngine(NumbaOperations):
         self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
         return self._grads[:batches], self._losses[:batches]
 
-    def fused_machine(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedMachine:
-        """Return a machine that applies a rule in place to `arrays`, θ first, (P,) each."""
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
+        """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see FusedEngine."""
         sizes, train = self.model.sizes, self._dataset.train
-        return NumbaFusedMachine(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
+        return NumbaFusedExecutor(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for this many minibatches at a time."""
+        """Allocate workspace for this many minibatches at a time."""
         self._batches, mu = batches, self._mu
-        self._kernels = specialised("gradient", mu, self._dataset.train)
+        self._kernels = specialise("gradient", mu, self._dataset.train)
         layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, mu)
@@ -79,28 +82,29 @@ class NumbaEngine(NumbaOperations):
             activations=aligned(batches, int(layout.activation_offsets[-1])),
         )  # fmt: skip
 
-    def hand_machine(
+    def hand_executor(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> NumbaHandMachine:
-        """Return a machine for events whose minibatches are known when clients fetch."""
+    ) -> NumbaHandExecutor:
+        """Return an executor for events whose minibatches are known when clients fetch; see FusedEngine."""
         model, train = self.model, self._dataset.train
-        return NumbaHandMachine(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+        return NumbaHandExecutor(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
-    def gradient_machine(self, slots: int, limits: Limits) -> NumbaGradientMachine:
-        """Return a machine for such events whose gradients a server applies itself."""
+    def gradient_executor(self, slots: int, limits: Limits) -> NumbaGradientExecutor:
+        """Return an executor for such events, for servers that get whole gradients; see FusedEngine."""
         sizes, train = self.model.sizes, self._dataset.train
-        return NumbaGradientMachine(self._team, sizes, train, self._mu, self._chunk, slots, limits)
+        return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 
     def evaluate(self, params: Array, part: str) -> tuple[float, float]:
-        """Evaluate the samples in parallel."""
-        return oracle.means(*self.outcomes(params, part))
+        """Return the mean loss and the error rate over a part of the data set; see Engine."""
+        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
-        """Evaluate the samples in parallel."""
+        """Return each sample's loss, and whether its answer is wrong; see Engine."""
         losses, wrong = self._evaluate(params, getattr(self._dataset, part))
         return losses, wrong.view(np.bool_)
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
+        """Copy the parameters (P,) to rows of whole vectors, and evaluate the split."""
         layout = self._evaluation_layout
         offsets = layout.offsets(layout.widths)
         weights = aligned(offsets[-1] + MARGIN)
@@ -112,9 +116,9 @@ class NumbaEngine(NumbaOperations):
         losses = np.empty(len(split), np.float32)
         wrong = np.empty(len(split), np.uint8)
         blocks, floats = self._scratch
-        kernel = specialised("evaluation", self._mu, split).evaluate
+        kernel = specialise("evaluation", self._mu, split).evaluate
         arguments = kernel.pack(
-            net=layout.network(layout.widths, offsets), data=data_of(split, self._chunk), count=len(split),
+            net=layout.network(layout.widths, offsets), data=pack_split(split, self._chunk), count=len(split),
             weights=weights, order=np.arange(len(split)), losses=losses, wrong=wrong, activations=blocks,
             activations_stride=blocks.shape[1], z=floats, z_stride=floats.shape[1],
         )  # fmt: skip

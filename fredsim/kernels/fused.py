@@ -1,4 +1,8 @@
-"""Kernels of the path `fused`: a rule is applied to a gradient row by row while it is formed, then a gate decides."""
+"""Kernel of the path `fused`: applies a rule to a gradient row by row while it is formed; then a fetch gate decides.
+
+fredsim.kernels.fused_executor calls it. Gradients have the bits of fredsim.numerics.oracle.gradient, updates those of
+the rule's own function on NumPy arrays.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import address_of, call, doubles, floats, int64s, item, octets, put, shift
+from fredsim.jit.pointers import address_of, call, doubles, floats, int64s, item, put, shift, uint8s
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, zeros
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.gradient import PASSES, form_some, lay_out_works, next_rows, tree_of
+from fredsim.kernels.gradient import PASSES, form_layer_rows, lay_out_pending, next_run, thread_tree
 from fredsim.kernels.reductions import copy
-from fredsim.kernels.resting import CENSUS, rows_awake
-from fredsim.kernels.update import FINITE, SETTLED
+from fredsim.kernels.steady import CHECK_EVERY, unsteady_end
+from fredsim.kernels.update import FINITE, UNCHANGED
 from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
 
-DRAIN_EVERY = 256  # the number of vectors that are summed in float32 before the sum is added to one in float64
+DRAIN_EVERY = 256  # after this many vectors, a sum in float32 is added to one in float64 and set to 0
 
 
 class Step(NamedTuple):
-    """How one minibatch's gradient is applied: addresses of the rule's arguments, sums, and rows at rest (.resting)."""
+    """What applying the rule to one minibatch's gradient needs: the fields are explained in `apply`.
+
+    `table` and `coefficients` are addresses; `checking` says whether to look for rows that have become steady.
+    """
 
     rule: int
     table: int
@@ -32,33 +39,36 @@ class Step(NamedTuple):
     apply_zeros: int
     sums: int
     totals: Any
-    resting: Any
-    rest_sums: Any
-    census: bool
+    steady: Any
+    steady_sums: Any
+    checking: bool
 
 
 @kernel(
     passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
     apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
-    parameters=int, resting=octets, rest_sums=doubles, may_rest=int, applied=int,
+    parameters=int, steady=uint8s, steady_sums=doubles, may_skip=int, applied=int,
 )  # fmt: skip
 def apply(rank, size, barrier, a):
-    """Apply a rule to the mean gradients of minibatches begin … end − 1 whose passes are done, in place, row by row.
+    """Apply a rule, in place, row by row, to the mean gradients of minibatches begin … end − 1 whose passes are done.
 
-    After each, the fetch gate decides by v̄, the mean of the state's watched array: the fetch is refused if v̄ is below
-    bounds[b, 0], and passes if it is above bounds[b, 1]; then θ is copied to address copies[b]. verdicts[b] is set to
-    the decision (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
+    After minibatch b, the fetch gate decides by v̄, the mean of the state's watched array v. The fetch is refused if v̄
+    is below bounds[b, 0]. It passes if v̄ is above bounds[b, 1]; then θ is copied to the address copies[b]. verdicts[b]
+    is set to the decision (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
 
-    `table` and `coefficients`, one row per minibatch, `coefficients_stride` bytes apart, are the rule's arguments
-    (fredsim.kernels.update); `apply_zeros`: whether the rule is also applied to rows whose gradient is +0. `error` is
-    the relative error of a sum in float32. `resting` (inputs + 1,) says whether a row of the first layer is at rest
-    (fredsim.kernels.resting), which is used only if `may_rest`; `rest_sums` (inputs + 1, 2) are such a row's sums of v
-    and |v|; `applied` is how many minibatches were applied before. Work space: `sums`, the address of 32 floats per
-    thread, or 0 if no array is watched; `partials` (end, size, 3), for each minibatch and thread whether its part of θ
-    is finite, and its sums of v and |v|.
+    - `rule`, `table`, `coefficients`: addresses of the compiled rule and its arguments (fredsim.kernels.update); there
+      is one row of coefficients per minibatch, `coefficients_stride` bytes apart.
+    - `apply_zeros`: whether the rule is also applied to rows whose gradient is +0.
+    - `error` (1,): a bound on the relative error of a sum in float32; `parameters`: their number P.
+    - `steady` (inputs + 1,): whether a row of the first layer is steady (fredsim.kernels.steady); it is used only if
+      `may_skip`. `steady_sums` (inputs + 1, 2): a steady row's sums of v and |v|.
+    - `applied`: how many minibatches were applied before this call.
+
+    Workspace: `sums`, the address of 32 floats per thread, or 0 if no array is watched; `partials` (end, size, 3), for
+    each minibatch and thread whether its part of θ is finite, and its sums of v and |v|.
     """
     if a.begin == 0:
-        lay_out_works(rank, size, a.passes)
+        lay_out_pending(rank, size, a.passes)
         barrier_wait(size, barrier)
     b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
     sums = a.sums + 128 * rank if a.sums != 0 else a.sums
@@ -68,12 +78,12 @@ def apply(rank, size, barrier, a):
         clear_pair(totals)
         step = Step(
             a.rule, address_of(a.table, ZERO), a.coefficients + b * a.coefficients_stride, a.apply_zeros, sums, totals,
-            a.resting, a.rest_sums, a.may_rest != 0 and (a.applied + b) % CENSUS == 0,
+            a.steady, a.steady_sums, a.may_skip != 0 and (a.applied + b) % CHECK_EVERY == 0,
         )  # fmt: skip
         finite = update_rows(rank, size, a.passes, b, step)
         put(partial, 0, 1.0 if finite else 0.0)
         barrier_wait(size, barrier)  # one per minibatch is enough: a thread copies only rows that it alone changes
-        verdict = judge(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
+        verdict = decide_fetch(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
         if rank == 0:
             put(a.verdicts, b, verdict)
         if verdict == PASSED:
@@ -82,8 +92,8 @@ def apply(rank, size, barrier, a):
 
 
 @subroutine
-def judge(size, partials, bounds, error, count):
-    """Return the verdict on a fetch from all threads' `partials` (see `apply`); `count` is the number of parameters."""
+def decide_fetch(size, partials, bounds, error, count):
+    """Return the verdict on a fetch from all threads' `partials`; `count` is the number of parameters (see `apply`)."""
     total, magnitude = 0.0, 0.0
     for thread in range(size):
         if item(partials, 3 * thread) == 0.0:
@@ -105,7 +115,7 @@ def judge(size, partials, bounds, error, count):
 
 @subroutine
 def copy_rows(rank, size, net, theta, out):
-    """Copy this thread's rows of every layer."""
+    """Copy this thread's rows of every layer from `theta` to `out`."""
     for layer in range(net.layers):
         rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
         begin, end = rows * rank // size, rows * (rank + 1) // size
@@ -117,9 +127,9 @@ def copy_rows(rank, size, net, theta, out):
 def update_rows(rank, size, a, b, step):
     """Form this thread's rows, in every layer, of minibatch b's gradient, and apply the rule to them.
 
-    Returns whether θ stayed finite.
+    `a` is PASSES (fredsim.kernels.gradient). Returns whether this thread's part of θ is finite.
     """
-    net, tree = a.net, tree_of(rank, a)
+    net, tree = a.net, thread_tree(rank, a)
     buffer = shift(tree.stack, a.tables.stack)
     finite, added = True, ZERO
     for layer in range(net.layers):
@@ -127,14 +137,14 @@ def update_rows(rank, size, a, b, step):
         k, end = rows * rank // size, rows * (rank + 1) // size
         while k < end:
             start = k
-            k, inactive = next_rows(a, b, layer, start, end)
+            k, inactive = next_run(a, b, layer, start, end)
             if not inactive:
                 at, count = item(net.offsets, layer) + start * width, (k - start) * width
-                form_some(a, tree, b, layer, start, k, buffer)
+                form_layer_rows(a, tree, b, layer, start, k, buffer)
                 given = (step.table, at, address_of(buffer, ZERO), count, step.coefficients, step.sums)
                 finite &= call(step.rule, given) & FINITE != 0
                 for row in range(start, k if layer == 0 else start):
-                    put(step.resting, row, np.uint8(0))
+                    put(step.steady, row, np.uint8(0))
             elif step.apply_zeros:
                 finite &= apply_zeros(width, start, k, step)
             added += ((k - start) * width + 15) // 16
@@ -148,28 +158,28 @@ def update_rows(rank, size, a, b, step):
 
 @subroutine
 def apply_zeros(width, k, end, step):
-    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not at rest; return whether θ stays finite.
+    """Apply the rule with a gradient of +0 to rows k … end − 1 that are not steady; return whether θ stays finite.
 
-    As fredsim.kernels.window.apply_zeros, but a row at rest adds its known sums of v and |v| to the totals.
+    As fredsim.kernels.window.apply_zeros, but the known sums of v and |v| of a steady row are added to the totals.
     """
     finite = True
     while k < end:
         start = k
-        k = rows_awake(step.resting, start, end, step.census)
+        k = unsteady_end(step.steady, start, end, step.checking)
         if k > start:
-            if step.census and step.sums != 0:
+            if step.checking and step.sums != 0:
                 drain(floats(step.sums), step.totals)  # so that the next sums are of this row alone
             given = (step.table, start * width, ZERO, (k - start) * width, step.coefficients, step.sums)
-            said = call(step.rule, given)
-            finite &= said & FINITE != 0
-            if step.census and said & SETTLED != 0:
-                put(step.resting, start, np.uint8(1))
+            outcome = call(step.rule, given)
+            finite &= outcome & FINITE != 0
+            if step.checking and outcome & UNCHANGED != 0:
+                put(step.steady, start, np.uint8(1))
                 if step.sums != 0:
-                    clear_pair(shift(step.rest_sums, 2 * start))
-                    drain(floats(step.sums), shift(step.rest_sums, 2 * start))
-                k = start  # the loop below adds its sums, as for any row at rest
-        while k < end and item(step.resting, k) != 0:
-            add_pair(step.totals, item(step.rest_sums, 2 * k), item(step.rest_sums, 2 * k + 1))
+                    clear_pair(shift(step.steady_sums, 2 * start))
+                    drain(floats(step.sums), shift(step.steady_sums, 2 * start))
+                k = start  # the loop below adds its sums, as for any steady row
+        while k < end and item(step.steady, k) != 0:
+            add_pair(step.totals, item(step.steady_sums, 2 * k), item(step.steady_sums, 2 * k + 1))
             k += 1
     return finite
 

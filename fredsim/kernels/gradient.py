@@ -1,13 +1,14 @@
-"""Gradients of many minibatches at once, each with parameters of its own.
+"""Kernels of the mean gradients of many minibatches at once, each at its own parameters.
 
 The results have the same bits as those of fredsim.numerics.oracle.gradient. Conventions are those of
-fredsim.kernels.dense; parameters and gradients are flat, and their rows are not padded.
+fredsim.kernels.dense. Parameters and gradients are flat (P,), and their rows are not padded. NumbaEngine calls
+`gradients`; executors of the paths `hand` and `fused` call the other kernels (fredsim.kernels.pending).
 """
 
 from __future__ import annotations
 
 from fredsim.jit.kernel import Fields, kernel
-from fredsim.jit.pointers import floats, int64s, item, octets, put, shift
+from fredsim.jit.pointers import floats, int64s, item, put, shift, uint8s
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, store_part, zeros
@@ -18,40 +19,42 @@ from fredsim.kernels.trees import (
     LEAVES,
     Tree,
     activate_all,
+    activity_run,
     blocks_of,
     errors_finite,
     gradient_rows,
     lay_out,
-    rows_alike,
 )
 from fredsim.kernels.upper import upper_layers
 from fredsim.kernels.workspace import GROUP, NETWORK, TABLES
 
 __all__ = [
     "PASSES",
-    "begin_works",
-    "finish_work",
-    "form_some",
+    "form_gradient",
+    "form_layer_rows",
+    "forward_backward",
     "gradients",
-    "lay_out_works",
-    "next_rows",
-    "tree_of",
+    "lay_out_pending",
+    "next_run",
+    "thread_tree",
 ]
 
-#: Minibatches of the samples `rows` (batches, µ), with parameters at the addresses `held`. Their mean gradients are
-#: written to the addresses `out`. Minibatch b has row slots[b] of `losses` (…, µ), of `errors`, and of `activations`,
-#: the upper layers' inputs in blocks. Work space of each minibatch: the inputs in blocks, `factors`, and which of them
-#: are `active`; `z` sample by sample; the upper layers' weights, `transposed`. Work space of each thread: `scratch`.
+#: The arguments of all kernels here. Minibatch b consists of the samples rows[b] of `data`, `rows` (batches, µ); its
+#: parameters are at the address held[b]; its mean gradient is written to the address out[b]. It has row slots[b] of
+#: `losses` (…, µ), of `errors` (back-propagated, layer by layer), and of `activations`, the upper layers' inputs in
+#: blocks. Workspace of each minibatch: `factors`, the inputs in blocks, and `active`, which of these blocks are active
+#: (fredsim.kernels.trees); `z`, sample by sample; `transposed`, the upper layers' weights. Workspace of each thread:
+#: `scratch`.
 PASSES = Fields(
     net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, slots=int64s, losses=floats,
-    out=int64s, factors=floats, active=octets, z=floats, errors=floats, activations=floats, transposed=floats,
+    out=int64s, factors=floats, active=uint8s, z=floats, errors=floats, activations=floats, transposed=floats,
     scratch=floats, scratch_stride=int,
 )  # fmt: skip
 
 
 @kernel(PASSES)
 def gradients(rank, size, barrier, a):
-    """Do the passes, then write each minibatch's mean gradient."""
+    """Do the passes of all minibatches, then write their mean gradients."""
     lay_out_inputs(rank, size, a)
     transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
@@ -62,35 +65,35 @@ def gradients(rank, size, barrier, a):
 
 
 @kernel(PASSES)
-def begin_works(rank, size, barrier, a):
-    """Do only the passes; the gradients are formed later, when the parameters may have changed."""
+def forward_backward(rank, size, barrier, a):
+    """Do only the passes of all minibatches; gradients are formed later, when the parameters may have changed."""
     transpose_upper(rank, size, a)
     barrier_wait(size, barrier)
     run_passes(rank, size, a)
 
 
 @kernel(PASSES)
-def finish_work(rank, size, barrier, a):
-    """Write the mean gradient of one minibatch whose passes are done."""
-    lay_out_works(rank, size, a)
+def form_gradient(rank, size, barrier, a):
+    """Write the mean gradient of minibatch 0, whose passes are done."""
+    lay_out_pending(rank, size, a)
     barrier_wait(size, barrier)
     form_rows(rank, size, a, ZERO)
 
 
 @subroutine(forceinline=True)
 def lay_out_inputs(rank, size, a):
-    """Lay this thread's share of the inputs out in blocks."""
+    """Write this thread's share of the minibatches' inputs in blocks."""
     inputs, (blocks, groups) = item(a.net.sizes, 0), blocks_of(a.mu)
     tasks = a.batches * groups
     for task in range(tasks * rank // size, tasks * (rank + 1) // size):
         b, group = task // groups, task % groups
-        at, mark = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
-        lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, mark)
+        at, active_at = b * blocks * (inputs + 1) * LEAVES, b * groups * (inputs + 1)
+        lay_out(a.data, shift(a.rows, b * a.mu), a.mu, group, inputs, a.factors, at, a.active, active_at)
 
 
 @subroutine(forceinline=True)
-def lay_out_works(rank, size, a):
-    """Lay this thread's share of the inputs out for minibatches whose passes are done."""
+def lay_out_pending(rank, size, a):
+    """Write this thread's share of the inputs in blocks, for minibatches whose passes are done."""
     net, mu, (_, groups) = a.net, a.mu, blocks_of(a.mu)
     rows, width = item(net.sizes, 0) + 1, padded(item(net.sizes, 1))
     lay_out_inputs(rank, size, a)
@@ -105,7 +108,7 @@ def lay_out_works(rank, size, a):
 
 @subroutine(forceinline=True)
 def transpose_upper(rank, size, a):
-    """Transpose this thread's share of the weights above the first layer: errors go back along their rows."""
+    """Transpose this thread's share of the weights above the first layer, for the backward pass."""
     net = a.net
     for b in range(a.batches):
         weights, transposed = floats(item(a.held, b)), shift(a.transposed, b * item(net.transposed_offsets, net.layers))
@@ -118,7 +121,7 @@ def transpose_upper(rank, size, a):
 
 @subroutine(forceinline=True)
 def run_passes(rank, size, a):
-    """Run this thread's blocks of samples through the network, and their errors back."""
+    """Do the forward and backward passes of this thread's blocks of samples."""
     net, mu = a.net, a.mu
     layers, inputs, classes = net.layers, item(net.sizes, 0), item(net.sizes, net.layers)
     (blocks, groups), width, sample_stride = blocks_of(mu), padded(item(net.sizes, 1)), sample_floats(net)
@@ -151,52 +154,52 @@ def run_passes(rank, size, a):
 def form_rows(rank, size, a, b):
     """Write this thread's rows, in every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
-    tree = tree_of(rank, a)
+    tree = thread_tree(rank, a)
     buffer = shift(tree.stack, a.tables.stack)
     for layer in range(a.net.layers):
         rows, width = item(a.net.sizes, layer) + 1, item(a.net.sizes, layer + 1)
         k, end = rows * rank // size, rows * (rank + 1) // size
         while k < end:
             start = k
-            k, inactive = next_rows(a, b, layer, start, end)
+            k, inactive = next_run(a, b, layer, start, end)
             at, count = item(a.net.offsets, layer) + start * width, (k - start) * width
             if inactive:
                 clear(gradient, at, count)
             else:
-                form_some(a, tree, b, layer, start, k, buffer)
+                form_layer_rows(a, tree, b, layer, start, k, buffer)
                 copy(buffer, count, shift(gradient, at))
 
 
 @subroutine(forceinline=True)
-def tree_of(rank, a):
+def thread_tree(rank, a):
     """Return the Tree for this thread's sums; behind its stack there is space for rows."""
     return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
 
 
 @subroutine(forceinline=True)
-def next_rows(a, b, layer, start, end):
-    """Return the end of the rows from `start` on to form together, and whether minibatch b's gradient is +0 there."""
+def next_run(a, b, layer, start, end):
+    """Return the end of the rows to form together, from `start` on, and whether minibatch b's gradient is +0 there."""
     stop = min(start + a.data.chunk, end)
     if layer > 0:
         return stop, False
     rows, (_, groups) = item(a.net.sizes, 0) + 1, blocks_of(a.mu)
-    return rows_alike(a.active, b * groups * rows, rows, groups, start, stop)
+    return activity_run(a.active, b * groups * rows, rows, groups, start, stop)
 
 
 @subroutine(forceinline=True)
-def form_some(a, tree, b, layer, start, end, out):
+def form_layer_rows(a, tree, b, layer, start, end, out):
     """Write rows start … end − 1 of a layer of minibatch b's gradient."""
     net, slot, (blocks, groups) = a.net, item(a.slots, b), blocks_of(a.mu)
     rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)
     errors = shift(a.errors, slot * item(net.error_offsets, net.layers))
-    factors, x = a.factors, (b * blocks * rows + start) * LEAVES
-    active, mark, group_stride = a.active, b * groups * rows + start, rows
+    factors, factors_at = a.factors, (b * blocks * rows + start) * LEAVES
+    active, active_at, group_stride = a.active, b * groups * rows + start, rows
     if layer > 0:
         factors = shift(a.activations, slot * item(net.activation_offsets, net.layers - 1))
-        x = item(net.activation_offsets, layer - 1) + start * LEAVES
-        active, mark, group_stride = a.tables.all_active, ZERO, a.tables.stride
+        factors_at = item(net.activation_offsets, layer - 1) + start * LEAVES
+        active, active_at, group_stride = a.tables.all_active, ZERO, a.tables.stride
     gradient_rows(
-        tree, factors, x, rows * LEAVES, end - start, active, mark, group_stride, errors,
+        tree, factors, factors_at, rows * LEAVES, end - start, active, active_at, group_stride, errors,
         item(net.error_offsets, layer), padded(width), width, out, ZERO, width,
     )  # fmt: skip
 

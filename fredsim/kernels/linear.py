@@ -1,7 +1,8 @@
 """Kernels of least squares: errors and losses of samples, and mean gradients of many minibatches at once.
 
-The results have the same bits as those of fredsim.numerics.squares. Threads divide the samples, then the columns of the
-gradients; in both cases each sum stays within one thread.
+The results have the same bits as those of squared_errors and least_squares_gradient of fredsim.numerics.squares.
+Threads divide the samples, then the columns of the gradients; each sum stays within one thread.
+fredsim.kernels.linear_engine calls these kernels.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from fredsim.kernels.dense import ZERO
 
 __all__ = ["LEAST_SQUARES", "LEAVES", "errors", "gradients"]
 
-LEAVES = 8  # the samples of one block, whose sum, a subtree, is formed in registers
+LEAVES = 8  # the samples of one block, the leaves of a subtree, which is summed in registers
 HALF = np.float32(0.5)
 
-#: Minibatches of the samples `rows` (batches, µ) with parameters at the addresses `held`. The rows of `x` are padded to
-#: `stride` floats, whole vectors. `losses` (batches, µ); `errors` (batches, `padded`) fill whole blocks of LEAVES, and
-#: are 0 beyond µ; `out` (batches, stride) are the mean gradients; `stack` has 64 floats per level of a tree and thread.
+#: Minibatch b has the samples rows[b] of `x` and `y`, `rows` (batches, µ); its parameters are at the address held[b].
+#: The rows of `x` are padded to `stride` floats, whole vectors. The kernels write `losses` (batches, µ); `errors`
+#: (batches, `padded`), which fill whole blocks of LEAVES and are 0 beyond µ; and `out` (batches, stride), the mean
+#: gradients. `stack` is workspace: 64 floats per level of the tree and thread.
 LEAST_SQUARES = Fields(
     x=floats, y=floats, inputs=int, stride=int, rows=int64s, held=int64s, mu=int, padded=int, batches=int,
     losses=floats, errors=floats, out=floats, stack=floats, stack_stride=int,
@@ -31,13 +33,13 @@ LEAST_SQUARES = Fields(
 
 @kernel(LEAST_SQUARES)
 def errors(rank, size, barrier, a):
-    """Write the samples' losses and errors."""
+    """Write each sample's error e = (Σ_k x_k w_k, k ascending from +0) − y, and its loss ½·e²."""
     write_errors(rank, size, a)
 
 
 @kernel(LEAST_SQUARES)
 def gradients(rank, size, barrier, a):
-    """Write the samples' losses, then each minibatch's mean gradient."""
+    """Write the samples' losses and errors, then each minibatch's mean gradient: tree sums of x·e, divided by µ."""
     write_errors(rank, size, a)
     barrier_wait(size, barrier)
     stack, wide = shift(a.stack, rank * a.stack_stride), a.stride // 64
@@ -102,14 +104,17 @@ def write_one(a, b, task, total):
 
 @subroutine
 def leaf(like, a, b, m, j):
-    """Return input × error of sample m in some columns; zeros for a sample beyond the minibatch, whose error is 0."""
+    """Return input × error of sample m in as many columns as `like` has lanes; zeros for a sample beyond µ."""
     row = item(a.rows, b * a.mu + (m if m < a.mu else ZERO))
     return load(like, a.x, row * a.stride + j) * item(a.errors, b * a.padded + m)
 
 
 @subroutine
 def sum_columns(like, a, b, j, stack):
-    """Write as many columns of a mean gradient as `like` has lanes: sums by the tree over samples, block by block."""
+    """Write as many columns of minibatch b's mean gradient as `like` has lanes, from column j on.
+
+    Each is the sum over samples by the binary tree, block by block, divided by µ.
+    """
     blocks, depth, total = a.padded // LEAVES, ZERO, like
     for k in range(blocks):
         if k > 0:  # the sum so far goes on the stack, until its partner in the tree is summed

@@ -24,7 +24,7 @@ WIDTH = LINE // 4  # rows are padded to whole vectors of this many floats
 
 @lru_cache(maxsize=12)
 def _padded(split: Split) -> tuple[Array, Array]:
-    """Return a split's rows, padded with zeros to whole vectors, and its targets; runs of one sweep share them."""
+    """Return a split's rows, padded with zeros to whole vectors, and its targets. The runs of a sweep share them."""
     n, inputs = split.x.shape
     x = aligned(n, -(-inputs // WIDTH) * WIDTH)
     x[:, :inputs] = split.x
@@ -32,7 +32,7 @@ def _padded(split: Split) -> tuple[Array, Array]:
 
 
 class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
-    """Gradients of many minibatches of µ at once, on a team of threads."""
+    """Computes gradients of minibatches of µ samples, many at once, on a team of threads; see Engine."""
 
     def __init__(self, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
@@ -44,7 +44,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         self._losses_of(aligned(dataset.inputs), Split(dataset.train.x[:0], dataset.train.y[:0]))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute all minibatches together."""
+        """Compute the gradients of all minibatches together; see Engine."""
         batches, inputs = len(rows), self._dataset.inputs
         if batches > self._batches:
             self._allocate(batches)
@@ -54,7 +54,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         return self._grads[:batches, :inputs], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for this many minibatches at a time."""
+        """Allocate workspace for this many minibatches at a time."""
         self._batches = batches
         x, y = _padded(self._dataset.train)
         self._grads, self._losses = aligned(batches, x.shape[1]), aligned(batches, self._mu)
@@ -66,7 +66,7 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         )  # fmt: skip
 
     def _losses_of(self, params: Array, split: Split) -> Array:
-        """Return the samples' losses, as those of one minibatch."""
+        """Return the losses (n,) of all samples of a split, computed as one minibatch."""
         x, y = _padded(split)
         n, inputs = split.x.shape
         losses = np.empty(n, np.float32)

@@ -1,4 +1,4 @@
-"""The operations of the numba backend that do not depend on the model: on whole arrays, rules, draws, ternary codes."""
+"""The operations of the numba backend that do not depend on the model: fredsim.numerics.operations on threads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ __all__ = ["NumbaOperations"]
 
 Array = NDArray[np.float32]
 
-#: Up to this many floats are checked by a single thread.
-NEAR = 2**19
+#: Arrays of up to this many floats are checked by a single thread.
+ONE_THREAD_FLOATS = 2**19
 
 
 class NumbaOperations:
-    """Operations on whole arrays, on a team of threads; `threads` None means one thread per processor."""
+    """Operations on whole float32 arrays, on a team of threads; `threads` None means one thread per processor.
+
+    The bits are those of fredsim.numerics.operations.NumpyOperations.
+    """
 
     device_name: str | None = None
 
@@ -36,7 +39,7 @@ class NumbaOperations:
         self.ternary: Ternary = NumbaTernary(self._team)
         self.draw: Draw = NumbaDraws(self._team).draw
         self._finite = np.ones(self.threads, np.int64)
-        self._mean_call: _MeanCall | None = None  # the last call, kept because the array is mostly the same
+        self._mean_call: _MeanCall | None = None  # kept for the next call, which mostly has the same array
 
     @property
     def seconds(self) -> float:
@@ -44,44 +47,44 @@ class NumbaOperations:
         return self._team.seconds
 
     def zeros(self, size: int) -> Array:
-        """Return zeros."""
+        """Return zeros (size,)."""
         return aligned(size)
 
     def pool(self, size: int, limits: Limits) -> Pool:
-        """Return a pool for what clients hold."""
+        """Return a pool of arrays (size,) for what clients hold."""
         return Pool(size, MARGIN, limits)
 
     def compile_rule(self, rule: Rule) -> TeamRule:
-        """Compile the rule's fused loop."""
+        """Return the rule compiled for whole arrays; see Operations."""
         return TeamRule(self._team, rule)
 
     def mean(self, array: Array) -> float:
-        """Return the mean over the flat index."""
+        """Return the mean of an array (n,) in float64; see Operations."""
         if self._mean_call is None or self._mean_call.array is not array:
             self._mean_call = _MeanCall(array, self.threads)
         self._team.run(mean64, self._mean_call.arguments, len(array))
         return float(self._mean_call.result[0])
 
     def finite(self, array: Array) -> bool:
-        """Return whether every element is finite."""
+        """Return whether every element of an array (n,) is finite."""
         array = np.ascontiguousarray(array)
         given, threads = all_finite.pack(array=array, count=len(array), result=self._finite), self.threads
-        if len(array) <= NEAR:  # the calling thread has mostly written the array, and has it in its cache
-            self._team.alone(all_finite, given)
+        if len(array) <= ONE_THREAD_FLOATS:  # the calling thread has mostly written the array, and has it in its cache
+            self._team.run_alone(all_finite, given)
             threads = 1
         else:
             self._team.run(all_finite, given)
         return bool(self._finite[:threads].all())
 
     def duplicate(self, array: Array, out: Array) -> None:
-        """Copy an array (P,)."""
+        """Copy an array (n,) to `out`."""
         if array.flags.c_contiguous:
             self._team.run(duplicate, duplicate.pack(array=array, count=len(array), out=out))
         else:
             np.copyto(out, array)
 
     def duplicate_finite(self, array: Array, out: Array) -> bool:
-        """Copy an array (P,), and return whether every element is finite."""
+        """Copy an array (n,) to `out`; return whether every element is finite."""
         array = np.ascontiguousarray(array)
         given = duplicate_finite.pack(array=array, count=len(array), out=out, result=self._finite)
         self._team.run(duplicate_finite, given)

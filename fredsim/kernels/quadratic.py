@@ -1,4 +1,8 @@
-"""Kernel of a quadratic's gradients, with their noise; it has the same bits as fredsim.numerics.squares."""
+"""Kernel of a quadratic's gradients, with their noise; fredsim.kernels.quadratic_engine calls it.
+
+The results have the same bits as those of quadratic_gradient, quadratic_noise and quadratic_value of
+fredsim.numerics.squares.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,13 @@ import numpy as np
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import doubles, floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
-from fredsim.kernels.reductions import fold
+from fredsim.kernels.reductions import tree_sum
 from fredsim.kernels.streams import normal_quantile, philox
 from fredsim.numerics.streams import Stream
 
 __all__ = ["CHUNK", "gradients"]
 
-CHUNK = 256  # the number of elements that a thread takes at once
+CHUNK = 256  # the number of elements of a gradient that a thread computes at once
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 NOISE = np.uint64(Stream.NOISE)
 
@@ -23,26 +27,27 @@ NOISE = np.uint64(Stream.NOISE)
     out_stride=int, scratch=doubles, scratch_stride=int,
 )  # fmt: skip
 def gradients(rank, size, barrier, a):
-    """Write the gradients of `works` with parameters at the addresses `held`, and the quadratic's values as losses.
+    """Write the gradients A·x − b + noise, float32 (batches, size), and the quadratic's values as `losses` (batches,).
 
-    A work is a client and its number, as one integer. `noise` (1,) is the standard deviation. Work space of each
-    thread: `scratch`, somewhat more than 2·(size + 1) numbers.
+    Gradient b is at the parameters at the address held[b], and is written to out[b·out_stride :]. works[b] determines
+    its noise: a client and the number of its work, as one integer (fredsim.data.sampling). `noise` (1,) is the standard
+    deviation. Workspace of each thread: `scratch`, somewhat more than 2·(size + 1) float64.
     """
     chunks = (a.size + CHUNK - 1) // CHUNK
     for task in range(a.batches * chunks * rank // size, a.batches * chunks * (rank + 1) // size):
         b, begin = task // chunks, task % chunks * CHUNK
         end, out = min(begin + CHUNK, a.size), shift(a.out, b * a.out_stride)
-        slopes(floats(item(a.held, b)), begin, end, a.size, out)
+        gradient_elements(floats(item(a.held, b)), begin, end, a.size, out)
         if item(a.noise, 0) != 0.0:
             add_noise(item(a.works, b), np.uint64(a.seed), item(a.noise, 0), begin, end, out)
     for b in range(a.batches * rank // size, a.batches * (rank + 1) // size):
-        value = value_of(floats(item(a.held, b)), a.size, shift(a.scratch, rank * a.scratch_stride))
+        value = quadratic_value(floats(item(a.held, b)), a.size, shift(a.scratch, rank * a.scratch_stride))
         put(a.losses, b, np.float32(value))
 
 
 @subroutine
-def slopes(x, begin, end, size, out):
-    """Write elements begin … end − 1 of A·x − b."""
+def gradient_elements(x, begin, end, size, out):
+    """Write elements begin … end − 1 of A·x − b: fredsim.numerics.squares.quadratic_gradient."""
     for i in range(begin, end):
         total = HALF * item(x, i)
         if i > 0:
@@ -54,7 +59,7 @@ def slopes(x, begin, end, size, out):
 
 @subroutine
 def add_noise(work, seed, sd, begin, end, out):
-    """Add the noise of a work's gradient to elements begin … end − 1; `begin` is a multiple of 4."""
+    """Add the noise of a work's gradient, N(0, sd²) each, to elements begin … end − 1; `begin` is a multiple of 4."""
     client, number = work >> 32, work & 0xFFFF_FFFF
     for i in range(begin, end, 4):
         for lane, word in enumerate(philox(i // 4, number, client, 0, seed, NOISE)):
@@ -63,12 +68,12 @@ def add_noise(work, seed, sd, begin, end, out):
 
 
 @subroutine
-def value_of(x, size, scratch):
-    """Return the value: the tree sum in float64 of the squared differences of (0, x, 0), divided by 8, plus ¼·x[0]."""
+def quadratic_value(x, size, scratch):
+    """Return ½·xᵀA·x − bᵀx: the tree sum in float64 of the squared differences of (0, x, 0) ÷ 8, + ¼·x[0]."""
     before = 0.0
     for i in range(size):
         here = np.float64(item(x, i))
         put(scratch, i, (here - before) * (here - before))
         before = here
     put(scratch, size, before * before)
-    return fold(scratch, shift(scratch, size + 1), size + 1) / 8.0 + 0.25 * np.float64(item(x, 0))
+    return tree_sum(scratch, shift(scratch, size + 1), size + 1) / 8.0 + 0.25 * np.float64(item(x, 0))

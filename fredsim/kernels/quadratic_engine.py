@@ -18,11 +18,11 @@ __all__ = ["NumbaQuadratic"]
 
 Array = NDArray[np.float32]
 
-WORK = 60  # the cost of an element with its noise, in multiply-adds, approximately
+ELEMENT_COST = 60  # about how many multiply-adds take as long as an element with its noise
 
 
 class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
-    """Gradients of many works at once, on a team of threads."""
+    """Computes many gradients at once, on a team of threads; see Engine."""
 
     def __init__(self, dataset: Quadratic, threads: int | None) -> None:
         super().__init__(threads)
@@ -32,17 +32,17 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         self.gradients([], np.empty((0, 1), np.int64))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute all gradients together; `rows` (B, 1) name works (fredsim.data.sampling.WorkSampler)."""
+        """Compute all gradients together; `rows` (B, 1) encode client and number (data.sampling.WorkSampler)."""
         batches, size = len(rows), self._dataset.inputs
         if batches > len(self._grads):
             self._allocate(batches)
         arguments = self._arguments
         arguments.set(batches=batches, held=addresses(held), works=np.ascontiguousarray(rows, np.int64))
-        self._team.run(quadratic.gradients, arguments, batches * size * (WORK if self._dataset.noise else 1))
+        self._team.run(quadratic.gradients, arguments, batches * size * (ELEMENT_COST if self._dataset.noise else 1))
         return self._grads[:batches, :size], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
-        """Allocate work space for this many gradients at a time."""
+        """Allocate workspace for this many gradients at a time."""
         data, floats = self._dataset, LINE // 4
         stride = -(-data.inputs // floats) * floats
         self._grads, self._losses = aligned(batches, stride), np.empty((batches, 1), np.float32)

@@ -1,6 +1,6 @@
 """Kernels on whole arrays: means by the binary tree of docs/numerics.md in float64, copies, tests for finiteness.
 
-A mean is computed block by block: a block of 1,024 elements is a whole subtree.
+A mean is computed block by block: a block of 1,024 elements is a whole subtree. NumbaOperations calls these kernels.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from fredsim.jit.vector import load, load_part, no_nan, store, store_part, zeros
 
 __all__ = ["BLOCK", "all_finite", "copy", "duplicate", "duplicate_finite", "mean64"]
 
-BLOCK = 1024
+BLOCK = 1024  # the number of elements of a subtree that one thread sums
 
 
 @kernel(array=floats, count=int, sums=doubles, scratch=doubles, result=doubles)
 def mean64(rank, size, barrier, a):
-    """Write the mean of `count` float32 to result[0]: fredsim.numerics.oracle.mean64.
+    """Write the mean of `array`, float32 (count,), to result[0]: fredsim.numerics.oracle.mean64.
 
-    Work space: `sums`, one float64 per block; `scratch`, 2·BLOCK float64 per thread.
+    Workspace: `sums`, one float64 per block; `scratch`, 2·BLOCK float64 per thread.
     """
     sum_blocks(rank, size, a.array, a.count, a.sums, shift(a.scratch, 2 * BLOCK * rank))
     barrier_wait(size, barrier)
     if rank == 0:
-        put(a.result, 0, finish(a.count, a.sums))
+        put(a.result, 0, mean_of_sums(a.count, a.sums))
 
 
 @kernel(array=floats, count=int, result=int64s)
 def all_finite(rank, size, barrier, a):
-    """Write to result[rank] whether this thread's share of `count` float32 is finite."""
+    """Write to result[rank] whether this thread's share of `array`, float32 (count,), is finite."""
     n = a.count
     i, end = n // 64 * rank // size * 64, n // 64 * (rank + 1) // size * 64
     total, rest = zeros(64), zeros(16)
@@ -49,14 +49,14 @@ def all_finite(rank, size, barrier, a):
 
 @kernel(array=floats, count=int, out=floats)
 def duplicate(rank, size, barrier, a):
-    """Copy `count` float32."""
+    """Copy `array`, float32 (count,), to `out`."""
     begin, end = share(rank, size, a.count)
     copy(shift(a.array, begin), end - begin, shift(a.out, begin))
 
 
 @kernel(array=floats, count=int, out=floats, result=int64s)
 def duplicate_finite(rank, size, barrier, a):
-    """Copy `count` float32; write to result[rank] whether this thread's share of them is finite."""
+    """Copy `array`, float32 (count,), to `out`; write to result[rank] whether this thread's share is finite."""
     i, end = share(rank, size, a.count)
     total = zeros(16)
     while i + 16 <= end:
@@ -73,7 +73,7 @@ def duplicate_finite(rank, size, barrier, a):
 
 @subroutine
 def copy(source, count, out):
-    """Copy `count` float32."""
+    """Copy `count` float32 from `source` to `out`."""
     i = 0
     while i + 16 <= count:
         store(out, i, load(zeros(16), source, i))
@@ -84,7 +84,7 @@ def copy(source, count, out):
 
 @subroutine
 def sum_blocks(rank, size, array, n, sums, scratch):
-    """Write the sums of this thread's blocks to `sums`."""
+    """Write the tree sums in float64 of this thread's blocks of the array (n,) to sums[block]."""
     blocks = (n + BLOCK - 1) // BLOCK
     other = shift(scratch, BLOCK)
     for block in range(blocks * rank // size, blocks * (rank + 1) // size):
@@ -98,12 +98,12 @@ def sum_blocks(rank, size, array, n, sums, scratch):
             put(scratch, j // 2, np.float64(item(here, j)) + np.float64(item(here, j + 1)))
         if count % 2:
             put(scratch, count // 2, np.float64(item(here, count - 1)))
-        put(sums, block, fold(scratch, other, (count + 1) // 2))
+        put(sums, block, tree_sum(scratch, other, (count + 1) // 2))
 
 
 @subroutine
-def finish(n, sums):
-    """Return the mean from the blocks' sums."""
+def mean_of_sums(n, sums):
+    """Return the mean of n elements from the blocks' sums, which are overwritten; NaN for n = 0."""
     blocks = (n + BLOCK - 1) // BLOCK
     count = blocks
     while count > 1:
@@ -118,8 +118,11 @@ def finish(n, sums):
 
 
 @subroutine
-def fold(leaves, other, count):
-    """Return the sum by the tree, level by level from one array to the other; an odd element moves up unchanged."""
+def tree_sum(leaves, other, count):
+    """Return the sum of leaves[: count], float64, by the binary tree: fredsim.numerics.oracle.tree_sum.
+
+    Each level is written to the other of the two arrays; an odd element moves up unchanged.
+    """
     while count > 1:
         i = 0
         while i + 32 <= count:

@@ -1,4 +1,7 @@
-"""Random words and normal numbers for scalars: the expressions of fredsim.numerics.streams, compiled."""
+"""Random words and normal numbers for scalars: the expressions of fredsim.numerics.streams, compiled.
+
+Used by fredsim.kernels.draws, .ternary and .quadratic.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ SHIFT = np.uint64(32)
 
 @subroutine
 def philox(block, step, client, attempt, k0, k1):
-    """Return the four words of Philox4x32-10 for a counter and a key, as uint64."""
+    """Return the four words of Philox4x32-10, as uint64: fredsim.numerics.streams.philox4x32.
+
+    The counter is (block, step, client, attempt), the key (k0, k1), uint64 below 2³².
+    """
     c0, c1, c2, c3 = np.uint64(block), np.uint64(step), np.uint64(client), np.uint64(attempt)
     for _ in range(10):
         p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2

@@ -1,4 +1,4 @@
-"""Kernel that draws ternary gradients and packs them, two bits per value; same bits as fredsim.numerics.ternary."""
+"""Kernel that quantises gradients to −1, 0 and +1 at random and packs them: fredsim.numerics.ternary.quantise, pack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, item, octets, put
+from fredsim.jit.pointers import floats, item, put, uint8s
 from fredsim.jit.team import Team
 from fredsim.kernels.streams import philox
 from fredsim.numerics import ternary
@@ -17,9 +17,13 @@ __all__ = ["NumbaTernary", "encode"]
 Array = NDArray[np.float32]
 
 
-@kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=octets)
+@kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=uint8s)
 def encode(rank, size, barrier, a):
-    """Pack the codes of sign(g)·b, b = 1 iff u·s < |g| in float64, u from element begin + i's word; padding is 01."""
+    """Pack sign(g[i])·b, i < count, at two bits each; b = 1 iff u·s < |g[i]| in float64, else 0.
+
+    u is uniform in [0, 1), from the word of element begin + i of the stream; `scaler` (1,) is s. Codes: 00 is −1, 01 is
+    0, 10 is +1; the unused slots of the last byte hold 01. `packed` is uint8 (⌈count/4⌉,).
+    """
     scaler, k0, k1 = np.float64(item(a.scaler, 0)), np.uint64(a.seed), np.uint64(a.stream)
     count = (a.count + 3) // 4
     known = np.int64(-1)
@@ -44,13 +48,13 @@ def encode(rank, size, barrier, a):
 
 
 class NumbaTernary(ternary.NumpyTernary):
-    """Draws and packs on a team of threads."""
+    """Quantises and packs on a team of threads; the rest is NumPy's."""
 
     def __init__(self, team: Team) -> None:
         self._team = team
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise a tensor (n,) with scaler s, and pack its codes; see NumpyTernary."""
+        """Return a tensor (n,) quantised with the scaler s and packed; see fredsim.numerics.ternary.Ternary."""
         g, scaler = np.ascontiguousarray(g), np.array([s], np.float32)
         packed = np.empty(ternary.packed_size(g.size), np.uint8)
         arguments = encode.pack(

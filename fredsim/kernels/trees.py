@@ -1,4 +1,7 @@
-"""Rows of a weight gradient: sums over the minibatch by a balanced tree, computed block by block.
+"""Rows of a layer's mean gradient: sums over the minibatch by a balanced binary tree, computed block by block.
+
+The bits are those of fredsim.numerics.oracle.gradient, whose tree (oracle.tree_sum) has the samples as leaves. The
+kernels in fredsim.kernels.gradient, .fused and .window call `gradient_rows`.
 
 A block is LEAVES samples, the leaves of one subtree, which is summed in registers. The inputs of a layer are stored in
 blocks, input by input: factors[(block · rows + k) · LEAVES + i] is input k of sample block · LEAVES + i; row k = inputs
@@ -11,56 +14,40 @@ While a sum waits for its partner in the tree, it is kept on a stack. GROUP bloc
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fredsim.data.datasets import Split
-from fredsim.jit import kernel
 from fredsim.jit.pointers import item, put, shift
 from fredsim.jit.processor import WIDE
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, no_nan, store, zeros
-from fredsim.kernels.data import coded, input_at
+from fredsim.kernels.data import input_at
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.workspace import GROUP, LANES, ROWS_TOGETHER, WAITING, block_size
+from fredsim.kernels.workspace import GROUP, MAX_LANES, MAX_WAITING, ROWS_TOGETHER
 
 __all__ = [
     "LEAVES",
     "Tree",
     "activate_all",
+    "activity_run",
     "blocks_of",
     "errors_finite",
     "gradient_rows",
     "lay_out",
-    "rows_alike",
-    "specialised",
 ]
 
-LEAVES = 8  # the samples of a block; `specialised` compiles for 1 and 4, too (block_size)
-ONE_BLOCK = False  # whether the minibatch is a single block; `specialised` sets this
+# Constants of which fredsim.kernels.specialisation makes copies of this module with other values:
+LEAVES = 8  # the samples of a block: 1, 4 or 8 (block_size)
+ONE_BLOCK = False  # whether the minibatch is a single block
 
 
 class Tree(NamedTuple):
-    """What sums over a minibatch of µ need: TABLES (fredsim.kernels.workspace), and the stack of waiting sums."""
+    """What a thread needs for sums over µ samples: TABLES (fredsim.kernels.workspace), and a stack of waiting sums."""
 
     mu: int
     tables: Any
     stack: Any
-
-
-def specialised(name: str, mu: int, split: Split) -> ModuleType:
-    """Return a copy of fredsim.kernels.`name`, which imports this module, compiled for minibatches of µ of a split."""
-    return _specialised(name, block_size(mu), mu <= 8, coded(split))
-
-
-@cache
-def _specialised(name: str, leaves: int, one_block: bool, small: bool) -> ModuleType:
-    parts = dict.fromkeys(("data", "dense", "trees", "upper", "window", "gradient", name))
-    names = [f"fredsim.kernels.{part}" for part in parts]
-    return kernel.specialised(names, LEAVES=leaves, ONE_BLOCK=one_block, CODED=small)
 
 
 @subroutine
@@ -71,18 +58,18 @@ def blocks_of(mu):
 
 
 @subroutine
-def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
-    """Write, in blocks, one group's inputs of the minibatch samples[: µ], whose first group begins at factors[at].
+def lay_out(data, samples, mu, group, inputs, factors, at, active, active_at):
+    """Write one group's inputs of the minibatch samples[: µ] in blocks; group 0 begins at factors[at].
 
-    The bits of active[mark + group · rows + k] are set to which of the group's blocks are active in row k.
+    Bit i of active[active_at + group · rows + k] is set to whether the group's block i is active in row k.
     """
     rows = inputs + 1
-    mark += group * rows
+    active_at += group * rows
     begin, end = group * GROUP * LEAVES, min((group + 1) * GROUP * LEAVES, mu)  # samples
     blocks = (end - begin + LEAVES - 1) // LEAVES
     for k in range(inputs):
-        put(active, mark + k, np.uint8(0))
-    put(active, mark + inputs, np.uint8((1 << blocks) - 1))
+        put(active, active_at + k, np.uint8(0))
+    put(active, active_at + inputs, np.uint8((1 << blocks) - 1))
     for block in range(blocks):
         place = at + (group * GROUP + block) * rows * LEAVES
         for i in range(place, place + inputs * LEAVES):
@@ -96,31 +83,34 @@ def lay_out(data, samples, mu, group, inputs, factors, at, active, mark):
                 for t in range(item(data.first, row), item(data.first, row + 1)):
                     k, value = input_at(data, t)
                     put(factors, place + k * LEAVES + i, value)
-                    put(active, mark + k, item(active, mark + k) | bit)
+                    put(active, active_at + k, item(active, active_at + k) | bit)
 
 
 @subroutine
-def errors_finite(errors, d, stride, width, samples):
-    """Return whether the errors of so many samples, from errors[d] on, are finite in `width` columns, whole vectors."""
+def errors_finite(errors, errors_at, stride, width, samples):
+    """Return whether the errors of `samples` samples, from errors[errors_at] on, are finite in `width` columns.
+
+    A sample's errors begin `stride` floats after those of the one before; `width` is a multiple of 16.
+    """
     finite = zeros(16)
     for m in range(samples):
         for j in range(0, width, 16):
-            finite = finite + load(finite, errors, d + m * stride + j) * 0.0
+            finite = finite + load(finite, errors, errors_at + m * stride + j) * 0.0
     return no_nan(finite)
 
 
 @subroutine
-def activate_all(active, mark, rows):
-    """Mark all blocks of a group, whose bits begin at `mark`, as active in every row, as they are in the bias's row."""
+def activate_all(active, active_at, rows):
+    """Mark all blocks of the group with bits active[active_at :] as active in every row, as in the bias's row."""
     for k in range(rows - 1):
-        put(active, mark + k, item(active, mark + rows - 1))
+        put(active, active_at + k, item(active, active_at + rows - 1))
 
 
 @subroutine
-def rows_alike(active, mark, rows, groups, k, end):
-    """Return the end of the rows from k on that are all inactive or all not, and whether they are inactive."""
-    inactive = is_inactive(active, mark + k, rows, groups)
-    while k < end and is_inactive(active, mark + k, rows, groups) == inactive:
+def activity_run(active, active_at, rows, groups, k, end):
+    """Return the end of the run of rows from k on that are all active or all inactive, and whether it is the latter."""
+    inactive = is_inactive(active, active_at + k, rows, groups)
+    while k < end and is_inactive(active, active_at + k, rows, groups) == inactive:
         k += 1
     return k, inactive
 
@@ -135,29 +125,31 @@ def is_inactive(active, at, rows, groups):
 
 
 @subroutine
-def sum_block(like, factors, x, errors, d, stride):
-    """Return the sum of activation × error over one block's samples, a subtree."""
-    total = item(factors, x) * load(like, errors, d)
+def sum_block(like, factors, factors_at, errors, errors_at, stride):
+    """Return the sum of input × error over one block's samples, a subtree."""
+    total = item(factors, factors_at) * load(like, errors, errors_at)
     if LEAVES > 1:
-        total = total + item(factors, x + 1) * load(like, errors, d + stride)
-        other = item(factors, x + 2) * load(like, errors, d + 2 * stride)
-        total = total + (other + item(factors, x + 3) * load(like, errors, d + 3 * stride))
+        total = total + item(factors, factors_at + 1) * load(like, errors, errors_at + stride)
+        other = item(factors, factors_at + 2) * load(like, errors, errors_at + 2 * stride)
+        total = total + (other + item(factors, factors_at + 3) * load(like, errors, errors_at + 3 * stride))
     if LEAVES > 4:
-        one = item(factors, x + 4) * load(like, errors, d + 4 * stride)
-        one = one + item(factors, x + 5) * load(like, errors, d + 5 * stride)
-        other = item(factors, x + 6) * load(like, errors, d + 6 * stride)
-        one = one + (other + item(factors, x + 7) * load(like, errors, d + 7 * stride))
+        one = item(factors, factors_at + 4) * load(like, errors, errors_at + 4 * stride)
+        one = one + item(factors, factors_at + 5) * load(like, errors, errors_at + 5 * stride)
+        other = item(factors, factors_at + 6) * load(like, errors, errors_at + 6 * stride)
+        one = one + (other + item(factors, factors_at + 7) * load(like, errors, errors_at + 7 * stride))
         total = total + one
     return total
 
 
 @subroutine
-def sum_four(like, factors, x, step, errors, d, stride):
-    """Return the sum over four consecutive blocks."""
-    one = sum_block(like, factors, x, errors, d, stride)
-    one = one + sum_block(like, factors, x + step, errors, d + LEAVES * stride, stride)
-    other = sum_block(like, factors, x + 2 * step, errors, d + 2 * LEAVES * stride, stride)
-    return one + (other + sum_block(like, factors, x + 3 * step, errors, d + 3 * LEAVES * stride, stride))
+def sum_four(like, factors, factors_at, step, errors, errors_at, stride):
+    """Return the sum of input × error over four consecutive blocks, whose inputs begin `step` floats apart."""
+    one = sum_block(like, factors, factors_at, errors, errors_at, stride)
+    one = one + sum_block(like, factors, factors_at + step, errors, errors_at + LEAVES * stride, stride)
+    other = sum_block(like, factors, factors_at + 2 * step, errors, errors_at + 2 * LEAVES * stride, stride)
+    return one + (
+        other + sum_block(like, factors, factors_at + 3 * step, errors, errors_at + 3 * LEAVES * stride, stride)
+    )
 
 
 @subroutine
@@ -172,24 +164,26 @@ def mean(total, mu):
 
 
 @subroutine
-def sum_group(like, tree, factors, x, step, errors, d, stride, bits):
-    """Return the sum over a group's active blocks by the tree; waiting sums go on the stack."""
+def sum_group(like, tree, factors, factors_at, step, errors, errors_at, stride, bits):
+    """Return the sum over a group's active blocks, those whose bit is set in `bits`; waiting sums go on the stack."""
     if bits == 15 or bits == 255:  # four blocks, or all eight: no table is needed, and no sum has to wait
-        total = sum_four(like, factors, x, step, errors, d, stride)
+        total = sum_four(like, factors, factors_at, step, errors, errors_at, stride)
         if bits == 15:
             return total
-        return total + sum_four(like, factors, x + 4 * step, step, errors, d + 4 * LEAVES * stride, stride)
+        return total + sum_four(
+            like, factors, factors_at + 4 * step, step, errors, errors_at + 4 * LEAVES * stride, stride
+        )
     total, depth = like, ZERO
     begin = np.int64(bits) * GROUP
     for i in range(begin, begin + item(tree.tables.counts, bits)):
         if i > begin:  # the sum so far goes on the stack
-            store(tree.stack, depth * LANES, total)
+            store(tree.stack, depth * MAX_LANES, total)
             depth += 1
         b = np.int64(item(tree.tables.blocks, i))
-        total = sum_block(like, factors, x + b * step, errors, d + b * LEAVES * stride, stride)
+        total = sum_block(like, factors, factors_at + b * step, errors, errors_at + b * LEAVES * stride, stride)
         for _ in range(item(tree.tables.merges, i)):
             depth -= 1
-            total = load(like, tree.stack, depth * LANES) + total
+            total = load(like, tree.stack, depth * MAX_LANES) + total
     return total
 
 
@@ -198,11 +192,11 @@ class Rows(NamedTuple):
 
     tree: Tree
     factors: Any
-    x: int
+    factors_at: int
     step: int
     rows: int
     active: Any
-    mark: int
+    active_at: int
     group_stride: int
     errors: Any
     stride: int
@@ -211,68 +205,86 @@ class Rows(NamedTuple):
 
 
 @subroutine
-def gradient_columns(like, a, d, at):
-    """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at `d`.
+def gradient_columns(like, a, errors_at, at):
+    """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at errors[errors_at].
 
-    Some rows are summed over one group before the next group is read, so that the group's errors stay in the L1 cache.
-    A row's sums over groups wait behind the stack of `sum_group` until their partners in the tree are there.
+    ROWS_TOGETHER rows are summed over one group before the next group is read, so that the group's errors stay in the
+    L1 cache. A row's sums over groups wait behind the stack of `sum_group` until their partners in the tree are there.
     """
     tree = a.tree
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
-    waiting = shift(tree.stack, WAITING * LANES)
+    waiting = shift(tree.stack, MAX_WAITING * MAX_LANES)
     for first in range(0, a.rows, ROWS_TOGETHER):
         depth = ZERO
         for g in range(groups):
-            error, last = d + g * GROUP * LEAVES * a.stride, g == groups - 1
+            error, last = errors_at + g * GROUP * LEAVES * a.stride, g == groups - 1
             to = depth
             while to > 0 and (last or g >> (depth - to) & 1):  # one merge per trailing 1 bit of g; the last with all
                 to -= 1
             for k in range(first, min(first + ROWS_TOGETHER, a.rows)):
-                bits = item(a.active, a.mark + g * a.group_stride + k)
-                place = a.x + g * GROUP * a.step + k * LEAVES
+                bits = item(a.active, a.active_at + g * a.group_stride + k)
+                place = a.factors_at + g * GROUP * a.step + k * LEAVES
                 total = sum_group(like, tree, a.factors, place, a.step, a.errors, error, a.stride, bits)
                 for h in range(depth - 1, to - 1, -1):
-                    total = load(like, waiting, (h * ROWS_TOGETHER + k - first) * LANES) + total
+                    total = load(like, waiting, (h * ROWS_TOGETHER + k - first) * MAX_LANES) + total
                 if last:
                     store(a.out, at + k * a.out_stride, mean(total, tree.mu))
                 else:
-                    store(waiting, (to * ROWS_TOGETHER + k - first) * LANES, total)
+                    store(waiting, (to * ROWS_TOGETHER + k - first) * MAX_LANES, total)
             depth = to + 1
 
 
 @subroutine
 def gradient_rows(
-    tree, factors, x, step, rows, active, mark, group_stride, errors, d, stride, width, out, at, out_stride
+    tree,
+    factors,
+    factors_at,
+    step,
+    rows,
+    active,
+    active_at,
+    group_stride,
+    errors,
+    errors_at,
+    stride,
+    width,
+    out,
+    at,
+    out_stride,
 ):
-    """Write `rows` consecutive rows of the mean gradient, `width` columns, to out[at :].
+    """Write `rows` consecutive rows, `width` columns each, of a layer's mean gradient to out[at :].
 
-    The first row's factors begin at `x`, those of the next block of samples `step` later; the errors of sample m begin
-    at `d` + m·`stride`; the bits of active[mark + g·`group_stride` + k] are the blocks of group g active in row k. The
-    last columns of all rows are written first, so that what a row's last vector writes beyond the row is overwritten.
+    Row k of the gradient is the tree sum over samples m of (input k of m) × (error of m), divided by µ. The inputs of
+    the first row begin at factors[factors_at], those of the next block of samples `step` floats later. The errors of
+    sample m begin at errors[errors_at + m·stride]. The bits of active[active_at + g·group_stride + k] say which blocks
+    of group g are active in row k. Rows are written `out_stride` floats apart, the last columns of all rows first, so
+    that what a row's last vector writes beyond the row is overwritten.
     """
     if ONE_BLOCK:
         for k in range(rows):
             for j in range(0, width, 16):
-                total = sum_block(zeros(16), factors, x + k * LEAVES, errors, d + j, stride)
+                total = sum_block(zeros(16), factors, factors_at + k * LEAVES, errors, errors_at + j, stride)
                 store(out, at + k * out_stride + j, mean(total, tree.mu))
     else:
-        a = Rows(tree, factors, x, step, rows, active, mark, group_stride, errors, stride, out, out_stride)
+        a = Rows(
+            tree, factors, factors_at, step, rows, active, active_at, group_stride, errors, stride, out, out_stride
+        )
         vectors = (width + 15) // 16
         most = 7 if WIDE else 4  # so that the sums of one block fit into registers
         pieces = (vectors + most - 1) // most
         for piece in range(pieces - 1, -1, -1):
             begin, end = vectors * piece // pieces, vectors * (piece + 1) // pieces
             if WIDE and end - begin == 7:
-                gradient_columns(zeros(112), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(112), a, errors_at + 16 * begin, at + 16 * begin)
             elif WIDE and end - begin == 6:
-                gradient_columns(zeros(96), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(96), a, errors_at + 16 * begin, at + 16 * begin)
             elif WIDE and end - begin == 5:
-                gradient_columns(zeros(80), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(80), a, errors_at + 16 * begin, at + 16 * begin)
             elif end - begin == 4:
-                gradient_columns(zeros(64), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(64), a, errors_at + 16 * begin, at + 16 * begin)
             elif end - begin == 3:
-                gradient_columns(zeros(48), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(48), a, errors_at + 16 * begin, at + 16 * begin)
             elif end - begin == 2:
-                gradient_columns(zeros(32), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(32), a, errors_at + 16 * begin, at + 16 * begin)
             else:
-                gradient_columns(zeros(16), a, d + 16 * begin, at + 16 * begin)
+                gradient_columns(zeros(16), a, errors_at + 16 * begin, at + 16 * begin)

@@ -1,6 +1,8 @@
 """Compiles an elementwise rule into one fused loop: load, apply the rule in registers, store, test for finiteness.
 
-The loop is compiled to a plain C function, so that kernels compiled independently of the rule can call it by address.
+The loop is compiled to a plain C function, so that kernels compiled independently of the rule can call it by address:
+those of the paths `hand` and `fused`, and `update` here. The bits are those of the rule's own function on NumPy arrays
+(fredsim.numerics.operations.NumpyOperations.compile_rule).
 """
 
 from __future__ import annotations
@@ -12,21 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.jit.cache import Compiled, generated
+from fredsim.jit.cache import Compiled, make_module
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import call, int64s, put
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address, addresses, share
-from fredsim.numerics.allowed import plain_source
+from fredsim.numerics.rule_check import plain_source
 from fredsim.numerics.rules import Rule
 
-__all__ = ["FINITE", "SETTLED", "TeamRule", "call_rule", "compile_rule"]
+__all__ = ["FINITE", "UNCHANGED", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 import numpy as np
 from fredsim.jit.pointers import floats, int64s, item
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.vector import broadcast, differing, load, load_part, no_bits, no_nan, store, store_part, zeros
+from fredsim.jit.vector import broadcast, load, load_part, mark_changed_bits, no_bit_set, no_nan
+from fredsim.jit.vector import store, store_part, zeros
 from fredsim.numerics import rules
 from fredsim.numerics.rules import absolute, sqrt, where
 
@@ -37,11 +40,12 @@ flush, positive_part, sign = subroutine(rules.flush), subroutine(rules.positive_
 {rule}
 
 def apply_{name}(table, at, gradient, count, coefficients, sums):
-    """Apply the rule to elements at … at + count − 1; return FINITE | SETTLED, as far as these hold.
+    """Apply the rule to elements at … at + count − 1; return the bits FINITE and UNCHANGED, if they hold.
 
     `table` is the address of the arrays' addresses: θ to read, θ to write, then the state. `gradient` is the address
-    of `count` elements, or 0 where all of them are +0. `sums` is that of 32 floats, where an array of the state is
-    watched: lane by lane its new elements are added to the first 16, their absolute values to the others.
+    of `count` elements, or 0 if all of them are +0. `coefficients` is the address of the rule's coefficients. If an
+    array of the state is watched, `sums` is the address of 32 floats: lane by lane, the array's new elements are added
+    to the first 16, their absolute values to the others.
     """
     arrays = int64s(table)
     numbers = floats(coefficients)
@@ -67,12 +71,12 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
         if i < count:
             {rest}
     {end}
-    return np.int64(no_nan(finite)) | np.int64(gradient == 0 and no_bits(changed)) << 1
+    return np.int64(no_nan(finite)) | np.int64(gradient == 0 and no_bit_set(changed)) << 1
 '''
-#: The bits that applying a rule returns. FINITE: every new parameter is finite; SETTLED: the gradient is +0, and the
-#: rule has changed no bit of what it wrote.
-FINITE, SETTLED = 1, 2
-#: Source lines before, in and after the loop, if an array is watched, that is, summed.
+#: The bits of what applying a rule returns. FINITE: every new parameter is finite. UNCHANGED: the gradient is +0, and
+#: the rule has changed no bit of the arrays.
+FINITE, UNCHANGED = 1, 2
+#: Source lines before, in and after the loop that sum the watched array, if there is one.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
 END = "store(watched, 0, total)\n    store(watched, 16, magnitude)"
@@ -86,7 +90,10 @@ def call_rule(rule, table, at, gradient, count, coefficients, sums):
 
 @kernel(rule=int, table=int, at=int, gradient=int, count=int, coefficients=int, finite=int64s)
 def update(rank, size, barrier, a):
-    """Apply a rule to whole arrays, with the rule's arguments; write to finite[rank] whether θ stayed finite."""
+    """Apply a rule to whole arrays, divided among the threads; write to finite[rank] whether θ stayed finite.
+
+    The other arguments are those of the template above, as addresses.
+    """
     begin, end = share(rank, size, a.count)
     gradient = a.gradient + 4 * begin
     finite = call_rule(a.rule, a.table, a.at + begin, gradient, end - begin, a.coefficients, np.int64(0))
@@ -125,12 +132,12 @@ class TeamRule:
 
 @functools.cache
 def compile_rule(rule: Rule, watched: str = "") -> Compiled:
-    """Compile a rule's loop, or load it from the cache; the loop sums the state's array `watched`, if that is given."""
+    """Return a rule's loop, compiled or from the cache; it also sums the state's array `watched`, if that is given."""
     return Compiled(_function(rule, watched))
 
 
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:
-    """Return the Python function to compile.
+    """Return the Python function of the template above that is to be compiled for a rule.
 
     In its source, for an argument x of the rule, p_x is the pointer, v_x the vector read, and r_x the result to be
     stored; c_x is a coefficient.
@@ -150,7 +157,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
             lines.append(f"store_part({place}, i, r_{x}, count - i)" if part else f"store({place}, i, r_{x})")
             if compare:
                 new = f"load_part(v_g, {place}, i, count - i)" if part else f"r_{x}"
-                lines.append(f"changed = differing(changed, v_{x}, {new})")
+                lines.append(f"changed = mark_changed_bits(changed, v_{x}, {new})")
             if part and x == "theta":  # the rule's results in the lanes beyond `count` are arbitrary
                 lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
             if x == watched:
@@ -179,6 +186,6 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
         vector=body((*every, "g"), every, part=False, compare=False),
         rest=body((*every, "g"), every, part=True, compare=False),
     )
-    module = generated(source, f"the fused update of {function.__module__}.{function.__qualname__}")
+    module = make_module(source, f"the fused update of {function.__module__}.{function.__qualname__}")
     compiled: Callable[..., bool] = getattr(module, f"apply_{function.__name__}")
     return compiled

@@ -1,4 +1,7 @@
-"""The forward pass of one block of samples (fredsim.kernels.trees) through the layers above the first."""
+"""The forward pass of one block of samples (fredsim.kernels.trees) through the layers above the first.
+
+Same bits as fredsim.numerics.oracle.forward; used by fredsim.kernels.gradient, .window and .evaluation.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ __all__ = ["upper_layers"]
 
 @subroutine
 def rectify_block(z, at, sample_stride, width, samples, activations, keep):
-    """Rectify a block's z in place, and write it, in blocks, to activations[keep :] as the inputs of the next layer."""
+    """Apply ReLU to a block's z in place; write it, in blocks, to activations[keep :], the inputs of the next layer."""
     for i in range(samples):
         for j in range(at + i * sample_stride, at + i * sample_stride + padded(width), 16):
             x = load(zeros(16), z, j)
@@ -27,12 +30,12 @@ def rectify_block(z, at, sample_stride, width, samples, activations, keep):
 
 
 @subroutine
-def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample_stride):
+def layer_columns(like, factors, factors_at, rows, weights, base, stride, out, at, sample_stride):
     """Write as many columns of a block's z as `like` has lanes: sums over rows in ascending order, the bias last."""
     s0, s1, s2, s3, s4, s5, s6, s7 = like, like, like, like, like, like, like, like
     for k in range(rows):
         w = load(like, weights, base + k * stride)
-        p = x + k * LEAVES
+        p = factors_at + k * LEAVES
         s0 = s0 + item(factors, p) * w
         if LEAVES > 1:
             s1 = s1 + item(factors, p + 1) * w
@@ -57,10 +60,10 @@ def layer_columns(like, factors, x, rows, weights, base, stride, out, at, sample
 
 @subroutine
 def upper_layers(net, weights, z, sample_stride, samples, activations, b):
-    """Run block b through the layers above the first.
+    """Run block b, of `samples` samples, through the layers above the first.
 
-    In each sample's part of `z`, the first layer's z is at the beginning; the other layers' z are written after it,
-    each padded; all but the last are rectified. The inputs of layer l are also written, in blocks, to
+    Sample i's part of `z` begins at z[i·sample_stride] with the first layer's z; the other layers' z are written after
+    it, each padded. ReLU is applied to all but the last. The inputs of layer l are also written, in blocks, to
     activations[activation_offsets[l − 1] :].
     """
     at = ZERO

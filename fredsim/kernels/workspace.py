@@ -1,4 +1,4 @@
-"""Sizes and offsets of the kernels' work space, for one network and one size of minibatch."""
+"""Sizes and offsets of the kernels' workspace, for one network and one size of minibatch."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Fields
-from fredsim.jit.pointers import int64s, octets
+from fredsim.jit.pointers import int64s, uint8s
 
-__all__ = ["GROUP", "LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WAITING", "WorkspaceLayout", "block_size"]
+__all__ = ["GROUP", "MAX_LANES", "MAX_WAITING", "NETWORK", "ROWS_TOGETHER", "TABLES", "WorkspaceLayout", "block_size"]
 
 GROUP = 8  # the blocks of a group: one byte says which of them are active in a row (fredsim.kernels.trees)
-WAITING = 3  # the most sums over blocks of one group that wait for their partners in the tree
-LANES = 112  # the most columns of a gradient that are summed together
+MAX_WAITING = 3  # the most sums over blocks of one group that wait for their partners in the tree
+MAX_LANES = 112  # the most columns of a gradient that are summed together
 ROWS_TOGETHER = 32  # rows that are summed over one group of blocks before the next group is read
 
-#: The layers as kernels read them: each layer's parameters begin at `offsets`, and their rows are `strides` apart; the
-#: other fields are those of WorkspaceLayout.
+#: The network as kernels read it: layer l's parameters begin at offsets[l], and their rows are strides[l] floats apart;
+#: the other fields are those of WorkspaceLayout.
 NETWORK = Fields(
     layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
     transposed_offsets=int64s,
 )  # fmt: skip
 #: Tables by the byte of a group's active blocks (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
 #: which every block is active; and the floats that the `stack` of waiting sums takes.
-TABLES = Fields(counts=octets, blocks=octets, merges=octets, all_active=octets, stride=int, stack=int)
+TABLES = Fields(counts=uint8s, blocks=uint8s, merges=uint8s, all_active=uint8s, stride=int, stack=int)
 
 Integers = NDArray[np.int64]
 
 
-def _ends(lengths: Integers) -> Integers:
+def _offsets(lengths: Integers) -> Integers:
+    """Return where consecutive parts of these lengths begin, and the end of the last."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -86,23 +87,23 @@ class WorkspaceLayout:
         self.widths = -(-self.sizes[1:] // 16) * 16
         self.blocks = -(-mu // block)
         self.padded_samples = self.blocks * block
-        self.error_offsets = _ends(self.padded_samples * self.widths)
-        self.activation_offsets = _ends(self.padded_samples * (self.sizes[1:-1] + 1))
-        self.transposed_offsets = _ends(np.concatenate([[0], self.widths[:-1] * self.widths[1:]]))
+        self.error_offsets = _offsets(self.padded_samples * self.widths)
+        self.activation_offsets = _offsets(self.padded_samples * (self.sizes[1:-1] + 1))
+        self.transposed_offsets = _offsets(np.concatenate([[0], self.widths[:-1] * self.widths[1:]]))
         self.sample_floats = int(self.widths.sum())
         self.groups = -(-self.blocks // GROUP)
         # In the layers above the first every block counts as active.
         active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
         active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
         counts, blocks, merges = _tables()
-        self.stack = LANES * (WAITING + ROWS_TOGETHER * (self.groups - 1).bit_length())
+        self.stack = MAX_LANES * (MAX_WAITING + ROWS_TOGETHER * (self.groups - 1).bit_length())
         self.tables = TABLES.pack(
             counts=counts, blocks=blocks, merges=merges, all_active=active, stride=rows, stack=self.stack
         )
 
     def offsets(self, strides: Integers) -> Integers:
         """Return where each layer's parameters begin if its rows are `strides` apart, and the end."""
-        return _ends((self.sizes[:-1] + 1) * strides)
+        return _offsets((self.sizes[:-1] + 1) * strides)
 
     def network(self, strides: Integers, offsets: Integers) -> Any:
         """Return NETWORK for parameters whose rows are `strides` apart and begin, layer by layer, at `offsets`."""

@@ -1,4 +1,4 @@
-"""PyTorch modules as models. Their bits are PyTorch's: the same only on the same machine with the same versions.
+"""PyTorch modules as models. PyTorch computes them: the bits are the same only on one machine with the same versions.
 
-All but `model` import torch, and are themselves imported only where an experiment names such a model.
+All modules of this package except `model` import torch. They are imported only if an experiment names such a model.
 """

@@ -1,7 +1,7 @@
-"""The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap where that can be.
+"""The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap if that works.
 
-How many are computed at once changes the bits, so it is one number for a whole run; fewer are padded to it. Thus a
-client's gradient depends on its parameters and its minibatch alone.
+The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
+fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ __all__ = ["TorchEngine"]
 Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
 
-#: Minibatches that are computed at once, at most, where the experiment does not say; and on a CPU, their samples.
-MOST_AT_ONCE = 8
-SAMPLES_AT_ONCE = 64
-#: Samples of an evaluation that are computed at once.
+#: The most minibatches that are computed at once if the experiment gives no window.
+MAX_MINIBATCHES = 8
+#: The most samples of these minibatches on a CPU.
+MAX_SAMPLES = 64
+#: The number of samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
 
 class TorchEngine:
-    """Gradients and evaluation of a module by PyTorch; the operations are another backend's."""
+    """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
 
     def __init__(
         self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
     ) -> None:
-        """Try the module on the first minibatch.
+        """Try the module on the first minibatch of µ samples; `threads` None means one thread per processor.
 
-        Raises ConfigError where it cannot be trained, or not with the same bits twice.
+        Raises ConfigError if the module cannot be trained, or does not give the same bits twice.
         """
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
         self.threads = threads or default_threads()
-        self.seconds = 0.0  # in PyTorch, without the operations
+        self.seconds = 0.0  # spent in PyTorch, not counting the operations
         self._operations = operations
         self.compile_rule, self.finite = operations.compile_rule, operations.finite
         self.duplicate, self.duplicate_finite = operations.duplicate, operations.duplicate_finite
         self.mean, self.zeros = operations.mean, operations.zeros
         self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
-        if self._device.type == "cuda":  # cuBLAS reads it when it starts, and is not deterministic without
+        if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._x, self._y = self._samples(dataset.train)
         self._sizes = model.layout.sizes
@@ -70,16 +71,17 @@ class TorchEngine:
         self._width, self._no_vmap = 1, ""
         self._try_out()
 
-    def settle(self, window: int | None, clients: int) -> int:
-        """Fix how many minibatches are computed at once: `window`, or as many as usually have different clients.
+    def fix_window(self, window: int | None, clients: int) -> int:
+        """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
-        Of clients chosen uniformly, one comes again after about √clients. On a CPU a convolution of many samples with
-        several clients' weights takes longer than one after the other. It is 1 where vmap fails, or where a gradient's
-        bits would depend on its place among the others.
+        It is `window`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
+        again after about √clients events. On a CPU it is limited, as a convolution of many samples with the weights of
+        several clients takes longer than one convolution after the other. It is 1 if vmap fails, or if a gradient's
+        bits depend on its place among the others.
         """
-        usual = min(MOST_AT_ONCE, 2 ** ((clients.bit_length() - 1) // 2))
+        usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
-            usual = min(usual, max(1, SAMPLES_AT_ONCE // self._mu))
+            usual = min(usual, max(1, MAX_SAMPLES // self._mu))
         self._width = min(window or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
@@ -87,12 +89,12 @@ class TorchEngine:
         return self._width
 
     def facts(self) -> dict[str, Any]:
-        """Return what the bits depend on beside the experiment, the threads and the versions."""
+        """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
         return {"numerics": "native", "vmap": alone or f"{self._width} clients at once"}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute as many minibatches at once as `settle` fixed; the last call is padded with the last minibatch."""
+        """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._model.layout.size)
         losses = np.empty(rows.shape, np.float32)
@@ -106,8 +108,8 @@ class TorchEngine:
         return self._grads[: len(rows)], losses
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Evaluate in the module's evaluation mode; the mean loss is that of fredsim.numerics.oracle.mean64."""
-        return oracle.means(*self.outcomes(params, part))
+        """Evaluate in the module's evaluation mode; the mean loss is by fredsim.numerics.oracle.mean64."""
+        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
         """Evaluate in the module's evaluation mode."""
@@ -130,7 +132,7 @@ class TorchEngine:
         return losses, wrong
 
     def close(self) -> None:
-        """End the operations' threads; PyTorch keeps its own."""
+        """End the threads of the operations; those of PyTorch remain."""
         self._operations.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,9 +145,10 @@ class TorchEngine:
         return losses.mean(), losses
 
     def _tensors(self, held: Sequence[Array]) -> Tensors:
-        """Return the parameters of several minibatches, or of one, by name.
+        """Return the parameters of minibatches by name; if there are several, stacked along the first axis.
 
-        Each tensor is a copy, aligned as PyTorch's own: libraries choose their loops, and so the bits, by alignment.
+        Each tensor is a copy with the alignment of PyTorch's own tensors, because libraries choose their loops, and so
+        the bits, by alignment.
         """
         flat = torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
         parts = torch.split(flat, self._sizes, dim=1)
@@ -156,7 +159,7 @@ class TorchEngine:
         }
 
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return gradients (B, P) and losses (B, µ) of minibatches computed at once."""
+        """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
         gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
         found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
@@ -165,7 +168,7 @@ class TorchEngine:
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
-        """Compute under deterministic settings, and time it; what the module raises becomes an error of this kind."""
+        """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`."""
         begin = time.perf_counter()
         try:
             with deterministic(self.threads):
@@ -178,7 +181,7 @@ class TorchEngine:
             self.seconds += time.perf_counter() - begin
 
     def _try_out(self) -> None:
-        """Raise ConfigError for a module that is no classifier, or whose bits depend on more than the experiment."""
+        """Raise ConfigError if the module is not a classifier, or its bits depend on more than the experiment."""
         model, module, rows = self._model, self._module, np.arange(self._mu)[None]
         x = self._x[: self._mu]
         buffers = {name: value.clone() for name, value in module.named_buffers()}
@@ -212,13 +215,14 @@ class TorchEngine:
         return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
 
     def _why_no_vmap(self) -> str:
-        """Try vmap in two orders of clients; return why it cannot be used, or an empty text."""
+        """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
         try:
             with deterministic(self.threads), warnings.catch_warnings():
-                warnings.filterwarnings("error", "There is a performance drop")  # one after the other, within
+                # PyTorch warns if vmap computes the minibatches one after the other.
+                warnings.filterwarnings("error", "There is a performance drop")
                 grads, _ = self._compute(held, rows)
                 turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
         except Exception as error:
@@ -228,7 +232,7 @@ class TorchEngine:
         return ""
 
     def _explained(self, error: Exception) -> str:
-        """Return what the module did wrong."""
+        """Return the part of an error message that says what the module did wrong."""
         text, device = str(error).partition("\n")[0], self._device.type
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:

@@ -14,17 +14,20 @@ from fredsim.models.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 
-__all__ = ["TorchModel", "find_factory", "given"]
+__all__ = ["TorchModel", "data_arguments", "find_factory"]
 
 Array = NDArray[np.float32]
 Factory = Callable[..., Any]
 
 
 def find_factory(name: str) -> Factory:
-    """Return the factory that torch:package.module:factory names. Raises ConfigError, also where torch is missing."""
+    """Return the factory that a name `torch:package.module:factory` refers to.
+
+    Raises ConfigError if there is no such factory, it cannot be called, or PyTorch cannot be imported.
+    """
     try:
         import torch  # noqa: F401
-    except Exception as error:  # a damaged installation fails in ways of its own
+    except Exception as error:  # a damaged installation may raise anything
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"model.name: {name} needs PyTorch, which cannot be imported ({type(error).__name__}: {reason}); "
@@ -40,8 +43,8 @@ def find_factory(name: str) -> Factory:
     return factory
 
 
-def given(factory: Factory) -> set[str]:
-    """Return which of the arguments `classes` and `shape` a factory takes: they are given by the data set."""
+def data_arguments(factory: Factory) -> set[str]:
+    """Return which of the arguments `classes` and `shape` a factory takes; their values come from the data set."""
     return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
 
 
@@ -60,9 +63,9 @@ class TorchModel:
         classes: int,
         seed: int,
     ) -> None:
-        """Build the module: its own initialization, under `torch.manual_seed(seed)`, is that of the run.
+        """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
 
-        Raises ConfigError where the factory fails, or returns no module that can be trained here.
+        Raises ConfigError if the factory fails, or does not return a module that can be trained here.
         """
         factory = find_factory(name)
         import torch
@@ -72,7 +75,7 @@ class TorchModel:
             raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
         self.device = torch.device(device)
         known = {"classes": classes, "shape": shape}
-        arguments = {key: known[key] for key in given(factory)} | dict(hyper)
+        arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
@@ -103,9 +106,9 @@ class TorchModel:
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
-        del streams  # they came with the module
+        del streams  # the module has initialized its parameters already
         return self.initial_params.copy()
 
     def refused(self, what: str) -> ConfigError:
-        """Return the error that says what is wrong with the module."""
+        """Return the error that says what is wrong with the module: `what` follows the module's name."""
         return ConfigError(f"model.name: {self.name} {what}")

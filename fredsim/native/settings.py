@@ -1,4 +1,4 @@
-"""PyTorch's settings while it computes for an engine."""
+"""The settings under which PyTorch computes for an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["deterministic"]
 
 @contextmanager
 def deterministic(threads: int) -> Iterator[None]:
-    """Let PyTorch use deterministic algorithms only, on so many threads, without TF32; restore its settings after."""
+    """Let PyTorch use only deterministic algorithms, this many threads and no TF32 inside a `with` block."""
     strict, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -21,7 +21,7 @@ def deterministic(threads: int) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(threads)
     try:
-        # cuDNN's benchmark would choose an algorithm by its speed of the moment.
+        # With its benchmark cuDNN would choose the algorithm that is fastest at the moment.
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
             yield
     finally:

@@ -1,4 +1,4 @@
-"""Arrays that begin at a cache line, and numbers that describe float32 arrays."""
+"""Arrays that begin at a cache line, and constants of float32 arrays and caches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["LARGEST", "LINE", "MARGIN", "aligned"]
 
 LARGEST = 3.4028234663852886e38  # the largest finite float32
 LINE = 64  # bytes of a cache line
-#: Floats that must be readable and writable behind arrays which kernels load and store whole vectors from.
+#: How many floats behind an array must be readable and writable if kernels load and store whole vectors in it.
 MARGIN = 64
 
 
 def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return zeros of a shape that begin at a cache line: a vector across two lines takes twice as long to load."""
+    """Return an array of zeros that begins at a cache line: a vector across two lines takes twice as long to load."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.zeros(size + LINE, np.uint8)
     begin = -memory.ctypes.data % LINE

@@ -1,12 +1,13 @@
-"""Draws of distributions in float64, from the contract's streams and elementary functions: the same bits anywhere.
+"""Draws from distributions in float64, by the contract's streams and elementary functions: the same bits everywhere.
 
     Distribution("gamma", (25.0, 0.04))    # shape and scale: mean 1, coefficient of variation 1/5
     draw(distribution, Streams(seed), Stream.TIME, steps, clients, element=0)
 
-A draw is a function of (seed, stream, element, step, client). To a draw at element e, a multiple of 8, belong the words
-of the elements e … e + 7; the first three are words 0, 1 and 2 below. What is rejected is drawn again with attempt 1,
-then 2, and so on. Each function below says what it draws, its mean, and the words that it takes. Its constants are
-formed once, by operations that IEEE 754 defines. fredsim.kernels.draws writes the same expressions for one draw.
+A draw is a function of (seed, stream, element, step, client). A draw at element e, a multiple of 8, uses the words of
+the elements e … e + 7; the first three are called words 0, 1 and 2 below. A rejected draw is repeated with attempt 1,
+then 2, and so on. The docstring of each function below says what it draws, the mean, and the words that it uses. Its
+constants are computed once, by operations that IEEE 754 defines. fredsim.kernels.draws has the same expressions for
+one draw.
 
     u = (word 0 >> 8)·2⁻²⁴, the contract's uniform number;   U = ((word 0 >> 5)·2²⁶ + (word 1 >> 6))·2⁻⁵³
 """
@@ -25,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32
 
-__all__ = ["BLOCK", "ELEMENTS", "KINDS", "Distribution", "Draw", "Kind", "block_of", "draw"]
+__all__ = ["BLOCK", "ELEMENTS_PER_DRAW", "KINDS", "Distribution", "Draw", "Kind", "block_of", "draw"]
 
 Floats = NDArray[np.float64]
 Kind = Literal[
@@ -39,20 +40,20 @@ Kind = Literal[
     "bernoulli",
     "gamma",
 ]
-#: What a distribution may be; a kernel knows each by its place here.
+#: The kinds of distributions; a kernel knows each by its index here.
 KINDS: tuple[Kind, ...] = get_args(Kind)
-ELEMENTS = 8  # that belong to a draw
-BLOCK = 2**14  # draws that are made at once: what is in between stays in a cache
-SHAPES = 0.01, 1e6  # of the gamma distribution: below, draws underflow; above, their rounding shows
-#: Where Marsaglia and Tsang accept without a logarithm.
+ELEMENTS_PER_DRAW = 8  # the number of a stream's elements that one draw uses
+BLOCK = 2**14  # the number of draws that are made at once, so that intermediate arrays stay in a cache
+SHAPE_RANGE = 0.01, 1e6  # of the gamma distribution: below, draws underflow; above, their rounding shows
+#: The constant of the test by which Marsaglia and Tsang accept a draw without a logarithm.
 SQUEEZE = 0.0331
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution by its kind and the parameters of the function of this module that has the kind's name.
+    """A distribution, given by its kind and the kind's parameters (FAMILIES).
 
-    Raises ValueError for an unknown kind, another number of parameters, and parameters outside their ranges.
+    Raises ValueError for an unknown kind, a wrong number of parameters, and parameters outside their ranges.
     """
 
     kind: Kind
@@ -76,7 +77,7 @@ class Distribution:
 
     @cached_property
     def constants(self) -> Floats:
-        """What the kind's function takes beside the words, float64 (k,)."""
+        """The constants that the kind's function takes besides the words, float64 (k,)."""
         constants = np.array(FAMILIES[self.kind].constants(*self.parameters), np.float64)
         constants.flags.writeable = False
         return constants
@@ -90,9 +91,10 @@ def draw(
     clients: ArrayLike,
     element: int = 0,
 ) -> Floats:
-    """Return a draw for each of `steps` and `clients`, integers in 0 … 2³² − 1, which broadcast to (n,): float64 (n,).
+    """Return one draw for each pair of `steps` and `clients`, float64 (n,).
 
-    Raises ValueError for an element that is no multiple of 8.
+    `steps` and `clients` are integers in 0 … 2³² − 1 that broadcast to (n,). Raises ValueError if `element` is not a
+    multiple of 8.
     """
     block = block_of(element)
     steps, clients = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x)).astype(np.uint64) for x in (steps, clients)))
@@ -105,14 +107,14 @@ def draw(
 
 
 def block_of(element: int) -> int:
-    """Return the number of the block of four words from which a draw is made. Raises ValueError as `draw`."""
-    if element % ELEMENTS:
-        raise ValueError(f"element is {element}; the elements of a draw begin at a multiple of {ELEMENTS}")
+    """Return the number of the first block of four words that a draw uses. Raises ValueError like `draw`."""
+    if element % ELEMENTS_PER_DRAW:
+        raise ValueError(f"element is {element}; the elements of a draw begin at a multiple of {ELEMENTS_PER_DRAW}")
     return element // 4
 
 
 class Draw(Protocol):
-    """How a backend draws."""
+    """The type of a backend's function that draws."""
 
     def __call__(
         self,
@@ -123,12 +125,12 @@ class Draw(Protocol):
         clients: ArrayLike,
         element: int = 0,
     ) -> Floats:
-        """As `draw`."""
+        """Draw; see fredsim.numerics.distributions.draw."""
         ...
 
 
 class Counter:
-    """The places of draws in a stream: steps and clients, uint64 (n,) each, and the number of a block of words."""
+    """The Philox counters of n draws: the number of a block of words, and steps and clients, uint64 (n,) each."""
 
     def __init__(
         self, streams: Streams, stream: Stream, block: int, steps: NDArray[np.uint64], clients: NDArray[np.uint64]
@@ -137,29 +139,29 @@ class Counter:
         self._key, self._block = (streams.seed, int(stream)), block
 
     def words(self, attempt: int = 0, some: Any = slice(None)) -> tuple[Words, Words, Words, Words]:
-        """Return the words 0 … 3 of all draws, or of some."""
+        """Return the words 0 … 3 of all draws, or of some, uint32 (n,) each."""
         return philox4x32((self._block, self.steps[some], self.clients[some], attempt), self._key)
 
-    def unit(self) -> Floats:
-        """Return u."""
-        return _unit(self.words()[0])
+    def uniform24(self) -> Floats:
+        """Return u (n,): uniform with 24 bits, from word 0."""
+        return _uniform24(self.words()[0])
 
-    def fine(self) -> Floats:
-        """Return U, where the 24 bits of u would show: in a heavy tail and in a small probability."""
+    def uniform53(self) -> Floats:
+        """Return U (n,): uniform with 53 bits, from words 0 and 1, for heavy tails and small probabilities."""
         high, low, *_ = self.words()
         return ((high >> np.uint32(5)) * 2.0**26 + (low >> np.uint32(6))) * 2.0**-53
 
 
-def _unit(words: Words) -> Floats:
+def _uniform24(words: Words) -> Floats:
     return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
 
 def uniform(at: Counter, low: float, width: float) -> Floats:
     """Uniform on [low, high): low + (high − low)·u; mean (low + high)/2; word 0.
 
-    Rounding gives `high` itself only where high − low is below 2⁻²⁸ of the larger of the two.
+    Rounding gives `high` itself only if high − low is less than 2⁻²⁸ times the larger of the two.
     """
-    return low + width * at.unit()
+    return low + width * at.uniform24()
 
 
 def exponential(at: Counter, shift: float, rest: float) -> Floats:
@@ -167,7 +169,7 @@ def exponential(at: Counter, shift: float, rest: float) -> Floats:
 
     The largest E is 24·log 2. Dutta et al. 2018, arXiv:1803.01113.
     """
-    return shift + rest * -log64(1.0 - at.unit())
+    return shift + rest * -log64(1.0 - at.uniform24())
 
 
 def normal(at: Counter) -> Floats:
@@ -187,30 +189,30 @@ def lognormal(at: Counter, sigma: float, shift: float) -> Floats:
 
 def pareto(at: Counter, scale: float, alpha: float) -> Floats:
     """Pareto, (α − 1)/α·(1 − U)^(−1/α), α > 1; mean 1, less what lies beyond U: 4·10⁻⁶ at α = 1.5; words 0 and 1."""
-    return scale * exp64(-log64(1.0 - at.fine()) / alpha)
+    return scale * exp64(-log64(1.0 - at.uniform53()) / alpha)
 
 
 def bernoulli(at: Counter, p: float, factor: float) -> Floats:
-    """`factor`, which may be infinite, where U < p, else 1; mean 1 − p + p·factor; words 0 and 1.
+    """`factor`, which may be infinite, if U < p, else 1; mean 1 − p + p·factor; words 0 and 1.
 
     Maranjyan et al. 2025, "MindFlayer", arXiv:2410.04285.
     """
-    return np.where(at.fine() < p, factor, 1.0)
+    return np.where(at.uniform53() < p, factor, 1.0)
 
 
 def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floats:
-    """Gamma of a shape k and a scale; mean k·scale; words 0 and 1, for a shape below 1 also 2, of each attempt.
+    """Gamma with shape k and a scale; mean k·scale; of each attempt words 0 and 1, and word 2 if k < 1.
 
-    Marsaglia and Tsang 2000, "A simple method for generating gamma variables": d = k − 1/3, c = 1/√(9d); of x = N and
-    v = (1 + c·x)³ accept d·v where v > 0 and u > 0.0331·x⁴ or log(1 − u) < x²/2 + d − d·v + d·log v, u of word 1. For
-    k < 1 it is that of k + 1, times (1 − u)^(1/k), u of word 2; what is below e^−708 of it is 0.
+    Marsaglia and Tsang 2000, "A simple method for generating gamma variables": d = k − 1/3, c = 1/√(9d); with x = N and
+    v = (1 + c·x)³, accept d·v if v > 0 and (u > 0.0331·x⁴ or log(1 − u) < x²/2 + d − d·v + d·log v), u of word 1. For
+    k < 1, draw with shape k + 1 and multiply by (1 − u)^(1/k), u of word 2; a factor below e^−708 is 0.
     """
     result = np.empty(at.steps.shape, np.float64)
     left = np.arange(len(result))
     attempt = 0
     while len(left):
         first, second, third, _ = at.words(attempt, left)
-        x, u = normal_quantile(first), _unit(second)
+        x, u = normal_quantile(first), _uniform24(second)
         v = 1.0 + c * x
         v = v * v * v
         positive = v > 0.0
@@ -220,7 +222,7 @@ def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floa
         accepted = positive & (squeezed | (log64(1.0 - u) < 0.5 * square + d - d * v + d * log64(v)))
         result[left[accepted]] = d * v[accepted]
         if boosted > 0.0:
-            result[left[accepted]] *= exp64(log64(1.0 - _unit(third[accepted])) / boosted)
+            result[left[accepted]] *= exp64(log64(1.0 - _uniform24(third[accepted])) / boosted)
         left, attempt = left[~accepted], attempt + 1
     return scale * result
 
@@ -230,13 +232,22 @@ def _gamma_constants(shape: float, scale: float) -> tuple[float, ...]:
     return d, 1.0 / math.sqrt(9.0 * d), scale, shape if shape < 1.0 else 0.0
 
 
-def _one(*parameters: float) -> float:
+def _mean_one(*parameters: float) -> float:
     del parameters
     return 1.0
 
 
 class Family(NamedTuple):
-    """What a kind is: its parameters with their ranges, its mean, its function, and the constants this takes."""
+    """Describes a kind of distribution.
+
+    Attributes:
+        names: the names of its parameters.
+        ranges: their ranges, for messages; `fits` says whether given parameters are in them.
+        mean: the mean of a draw, by the parameters.
+        function: draws, given a Counter and the constants.
+        constants: the function's constants, by the parameters.
+
+    """
 
     names: tuple[str, ...]
     ranges: str
@@ -252,25 +263,25 @@ FAMILIES: dict[Kind, Family] = {
         ("low", "high"), "finite low < high", lambda a, b: -math.inf < a < b < math.inf and b - a < math.inf,
         lambda a, b: 0.5 * a + 0.5 * b, uniform, lambda a, b: (a, b - a),
     ),
-    "exponential": Family(*_NONE, _one, exponential, lambda: (0.0, 1.0)),
+    "exponential": Family(*_NONE, _mean_one, exponential, lambda: (0.0, 1.0)),
     "shifted_exponential": Family(
-        ("shift",), "0 <= shift <= 1", lambda s: 0.0 <= s <= 1.0, _one, exponential, lambda s: (s, 1.0 - s)
+        ("shift",), "0 <= shift <= 1", lambda s: 0.0 <= s <= 1.0, _mean_one, exponential, lambda s: (s, 1.0 - s)
     ),
     "normal": Family(*_NONE, lambda: 0.0, normal, lambda: ()),
     "half_normal": Family(*_NONE, lambda: math.sqrt(2.0 / math.pi), half_normal, lambda: ()),
     "lognormal": Family(
-        ("sigma",), "0 <= sigma <= 100", lambda s: 0.0 <= s <= 100.0, _one, lognormal, lambda s: (s, 0.5 * s * s)
+        ("sigma",), "0 <= sigma <= 100", lambda s: 0.0 <= s <= 100.0, _mean_one, lognormal, lambda s: (s, 0.5 * s * s)
     ),
     "pareto": Family(
-        ("alpha",), "1 < alpha < inf", lambda a: 1.0 < a < math.inf, _one, pareto, lambda a: ((a - 1.0) / a, a)
+        ("alpha",), "1 < alpha < inf", lambda a: 1.0 < a < math.inf, _mean_one, pareto, lambda a: ((a - 1.0) / a, a)
     ),
     "bernoulli": Family(
         ("p", "factor"), "0 <= p <= 1 and factor > 0", lambda p, f: 0.0 <= p <= 1.0 and f > 0.0,
         lambda p, f: 1.0 - p + p * f if p > 0.0 else 1.0, bernoulli, lambda p, f: (p, f),
     ),
     "gamma": Family(
-        ("shape", "scale"), f"{SHAPES[0]:g} <= shape <= {SHAPES[1]:g} and 0 < scale < inf",
-        lambda k, scale: SHAPES[0] <= k <= SHAPES[1] and 0.0 < scale < math.inf,
+        ("shape", "scale"), f"{SHAPE_RANGE[0]:g} <= shape <= {SHAPE_RANGE[1]:g} and 0 < scale < inf",
+        lambda k, scale: SHAPE_RANGE[0] <= k <= SHAPE_RANGE[1] and 0.0 < scale < math.inf,
         lambda k, scale: k * scale, gamma, _gamma_constants,
     ),
 }  # fmt: skip

@@ -1,8 +1,9 @@
-"""exp, log, pow and cos from operations that IEEE 754 defines to the last bit, so that no library's version matters.
+"""exp, log, pow and cos, made of operations that IEEE 754 defines to the last bit: no library's version matters.
 
-One algorithm each, in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
-reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 forms widen, compute and
-round once, which keeps them within 0.51 ulp. fredsim.kernels.elementary writes the same expressions for scalars.
+Each is one algorithm in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
+reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 functions widen, compute
+and round once, which keeps them within 0.51 ulp. fredsim.kernels.elementary has the same expressions for scalars,
+fredsim.cuda.elementary those for devices. Arguments may have any shape.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def pow64(x: ArrayLike, p: float) -> NDArray[np.float64]:
 
 
 def cos64(x: ArrayLike) -> NDArray[np.float64]:
-    """Return cos x in float64 for 0 ≤ x ≤ π, within 2⁻⁵² absolute: what a schedule needs on the host."""
+    """Return cos x in float64 for 0 ≤ x ≤ π, with an absolute error below 2⁻⁵²; schedules of learning rates need it."""
     x = np.asarray(x, np.float64)
     upper = x > PI / 2
     y = np.where(upper, PI - x, x)  # cos x = −cos(π − x)

@@ -1,4 +1,4 @@
-"""What a backend computes for servers, gates and compressors, beside gradients."""
+"""What a backend computes for servers, gates and compressors, besides gradients; and the NumPy version of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.numerics.allowed import check_rule
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.distributions import Draw, draw
 from fredsim.numerics.oracle import mean64
+from fredsim.numerics.rule_check import check_rule
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import NumpyTernary, Ternary
 
@@ -22,7 +22,10 @@ Update = Callable[..., bool]
 
 
 class Operations(Protocol):
-    """The interface. Arrays are float32, are kept where the backend computes, and support NumPy's operators."""
+    """The interface of a backend's operations.
+
+    Arrays are float32, are stored where the backend computes, and support NumPy's operators.
+    """
 
     #: Quantisation to −1, 0 and +1.
     ternary: Ternary
@@ -32,10 +35,10 @@ class Operations(Protocol):
         ...
 
     def compile_rule(self, rule: Rule) -> Update:
-        """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite.
+        """Return a function update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite.
 
-        It works in place on elements begin … end − 1 of arrays (n,). Raises SimulationError for a function that uses
-        what a rule may not.
+        It applies the rule in place to elements begin … end − 1 of arrays (n,). Raises SimulationError if the rule's
+        function uses something that a rule may not (fredsim.numerics.rule_check).
         """
         ...
 
@@ -57,17 +60,17 @@ class Operations(Protocol):
 
     @property
     def draw(self) -> Draw:
-        """What draws from distributions, on the host."""
+        """The function that draws from distributions, on the host."""
         ...
 
 
 class NumpyOperations:
-    """The operations in NumPy."""
+    """The operations in NumPy, which define the bits of every backend."""
 
     ternary: Ternary = NumpyTernary()
 
     def zeros(self, size: int) -> Array:
-        """Return zeros."""
+        """Return zeros (size,)."""
         return aligned(size)
 
     def compile_rule(self, rule: Rule) -> Update:
@@ -80,7 +83,7 @@ class NumpyOperations:
             parts = [array[begin:end] for array in arrays]
             with np.errstate(all="ignore"):
                 result = rule.function(*parts, *coefficients)
-            # Copied before the first is stored: a rule may return its old parameter as state.
+            # All results are copied before the first is stored: a rule may return its old parameter as new state.
             results = [np.array(new, np.float32) for new in (result if rule.state else (result,))]
             for part, new in zip(parts, results, strict=False):
                 part[...] = new
@@ -93,11 +96,11 @@ class NumpyOperations:
         return bool(np.isfinite(array).all())
 
     def duplicate(self, array: Array, out: Array) -> None:
-        """Copy."""
+        """Copy one array to another."""
         np.copyto(out, array)
 
     def duplicate_finite(self, array: Array, out: Array) -> bool:
-        """Copy; return whether every element is finite."""
+        """Copy one array to another; return whether every element is finite."""
         np.copyto(out, array)
         return self.finite(out)
 

@@ -1,7 +1,7 @@
-"""The dense layers, the loss and the sums of docs/numerics.md, written once in NumPy for a reader to check by eye.
+"""The dense layers, the loss and the sums of docs/numerics.md, written in NumPy so that a reader can check them by eye.
 
-Every function is the definition of what a kernel of the same name computes, to the last bit. It is slow: nothing here
-is arranged for speed, only for order. Arrays are C-contiguous float32 unless a docstring says otherwise.
+Every function defines, to the last bit, what the kernels of the same name compute. Nothing here is written for speed.
+Arrays are C-contiguous float32 unless a docstring says otherwise. M is the number of samples.
 """
 
 from __future__ import annotations
@@ -13,20 +13,29 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.elementary import exp32, log32
 
-__all__ = ["ForwardPass", "backward", "forward", "gradient", "mean64", "means", "softmax_cross_entropy", "tree_sum"]
+__all__ = [
+    "ForwardPass",
+    "backward",
+    "forward",
+    "gradient",
+    "loss_and_error",
+    "mean64",
+    "softmax_cross_entropy",
+    "tree_sum",
+]
 
 Array = NDArray[np.float32]
 Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
 
-FLUSH = np.float32(2.0**-62)
-MOST_LEAVES = 2**18  # that are held at once: a megabyte
+FLUSH = np.float32(2.0**-62)  # smaller errors become +0
+MAX_LEAVES = 2**18  # the most leaves of trees that are in memory at once: a megabyte
 
 
 def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Sum over the first axis by a balanced binary tree over the index; an odd one passes up unchanged.
+    """Return the sum of `leaves` (n, …) over the first axis by a balanced binary tree over the index.
 
-    A zero leaf counts as absent at its place, which is what adding it does; +0 is added at the end, so that the sum is
-    never −0. Without leaves it is +0.
+    At each level, neighbours are added in pairs; an odd last element moves up unchanged. So a zero leaf has no effect,
+    as if it were absent. +0 is added at the end, so that the sum is never −0. The sum of no leaves is +0.
     """
     if len(leaves) == 0:
         return np.zeros(leaves.shape[1:], leaves.dtype)
@@ -38,20 +47,20 @@ def tree_sum(leaves: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def mean64(values: NDArray[np.floating]) -> float:
-    """Return the mean of all elements, in C order, by the tree, each first widened to float64."""
+    """Return the mean of all elements, in C order, by tree_sum in float64; NaN if there are none."""
     flat = np.asarray(values).reshape(-1).astype(np.float64)
     return float(tree_sum(flat) / np.float64(flat.size))
 
 
-def means(losses: Array, wrong: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return the mean loss, by the tree, and the share of wrong answers of some samples; NaN of none."""
+def loss_and_error(losses: Array, wrong: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the mean loss, by mean64, and the error rate (share of wrong answers) of n samples; NaN if n = 0."""
     if len(losses) == 0:
         return float("nan"), float("nan")
     return mean64(losses), float(np.count_nonzero(wrong) / len(losses))
 
 
 def combine(factors: Array, rows: Array) -> Array:
-    """Return Σ_k factors[m, k]·rows[k, j] of shape (M, J), k ascending from +0, every product formed."""
+    """Return Σ_k factors[m, k]·rows[k, j], (M, J): k ascending, from +0, without leaving out any product."""
     total = np.zeros((factors.shape[0], rows.shape[1]), np.float32)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for k in range(rows.shape[0]):
@@ -60,14 +69,14 @@ def combine(factors: Array, rows: Array) -> Array:
 
 
 class ForwardPass(NamedTuple):
-    """Each layer's inputs, (M, inputs) each, and the last layer's z, (M, classes)."""
+    """The result of a forward pass: each layer's inputs, (M, inputs) each, and the last layer's z, (M, classes)."""
 
     activations: list[Array]
     logits: Array
 
 
 def forward(weights: Weights, x: Array) -> ForwardPass:
-    """Run the network on x of shape (M, inputs): z = Σ_k x_k w_k + b, then z > 0 ? z : +0 except at the last layer."""
+    """Run the network on x (M, inputs): z = Σ_k x_k w_k + b, then z if z > 0, else +0, except at the last layer."""
     activations = [x]
     for layer, (w, b) in enumerate(weights):
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
@@ -101,7 +110,10 @@ def softmax_cross_entropy(logits: Array, labels: NDArray[np.integer]) -> tuple[A
 
 
 def backward(weights: Weights, activations: list[Array], errors: Array) -> list[Array]:
-    """Return each layer's error δ, (M, outputs): δ_k = Σ_j δ'_j w[k, j], j ascending from +0; +0 unless z_k > 0."""
+    """Return each layer's error δ, (M, outputs), given that of the last layer, `errors` (M, classes).
+
+    δ_k = Σ_j δ'_j w[k, j] of the layer above (δ', w), j ascending from +0, if the activation k is positive, else +0.
+    """
     deltas = [errors]
     for layer in range(len(weights) - 1, 0, -1):
         w = weights[layer][0]
@@ -113,8 +125,8 @@ def backward(weights: Weights, activations: list[Array], errors: Array) -> list[
 def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[Weights, Array]:
     """Return the minibatch-mean gradient, shaped as `weights`, and the losses (M,) of the minibatch x (M, inputs).
 
-    Each element is a tree sum over the M samples of activation × error, divided by M once. Every product is formed: 0·∞
-    is NaN, also where the zero is an input or the activation of a dead unit.
+    Each element is the tree sum over the M samples of input × error, divided by M once. No product is left out: 0·∞ is
+    NaN, also if the zero is an input or the activation of a dead unit.
     """
     activations, logits = forward(weights, x)
     losses, errors, _ = softmax_cross_entropy(logits, labels)
@@ -124,8 +136,8 @@ def gradient(weights: Weights, x: Array, labels: NDArray[np.integer]) -> tuple[W
     for a, delta in zip(activations, deltas, strict=True):
         gw = np.empty((a.shape[1], delta.shape[1]), np.float32)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            step = max(1, MOST_LEAVES // delta.size)
-            for k in range(0, a.shape[1], step):  # some rows at a time: the leaves of all would not fit in memory
+            step = max(1, MAX_LEAVES // delta.size)
+            for k in range(0, a.shape[1], step):  # some rows at a time, as the leaves of all would not fit in memory
                 gw[k : k + step] = tree_sum(a[:, k : k + step, None] * delta[:, None]) / count
             gb = (tree_sum(delta) / count).astype(np.float32)
         result.append((gw, gb))

@@ -1,8 +1,8 @@
-"""Elementwise update rules: written once as a function of scalars, run by every backend.
+"""Elementwise update rules: each is written once, as a function of scalars, and runs on every backend.
 
 A rule takes the parameter, the server's state, the gradient and the coefficients of this push, in that order, and
-returns the new parameter and state. It uses only the functions of this module and + − × ÷ and comparisons, each rounded
-to float32 where it stands, so NumPy arrays, numba's vectors and a GPU's registers give the same bits:
+returns the new parameter and state. It uses only the functions of this module, + − × ÷ and comparisons. Each operation
+is rounded to float32, so NumPy arrays, numba's vectors and a GPU's registers give the same bits:
 
     def heavy_ball(theta, velocity, g, lr, momentum):
         velocity = momentum * velocity + g
@@ -47,7 +47,7 @@ def _float32(x: Any) -> Any:
 
 
 def flush(x: Any) -> Any:
-    """Return +0 for |x| < 2⁻⁶², else x: what a moving average stores, lest it decay into subnormals. A NaN stays."""
+    """Return +0 if |x| < 2⁻⁶², else x, so that a moving average never decays into subnormals; a NaN stays a NaN."""
     return where(absolute(x) < FLUSH, 0.0, x)
 
 

@@ -1,7 +1,7 @@
-"""Least squares and a quadratic: gradients and values as docs/numerics.md defines them, written once in NumPy.
+"""Least squares and a quadratic: gradients and values as docs/numerics.md defines them, in NumPy.
 
-The kernels of the other backends give the same bits. What ends in float64, such as an optimum or a norm, is computed
-here for all backends.
+The kernels of the other backends give the same bits. Results in float64, such as an optimum or a norm, are computed
+here for all backends. M is the number of samples, d the number of parameters.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
-#: Where the iteration for the optimum ends: the squared norm of its gradient, beside that at the start.
-SMALL = 1e-28
+#: The iteration for the optimum ends when the squared norm of the gradient is below this share of that at the start.
+RELATIVE_TOLERANCE = 1e-28
 
 
 def squared_errors(w: Array, x: Array, y: Array) -> tuple[Array, Array]:
@@ -56,7 +56,7 @@ def least_squares_gradient(w: Array, x: Array, y: Array) -> tuple[Array, Array]:
 def quadratic_gradient(x: Array) -> Array:
     """Return A·x − b for A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4, float32 (d,).
 
-    Element i is (½·x[i] − ¼·x[i − 1]) − ¼·x[i + 1], what lies outside left out; then + ¼ for element 0.
+    Element i is (½·x[i] − ¼·x[i − 1]) − ¼·x[i + 1], without the terms whose index is outside; ¼ is added to element 0.
     """
     with np.errstate(all="ignore"):
         total = HALF * x
@@ -74,7 +74,7 @@ def quadratic_value(x: Array) -> float:
 
 
 def quadratic_noise(streams: Streams, size: int, client: int, number: int, sd: float) -> Array:
-    """Return the noise of a client's gradient of this number, N(0, sd²) each, float32 (size,)."""
+    """Return the noise of the client's gradient with this number, N(0, sd²) each, float32 (size,)."""
     words = streams.run_of_words(Stream.NOISE, size, step=number, client=client)
     return (normal_quantile(words) * sd).astype(np.float32)
 
@@ -86,7 +86,7 @@ def _energy(x: Floats) -> float:
 
 
 def quadratic_gap(x: Array) -> float:
-    """Return f(x) − f*, in float64: ½·eᵀA·e of e = x − x*, x*[i] = −(1 − (i + 1)/(d + 1))."""
+    """Return f(x) − f* in float64: ½·eᵀA·e, where e = x − x* and x*[i] = −(1 − (i + 1)/(d + 1))."""
     count = len(x) + 1
     with np.errstate(all="ignore"):
         return _energy(x.astype(np.float64) + (1.0 - np.arange(1, count) / count))
@@ -102,13 +102,13 @@ def quadratic_gradient_norm(x: Array) -> float:
 
 
 def norm(values: Floats) -> float:
-    """Return the Euclidean norm, squares summed by the tree."""
+    """Return the Euclidean norm of values (n,); the squares are summed by the tree."""
     with np.errstate(all="ignore"):
         return math.sqrt(tree_sum(values * values))
 
 
 def combine_columns(columns: Floats, w: Floats) -> Floats:
-    """Return Σ_k columns[k]·w[k], (n,), k ascending from +0, of columns (d, n)."""
+    """Return Σ_k columns[k]·w[k], (n,), k ascending from +0, for columns (d, n)."""
     total = np.zeros(columns.shape[1])
     for column, weight in zip(columns, w, strict=True):
         total += column * weight
@@ -116,7 +116,7 @@ def combine_columns(columns: Floats, w: Floats) -> Floats:
 
 
 def transposed_product(columns: Floats, errors: Floats) -> Floats:
-    """Return the tree sums over n of columns[k]·errors, (d,), of columns (d, n)."""
+    """Return the tree sums over n of columns[k]·errors, (d,), for columns (d, n)."""
     return np.array([tree_sum(column * errors) for column in columns])
 
 
@@ -124,20 +124,21 @@ def optimum(columns: Floats, y: Floats) -> Floats:
     """Return a least-squares solution of Σ_k columns[k]·w[k] ≈ y, (d,), by conjugate gradients (CGLS) from 0.
 
     Hestenes and Stiefel 1952, "Methods of conjugate gradients for solving linear systems", section 10. In exact
-    arithmetic it takes d steps; it ends where the squared norm of the gradient is SMALL beside that at 0, or after 3·d.
+    arithmetic it takes d steps; it ends when the squared norm of the gradient has fallen below RELATIVE_TOLERANCE
+    times that at 0, or after 3·d steps.
     """
-    w, rest = np.zeros(len(columns)), y.copy()
-    gradient = transposed_product(columns, rest)
+    w, residual = np.zeros(len(columns)), y.copy()
+    gradient = transposed_product(columns, residual)
     direction = gradient
     square = start = norm(gradient) ** 2
     for _ in range(3 * len(columns)):
-        if square <= SMALL * start:
+        if square <= RELATIVE_TOLERANCE * start:
             break
-        along = combine_columns(columns, direction)
-        step = square / float(tree_sum(along * along))
+        image = combine_columns(columns, direction)
+        step = square / float(tree_sum(image * image))
         w = w + step * direction
-        rest = rest - step * along
-        gradient = transposed_product(columns, rest)
+        residual = residual - step * image
+        gradient = transposed_product(columns, residual)
         before, square = square, norm(gradient) ** 2
         direction = gradient + square / before * direction
     return w

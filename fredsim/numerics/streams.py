@@ -1,7 +1,7 @@
-"""Random draws without state: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+"""Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
-A draw is a function of (seed, stream, element, step, client, attempt) and of nothing else, so no draw depends on how
-many others were made: changing a gate, the evaluation interval or the number of threads moves no other draw.
+A draw is a function of (seed, stream, element, step, client, attempt) and of nothing else. So no draw depends on how
+many others were made: changing a gate, the evaluation interval or the number of threads changes no other draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Words = NDArray[np.uint32]
 
 
 class Stream(IntEnum):
-    """What a draw is for; the number is the second word of Philox's key."""
+    """The purpose of a draw; its number is the second word of Philox's key."""
 
     PARAMETERS = 0
     DISPATCH = 1
@@ -45,7 +45,7 @@ SHIFT = np.uint64(32)
 def philox4x32(
     counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: tuple[int, int]
 ) -> tuple[Words, Words, Words, Words]:
-    """Return the four words of Philox4x32-10 for four 32-bit counter words, which broadcast, and two of the key."""
+    """Return the four output words, uint32, for the four 32-bit words of a counter, which broadcast, and a key."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, np.uint64) for c in counter))
     k0, k1 = key
     for _ in range(10):
@@ -64,9 +64,9 @@ def philox4x32(
 
 
 class Streams:
-    """Every random draw of a run, by purpose. `seed` is 0 … 2³²−1. Raises ValueError for another."""
+    """All random draws of a run, by purpose. `seed` is in 0 … 2³² − 1. Raises ValueError for another seed."""
 
-    UNCHANGING: ClassVar = True  # no state of whoever keeps it
+    UNCHANGING: ClassVar = True  # never changes, so it is not saved as part of an object's state
 
     def __init__(self, seed: int) -> None:
         if not 0 <= seed < 2**32:
@@ -76,7 +76,7 @@ class Streams:
     def words(
         self, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0, attempt: ArrayLike = 0
     ) -> Words:
-        """Return one 32-bit word a draw: lane element mod 4 of the block at (element ÷ 4, step, client, attempt)."""
+        """Return one 32-bit word per draw: word element mod 4 of the block at (element ÷ 4, step, client, attempt)."""
         element, step, client, attempt = np.broadcast_arrays(
             *(np.asarray(x, np.uint64) for x in (element, step, client, attempt))
         )
@@ -87,17 +87,17 @@ class Streams:
     def blocks(
         self, stream: Stream, number: ArrayLike, step: ArrayLike, client: ArrayLike
     ) -> tuple[Words, Words, Words, Words]:
-        """Return the words of elements 4·number … 4·number + 3: `words` of a whole block in one."""
+        """Return the words of elements 4·number … 4·number + 3, the four words of a block, in one call."""
         return philox4x32((number, step, client, 0), (self.seed, int(stream)))
 
     def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0, begin: int = 0) -> Words:
-        """Return the words of `count` elements from `begin`, a multiple of 4, on: `words` in a quarter of the work."""
+        """Return the words of elements begin … begin + count − 1; `begin` is a multiple of 4; faster than `words`."""
         blocks = np.arange(begin // 4, (begin + count + 3) // 4)
         block = philox4x32((blocks, step, client, 0), (self.seed, int(stream)))
         return np.stack(block, axis=1).reshape(-1)[:count]
 
     def word(self, stream: Stream, element: int, step: int, client: int = 0) -> int:
-        """Return one word, the same as `words`, without NumPy: a gate asks for one at a time."""
+        """Return one word, as `words` does, but without NumPy, which is faster for a single word."""
         c0, c1, c2, c3 = element >> 2, step, client, 0
         k0, k1 = self.seed, int(stream)
         for _ in range(10):
@@ -109,9 +109,11 @@ class Streams:
     def below(
         self, n: ArrayLike, stream: Stream, element: ArrayLike, step: ArrayLike = 0, client: ArrayLike = 0
     ) -> NDArray[np.int64]:
-        """Return unbiased integers in [0, n), n < 2³²; a biased word is redrawn with the next attempt."""
+        """Return unbiased integers in [0, n), n < 2³²; a word that would bias them is redrawn with the next attempt."""
         n, element, step, client = np.broadcast_arrays(*(np.asarray(x, np.uint64) for x in (n, element, step, client)))
-        product = np.asarray(self.words(stream, element, step, client).astype(np.uint64) * n)  # of one draw, too
+        product = np.asarray(
+            self.words(stream, element, step, client).astype(np.uint64) * n
+        )  # an array also for a single draw
         attempt = 0
         while (redraw := (product & LOW) < (LOW + np.uint64(1)) % n).any():
             attempt += 1
@@ -131,14 +133,14 @@ class Streams:
             attempt += 1
 
     def words64(self, stream: Stream, steps: ArrayLike) -> NDArray[np.uint64]:
-        """Return a 64-bit word a step (n,), from words 0 (high) and 1 (low) of the block; `below64` begins with it."""
+        """Return one 64-bit word per step (n,), from words 0 (high) and 1 (low) of the block, as in `below64`."""
         high, low, _, _ = philox4x32((0, np.asarray(steps), 0, 0), (self.seed, int(stream)))
         return high.astype(np.uint64) << SHIFT | low
 
     def all_below64(self, n: int, stream: Stream, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what `below64` does for each step, int64 (n,), for n < 2⁶³."""
+        """Return the result of `below64` for each step, int64, for n < 2⁶³."""
         words, n_high, n_low = self.words64(stream, steps), np.uint64(n >> 32), np.uint64(n & 0xFFFF_FFFF)
-        high, low = words >> SHIFT, words & LOW  # of the product of 128 bits, the upper and the lower half
+        high, low = words >> SHIFT, words & LOW  # the upper and lower half of each word, for products of 128 bits
         middle = high * n_low + (low * n_low >> SHIFT)
         crossed = (middle & LOW) + low * n_high
         upper = high * n_high + (middle >> SHIFT) + (crossed >> SHIFT)

@@ -1,10 +1,10 @@
-"""Gradients of three values: quantisation without bias, and two bits a value.
+"""Ternary gradients: unbiased quantisation to −s, 0 and +s, and packing with two bits per value.
 
     g̃ = s sign(g) b,   P(b = 1) = |g|/s,   so that E[g̃] = g;   s = max|g|
 
 Wen et al. 2017, "TernGrad: ternary gradients to reduce communication in distributed deep learning", arXiv:1705.07878;
-PaddlePaddle issue 6599. Codes: 00 is −1, 01 is 0, 10 is +1, 11 is refused; value i stands in bits 2(i mod 4) and up
-of byte i ÷ 4, and the unused slots of the last byte hold 01.
+PaddlePaddle issue 6599. Codes: 00 is −1, 01 is 0, 10 is +1; 11 is an error. Value i is in bits 2(i mod 4) and
+2(i mod 4) + 1 of byte i ÷ 4; the unused slots of the last byte hold 01.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packe
 
 Array = NDArray[np.float32]
 SHIFTS = np.array([0, 2, 4, 6], np.uint8)
-#: The four slots of each byte.
+#: The codes in the four slots of each byte, (256, 4).
 SLOTS = (np.arange(256, dtype=np.uint8)[:, None] >> SHIFTS) & 3
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The random words of a tensor's elements, the tensor beginning at `begin` in the flat vector."""
+    """The random words for the elements of a tensor that begins at element `begin` of the flat vector."""
 
     streams: Streams
     stream: Stream
@@ -43,14 +43,14 @@ class Draws:
 
 
 class Ternary(Protocol):
-    """The interface of a backend's functions. Tensors are flat float32 arrays (n,), kept where it computes."""
+    """The interface of a backend's functions. Tensors are float32 (n,), stored where the backend computes."""
 
     def scaler(self, g: Array) -> np.float32:
-        """Return max|g|; NaN where g holds one."""
+        """Return max|g|; NaN if g contains one."""
         ...
 
     def clip(self, g: Array, sigmas: float) -> Array:
-        """Return g clipped to ±sigmas·σ, as the function `clip`."""
+        """Return g clipped to ±sigmas·σ; see the function `clip`."""
         ...
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
@@ -63,23 +63,23 @@ class Ternary(Protocol):
 
 
 def scaler(g: Array) -> np.float32:
-    """Return s = max|g|, 0 for an empty tensor; NaN where g holds one."""
+    """Return s = max|g|, 0 for an empty tensor; NaN if g contains one."""
     return np.float32(np.abs(g).max()) if g.size else np.float32(0)
 
 
 def clip(g: Array, sigmas: float) -> Array:
-    """Return g clipped to ±sigmas·σ, σ its population standard deviation, by the tree in float64.
+    """Return g clipped to ±sigmas·σ, where σ is its population standard deviation, by the tree in float64.
 
-    A tensor whose elements are all the same is not clipped: its σ is 0.
+    A tensor whose elements are all equal is not clipped, since its σ is 0.
     """
     wide = g.reshape(-1).astype(np.float64)
-    with np.errstate(all="ignore"):  # g may hold what is not finite
+    with np.errstate(all="ignore"):  # g may have elements that are not finite
         squares = (wide - mean64(g)) ** 2
         return clipped(g, sigmas * np.sqrt(tree_sum(squares) / np.float64(squares.size)))
 
 
 def clipped(g: Array, bound: Any) -> Array:
-    """Return g clipped to ±`bound` rounded to float32, g itself where that is 0."""
+    """Return g clipped to ±`bound`, rounded to float32; if the bound is 0, return g."""
     bound = np.float32(bound)
     return g if bound == 0 else np.where(g > bound, bound, np.where(g < -bound, -bound, g))
 
@@ -92,12 +92,12 @@ def quantise(g: Array, s: np.float32, words: NDArray[np.uint32]) -> NDArray[np.i
 
 
 def packed_size(count: int) -> int:
-    """Return the bytes that `count` values take."""
+    """Return how many bytes `count` values take."""
     return (count + 3) // 4
 
 
 def pack(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Return values −1, 0, +1 at two bits each, (⌈n/4⌉,)."""
+    """Return values −1, 0, +1 (n,) packed at two bits each, uint8 (⌈n/4⌉,)."""
     slots = np.ones(4 * packed_size(codes.size), np.uint8)
     slots[: codes.size] = (codes.reshape(-1) + 1).astype(np.uint8)
     packed: NDArray[np.uint8] = np.bitwise_or.reduce(slots.reshape(-1, 4) << SHIFTS, axis=1)
@@ -105,9 +105,10 @@ def pack(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def unpack(packed: NDArray[np.uint8], count: int | None = None) -> NDArray[np.int8]:
-    """Return the first `count` values of packed ones, all of them where it is None.
+    """Return the first `count` of the packed values, int8 (count,); None means all, four per byte.
 
-    Raises ValueError for a byte with the code 11, for bytes that do not fit the count, and for padding that is not 01.
+    Raises ValueError for a byte with the code 11, a number of bytes that does not fit `count`, and unused slots that do
+    not hold 01.
     """
     slots = SLOTS[packed.reshape(-1)].reshape(-1)
     if (slots == 3).any():
@@ -122,16 +123,16 @@ def unpack(packed: NDArray[np.uint8], count: int | None = None) -> NDArray[np.in
 
 
 class NumpyTernary:
-    """The functions of this module."""
+    """The functions of this module as a Ternary; they define the bits of every backend."""
 
     scaler = staticmethod(scaler)
     clip = staticmethod(clip)
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
-        """Quantise and pack."""
+        """Return g quantised and packed; see Ternary."""
         return pack(quantise(g, s, draws.words(g.size)))
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
-        """Unpack and scale."""
+        """Return s times the unpacked values; see Ternary."""
         decoded: Array = s * unpack(packed, count).astype(np.float32)
         return decoded

@@ -51,10 +51,10 @@ class Fused(Snapshots):
         state = dict(zip(server.rule.state, server.state_of(0), strict=True))
         gate = protocol.fetch_gate
         watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
-        self._machine = engine.fused_machine(
+        self._executor = engine.fused_executor(
             self._server.rule, [server.params, *state.values()], watched if watched in state else "", self._window
         )
-        self._passes_ahead = PassesAhead(self._machine, self._window)
+        self._passes_ahead = PassesAhead(self._executor, self._window)
 
     def _warm(self) -> None:
         if self._parts.probe is not None:
@@ -132,10 +132,10 @@ class Fused(Snapshots):
             (self._spare.pop() if self._spare else self._pool.take()) if may_pass else None
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
-        losses = self._machine.take(slots[:n], coefficients, bounds, copies)
+        losses = self._executor.take(slots[:n], coefficients, bounds, copies)
         i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # received: bytes fetched
         while i < n:
-            for verdict in self._machine.apply(i, n):
+            for verdict in self._executor.apply(i, n):
                 if verdict == DIVERGED:
                     raise Diverged(self.iteration)
                 client = clients[i]
@@ -144,7 +144,7 @@ class Fused(Snapshots):
                     n = clients.index(client, i + 1)  # it fetched, so its next task is not the expected one
                 self._passes_ahead.free(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
-        self._v_mean = self._machine.mean(n - 1)
+        self._v_mean = self._executor.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
         self._recorder.count_pushes(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])
         if schedule.time is not None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedEngine, GradientMachine, HandMachine
+from fredsim.compute.engines import FusedEngine, GradientExecutor, HandExecutor
 from fredsim.compute.storage import Limits
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State
@@ -37,7 +37,7 @@ TOGETHER = 1024
 class Hand(Scheduled):
     """Base of the two kinds of path `hand`: clients hold activations and back-propagated errors."""
 
-    _pending: Mapping[str, NDArray[Any]]  # the machine's arrays of pending passes, by name; one row per slot
+    _pending: Mapping[str, NDArray[Any]]  # the executor's arrays of pending passes, by name; one row per slot
 
     def _check_memory(self, each: int) -> None:
         """Raise ConfigError if pending passes, of `each` bytes, and the server's arrays by client exceed the memory."""
@@ -53,14 +53,14 @@ class Hand(Scheduled):
         schedule = self._drawn_schedule
         self._slots, slots = assign_slots(schedule, wait=self._protocol.wait)
         self._next_arrivals = next_arrivals(schedule)
-        self._pending = self._start_machine(slots)
+        self._pending = self._start_executor(slots)
         first = np.flatnonzero(schedule.begun < 0) if self.iteration == 0 else np.empty(0, np.int64)
         for begin in range(0, len(first), TOGETHER):
             targets = first[begin : begin + TOGETHER]
             self._begin(self._slots[targets], self._rows(targets))
 
-    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
-        """Make the machine with this many slots; return its arrays of pending passes, by name."""
+    def _start_executor(self, slots: int) -> Mapping[str, NDArray[Any]]:
+        """Make the executor with this many slots; return its arrays of pending passes, by name."""
         raise NotImplementedError
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
@@ -82,48 +82,48 @@ class HandByRule(Hand, ByRule):
         super().__init__(parts, choice)
         nothing, none = np.empty(0, np.int64), np.empty((0, 1), np.float32)
         # Compile now, so that compilation is not counted in the run's time.
-        machine = self._make_machine(0)
-        machine.advance(nothing, nothing, nothing, none.astype(np.int32), none)
-        self._check_memory(machine.each)
-        self._machine: HandMachine | None = None
+        executor = self._make_executor(0)
+        executor.advance(nothing, nothing, nothing, none.astype(np.int32), none)
+        self._check_memory(executor.slot_bytes)
+        self._executor: HandExecutor | None = None
 
-    def _make_machine(self, slots: int) -> HandMachine:
+    def _make_executor(self, slots: int) -> HandExecutor:
         server = self._server.elementwise
-        return cast(FusedEngine, self._engine).hand_machine(
+        return cast(FusedEngine, self._engine).hand_executor(
             self._server.rule, server.params, server.state_of(0), slots, self._parts.limits
         )
 
-    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
-        self._machine = self._make_machine(slots)
-        return self._machine.work
+    def _start_executor(self, slots: int) -> Mapping[str, NDArray[Any]]:
+        self._executor = self._make_executor(slots)
+        return self._executor.pending
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
         nobody, no_rule = np.full(len(slots), -1), np.zeros((len(slots), 1), np.float32)
-        cast("HandMachine", self._machine).advance(nobody, slots, nobody, rows, no_rule)
+        cast("HandExecutor", self._executor).advance(nobody, slots, nobody, rows, no_rule)
 
     def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Apply the rule to the gradients of these events, and do the passes of each client's next task."""
-        machine, slots, following = (
-            cast("HandMachine", self._machine),
+        executor, slots, following = (
+            cast("HandExecutor", self._executor),
             self._slots[begin:end],
             self._next_arrivals[begin:end],
         )
         targets = np.where(following >= 0, slots, -1)
         begun = self._drawn_schedule.begun[begin:end] - begin
-        return machine.advance(slots, targets, begun, self._rows(following), coefficients)
+        return executor.advance(slots, targets, begun, self._rows(following), coefficients)
 
     def _take_held(self) -> State:
         self._update_server()
         return super()._take_held()
 
     def _shares(self) -> dict[str, float] | None:
-        return None if self._machine is None else self._machine.shares()
+        return None if self._executor is None else self._executor.shares()
 
     def _update_server(self) -> None:
-        """Copy parameters and state from the machine to the server's own arrays."""
-        if self._machine is not None:
+        """Copy parameters and state from the executor to the server's own arrays."""
+        if self._executor is not None:
             server = self._server.elementwise
-            self._machine.copy_to(server.params, server.state_of(0))
+            self._executor.copy_to(server.params, server.state_of(0))
 
     def _record(self) -> None:
         """Update the server's own arrays, then record a row."""
@@ -138,10 +138,10 @@ class HandWholeGradients(Hand):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._machine = self._make_machine(1, Limits())
-        self._check_memory(self._machine.each)
-        self._machine.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
-        self._machine.gradient(0)  # compiles all, so that compilation is not counted in the run's time
+        self._executor = self._make_executor(1, Limits())
+        self._check_memory(self._executor.slot_bytes)
+        self._executor.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
+        self._executor.gradient(0)  # compiles all, so that compilation is not counted in the run's time
         contract = self._server.contract
         #: A copy of the parameters (P,), if a push may leave the timestamp unchanged: they must not change then.
         self._seen: Array | None = None
@@ -149,36 +149,36 @@ class HandWholeGradients(Hand):
             self._seen = np.empty_like(parts.params)
             self._server.check = self._check
 
-    def _make_machine(self, slots: int, limits: Limits) -> GradientMachine:
-        return cast(FusedEngine, self._engine).gradient_machine(slots, limits)
+    def _make_executor(self, slots: int, limits: Limits) -> GradientExecutor:
+        return cast(FusedEngine, self._engine).gradient_executor(slots, limits)
 
-    def _start_machine(self, slots: int) -> Mapping[str, NDArray[Any]]:
+    def _start_executor(self, slots: int) -> Mapping[str, NDArray[Any]]:
         limits, server = self._parts.limits, self._server
         if limits.memory is not None:  # the limit covers the server's per-client arrays, too
             kept = server.contract.per_client * self._parts.most_tasks(self._parts.clients) * server.params.nbytes
             limits = replace(limits, memory=max(0, limits.memory - kept))
-        self._machine = self._make_machine(slots, limits)
+        self._executor = self._make_executor(slots, limits)
         self._stamps = np.zeros(slots, np.int64)
         if self._seen is not None:
             self._seen[...] = server.params
-        return {**self._machine.work, "stamps": self._stamps}
+        return {**self._executor.pending, "stamps": self._stamps}
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
-        self._machine.begin(slots, self._server.params, rows)
+        self._executor.begin(slots, self._server.params, rows)
 
     def _check(self, params: Array, *, new: bool) -> bool:
         """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
         return self._engine.duplicate_finite(params, cast(Array, self._seen)) if new else self._engine.finite(params)
 
     def _process_events(self, begin: int, count: int) -> tuple[Integers, Integers, Array]:
-        server, machine, stamps, seen = self._server, self._machine, self._stamps, self._seen
+        server, executor, stamps, seen = self._server, self._executor, self._stamps, self._seen
         slots, following = self._slots[begin : begin + count], self._next_arrivals[begin : begin + count]
         rows, continues, end = self._rows(following), (following >= 0).tolist(), time.perf_counter() + SLICE
         timestamps, staleness = np.empty((2, count), np.int64)
         losses = np.empty(rows.shape, np.float32)
         for i, client in enumerate(self._drawn_schedule.client[begin : begin + count].tolist()):
             slot, before = int(slots[i]), server.timestamp
-            gradient, losses[i] = machine.gradient(slot)
+            gradient, losses[i] = executor.gradient(slot)
             timestamps[i], staleness[i] = before, before - stamps[slot]
             if not server.push(gradient, client, int(stamps[slot]), begin + i).finite:
                 raise Diverged(begin + i)
@@ -187,7 +187,7 @@ class HandWholeGradients(Hand):
             if stays and np.asarray(seen).tobytes() != np.asarray(params).tobytes():
                 raise server.changed_params(client, begin + i)
             if continues[i]:
-                machine.begin(slots[i : i + 1], params, rows[i : i + 1])
+                executor.begin(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
             if server.contract.begins:
                 server.begins(client, params, server.timestamp, begin + i)

@@ -3,7 +3,7 @@
 A client whose fetch is refused continues from the parameters that it holds. All its minibatches until a fetch passes
 use these same parameters, so their passes are done together, while the parameters are in the cache. Which fetches will
 pass is a guess: if one passes unexpectedly, the passes that were done beyond it are thrown away.
-In the machine, the passes of a client's task occupy a slot.
+In the executor, the passes of a client's task occupy a slot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedMachine
+from fredsim.compute.engines import FusedExecutor
 from fredsim.dispatchers.base import earlier_arrivals
 
 __all__ = ["PassesAhead"]
@@ -23,11 +23,11 @@ Integers = NDArray[np.int64]
 
 
 class PassesAhead:
-    """Assigns the machine's slots to known events, which are named by their places: 0 for the first known event."""
+    """Assigns the executor's slots to known events, which are named by their places: 0 for the first known event."""
 
-    def __init__(self, machine: FusedMachine, window: int) -> None:
-        """Use the machine's slots; as many as a window has events are never used for passes that are done ahead."""
-        self._machine, self._window = machine, window
+    def __init__(self, executor: FusedExecutor, window: int) -> None:
+        """Use the executor's slots; as many as a window has events are never used for passes that are done ahead."""
+        self._executor, self._window = executor, window
 
     def set_events(self, clients: Integers, samples: Integers) -> None:
         """Set the next n events: who arrives (n,), and their minibatches `samples` (n, µ). No passes are done yet."""
@@ -35,7 +35,7 @@ class PassesAhead:
         following = np.full(len(clients), -1)
         following[before[before >= 0]] = np.flatnonzero(before >= 0)
         self._clients, self._samples, self._following = clients.tolist(), samples, following.tolist()
-        self._slots, self._free = [-1] * len(clients), list(range(self._machine.slots))
+        self._slots, self._free = [-1] * len(clients), list(range(self._executor.slots))
 
     def begin(self, at: int, count: int, refused: NDArray[np.bool_], held: Callable[[int], Array]) -> list[int]:
         """Do the passes of the `count` events from place `at` on, if not done yet; return these events' slots.
@@ -59,7 +59,7 @@ class PassesAhead:
                 slots[after] = free.pop()
                 then = after
         if begun:
-            self._machine.begin([slots[place] for place in begun], params, self._samples[begun])
+            self._executor.begin([slots[place] for place in begun], params, self._samples[begun])
         return slots[at : at + count]
 
     def free(self, place: int, *, fetched: bool) -> None:

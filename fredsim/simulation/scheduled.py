@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import QueueingEngine, QueueMachine
+from fredsim.compute.engines import QueueExecutor, QueueingEngine
 from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import State, Stateful
@@ -94,7 +94,7 @@ class Scheduled(Simulation):
             self._put_held(state)
 
     def _prepare(self) -> None:
-        """Make the machine, with room for what clients will hold; called once the schedule is known."""
+        """Make the executor, with room for what clients will hold; called once the schedule is known."""
         raise NotImplementedError
 
     def _take_held(self) -> State:
@@ -196,27 +196,27 @@ class Queued(ByRule):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._make_machine(1).warm()
+        self._make_executor(1).warm_up()
 
-    def _make_machine(self, places: int) -> QueueMachine:
+    def _make_executor(self, places: int) -> QueueExecutor:
         server = self._server.elementwise
         engine = cast(QueueingEngine, self._engine)
-        return engine.queue_machine(self._server.rule, server.params, server.state_of(0), places)
+        return engine.queue_executor(self._server.rule, server.params, server.state_of(0), places)
 
     def _prepare(self) -> None:
-        """Assign the places on the device for what clients will hold, and make the machine."""
+        """Assign the places on the device for what clients will hold, and make the executor."""
         self._held, self._kept, places = assign_places(self._drawn_schedule)
-        self._machine = self._make_machine(places)
+        self._executor = self._make_executor(places)
 
     def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Process these events on the device, window by window."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
         windows = list(split_windows(self._drawn_schedule.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))
-        return self._machine.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
+        return self._executor.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
 
     def _take_held(self) -> State:
-        return {"places": self._machine.take_places()}
+        return {"places": self._executor.take_places()}
 
     def _put_held(self, state: State) -> None:
-        self._machine.put_places(state["places"])
+        self._executor.put_places(state["places"])

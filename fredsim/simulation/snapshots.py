@@ -81,7 +81,7 @@ class Snapshots(Simulation):
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
-            self._window = parts.engine.settle(parts.limits.window if certain else 1, parts.clients)
+            self._window = parts.engine.fix_window(parts.limits.window if certain else 1, parts.clients)
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""

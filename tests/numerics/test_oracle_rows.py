@@ -12,7 +12,7 @@ def test_rows_of_a_gradient(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     x, labels = rng.standard_normal((5, 7)).astype(np.float32), np.array([0, 2, 1, 1, 0])
     weights = [(rng.standard_normal((7, 3)).astype(np.float32), np.zeros(3, np.float32))]
-    monkeypatch.setattr(oracle, "MOST_LEAVES", most)
+    monkeypatch.setattr(oracle, "MAX_LEAVES", most)
     (((gw, _),), _) = oracle.gradient(weights, x, labels)
     errors = oracle.softmax_cross_entropy(oracle.forward(weights, x).logits, labels)[1]
     for k in range(7):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.kernels import works
+from fredsim.kernels import pending
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.simulation.hand import HandWholeGradients
 from tests.servers.paths import SETTINGS, Check, Simulate, check_same
@@ -254,9 +254,9 @@ def test_threads_and_works_begun_together_move_no_bit(
         "server": {"name": "own_path:Tames", "lr": 0.1}, "dispatcher": {"name": "uniform", "wait": False},
     }  # fmt: skip
     reference = simulate(run | {"path": "snapshots"})
-    monkeypatch.setattr(works, "NEAR", 0)
+    monkeypatch.setattr(pending, "ONE_THREAD_BELOW", 0)
     for room in (1, 3 * 4 * 20_000, 2**30):
-        monkeypatch.setattr(works, "TOGETHER_BYTES", room)
+        monkeypatch.setattr(pending, "WORKSPACE_BYTES", room)
         check_same(simulate(run | {"path": "hand"}), reference)
 
 
@@ -267,10 +267,10 @@ def test_parameters_at_the_end_of_a_page_are_copied() -> None:
     memory[:] = np.arange(len(memory))
     for left in (0, 1, MARGIN - 1, MARGIN, MARGIN + 1, page - 1, page, page + MARGIN):
         params = memory[3 * page - left - 1000 : 3 * page - left]
-        found = works.with_margin(params, spare)
+        found = pending.with_margin(params, spare)
         assert (found[:1000] == params).all()
         assert np.shares_memory(found, params) == (left % page >= MARGIN), left
-    assert (works.with_margin(memory[::2][:1000], spare)[:1000] == memory[::2][:1000]).all()
+    assert (pending.with_margin(memory[::2][:1000], spare)[:1000] == memory[::2][:1000]).all()
 
 
 @pytest.mark.usefixtures("own")

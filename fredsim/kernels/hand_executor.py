@@ -1,6 +1,7 @@
-"""The machine of the path `hand`: keeps the arguments of the kernel fredsim.kernels.hand.advance, and calls it.
+"""The executor of the path `hand`: keeps the arguments of the kernel fredsim.kernels.hand.advance, and calls it.
 
-It has copies of the parameters and the rule's state, in the order in which the kernel reads them, and works in hand.
+It has copies of the parameters and the rule's state, in the order in which the kernel reads them, and the clients'
+pending passes (fredsim.kernels.pending).
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
-from fredsim.kernels.data import data_of
-from fredsim.kernels.resting import Resting
-from fredsim.kernels.trees import specialised
+from fredsim.kernels.data import pack_split
+from fredsim.kernels.pending import PendingPasses
+from fredsim.kernels.specialisation import specialise
+from fredsim.kernels.steady import SteadyRows
 from fredsim.kernels.update import compile_rule
-from fredsim.kernels.works import Works
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
 
-__all__ = ["NumbaHandMachine"]
+__all__ = ["NumbaHandExecutor"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: The bytes that one window keeps besides the parameters, which should stay in the L2 cache.
+#: The bytes that one window keeps besides the parameters; they should stay in the L2 cache.
 WINDOW_BYTES = 2**19
 #: The most events of one window; windows of different clients are rarely longer.
 MOST_EVENTS = 64
@@ -36,8 +37,8 @@ MOST_EVENTS = 64
 CHUNKS = 4
 
 
-class NumbaHandMachine:
-    """Processes events on a team of threads: fredsim.compute.engines.HandMachine."""
+class NumbaHandExecutor:
+    """Processes events on a team of threads: fredsim.compute.engines.HandExecutor."""
 
     def __init__(
         self,
@@ -51,9 +52,9 @@ class NumbaHandMachine:
         slots: int,
         limits: Limits,
     ) -> None:
-        """Copy `params` (P,) and the rule's state `arrays`, (P,) each, and allocate `slots` slots for works in hand."""
+        """Copy `params` (P,) and the rule's state `arrays`, (P,) each; allocate `slots` slots for pending passes."""
         self._team, self._mu = team, mu
-        self._kernels = specialised("hand", mu, split)
+        self._kernels = specialise("hand", mu, split)
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
         chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
@@ -71,31 +72,31 @@ class NumbaHandMachine:
         for inside, outside in self._views(params, arrays):
             inside[...] = outside
 
-        self._works = Works(layout, mu, slots, limits)
-        #: See HandMachine.
-        self.each, self.work = self._works.each, self._works.arrays
-        #: The ticks that each thread has spent on each of SPENT.
-        self.ticks = np.zeros((team.size, len(self._kernels.SPENT)), np.int64)
+        self._passes = PendingPasses(layout, mu, slots, limits)
+        #: See HandExecutor.
+        self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
+        #: The ticks that each thread has spent on each of ACTIVITIES.
+        self.ticks = np.zeros((team.size, len(self._kernels.ACTIVITIES)), np.int64)
         floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
         scratch = aligned(team.size, floats)
-        work = self.work
-        self._resting, self._arrived = Resting(rule, team.size, rows), 0
+        pending = self.pending
+        self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
-            net=layout.network(layout.widths, self._offsets), data=data_of(split, chunk), tables=layout.tables,
+            net=layout.network(layout.widths, self._offsets), data=pack_split(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
             capacity=capacity, versions=capacity + 1, arrays=2 + len(arrays), addresses=self._addresses(),
-            bounds=self._bounds, held_rows=work["samples"], held_losses=work["losses"], held_errors=work["errors"],
-            held_activations=work["activations"],
+            bounds=self._bounds, pending_rows=pending["samples"], pending_losses=pending["losses"],
+            pending_errors=pending["errors"], pending_activations=pending["activations"],
             factors=aligned(team.size * capacity * rows * layout.padded_samples),
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
             transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=floats, resting=self._resting.rows, may_rest=0, arrived=0,
+            scratch_stride=floats, steady=self._steady.flags, may_skip=0, arrived=0,
             tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
 
     def _addresses(self) -> Integers:
-        """Return the addresses of the rule's arrays for each version of the upper layers and, last, the first layer."""
+        """Return the addresses (versions + 1, arrays) of the rule's arrays; see fredsim.kernels.hand.advance."""
         following = [*self._versions[1:], self._versions[0]]
         tables = [addresses([*pair, *self._states]) for pair in zip(self._versions, following, strict=True)]
         return np.array([*tables, addresses([self._below[0], *self._below])])
@@ -103,30 +104,31 @@ class NumbaHandMachine:
     def advance(
         self, arriving: Integers, target: Integers, source: Integers, rows: NDArray[np.int32], coefficients: Array
     ) -> tuple[Array, int]:
-        """Process n events; the arguments are those of fredsim.kernels.hand.EVENTS.
+        """Process n events; see HandExecutor.
 
         Returns the losses (n, µ) of the arrivals, and the first event after which a parameter is not finite, else n.
         """
         n = len(arriving)
         losses = aligned(n, self._mu)
-        bad = np.full(self._team.size, n, np.int64)
+        diverged_at = np.full(self._team.size, n, np.int64)
         self._arguments.set(
             events=self._kernels.EVENTS.pack(
                 count=n, version=self._version, arriving=arriving, target=target, source=source, rows=rows,
-                coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses, bad=bad,
+                coefficients=coefficients, coefficients_stride=coefficients.strides[0], losses=losses,
+                diverged_at=diverged_at,
             )
         )  # fmt: skip
-        self._arguments.set(may_rest=self._resting.may_rest(coefficients[arriving >= 0]), arrived=self._arrived)
+        self._arguments.set(may_skip=self._steady.may_skip(coefficients[arriving >= 0]), arrived=self._arrived)
         self._team.run(self._kernels.advance, self._arguments)
         self._arrived += n
         self._version = (self._version + int(np.count_nonzero(arriving >= 0))) % len(self._versions)
-        self._works.page_out()
-        return losses, int(bad.min())
+        self._passes.page_out()
+        return losses, int(diverged_at.min())
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of all threads' time, by the names of SPENT."""
+        """Return which share of all threads' time each of ACTIVITIES took."""
         total = self.ticks.sum(axis=0) / max(1, self.ticks.sum())
-        return dict(zip(self._kernels.SPENT, total.tolist(), strict=True))
+        return dict(zip(self._kernels.ACTIVITIES, total.tolist(), strict=True))
 
     def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""

@@ -1,7 +1,7 @@
-"""Checks what a rule uses, before any backend compiles it: so all of them take, and refuse, the same rules.
+"""Checks what a rule uses before any backend compiles it, so that all backends accept and refuse the same rules.
 
-The function's source is read, not run. Every expression in it is a number, or made of coefficients alone, or made of
-the parameter, the state and the gradient; a comparison gives a condition, which only `where` takes.
+The function's source is parsed, not run. Each expression in it has a kind: it consists of numbers only, or also of
+coefficients, or also of the parameter, the state or the gradient. A comparison is a condition; only `where` takes it.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ __all__ = ["FUNCTIONS", "check_rule", "plain_source"]
 
 #: The functions that a rule may call, and how many arguments each takes.
 FUNCTIONS = {"sqrt": 1, "absolute": 1, "flush": 1, "positive_part": 1, "sign": 1, "where": 3}
-MAY = (
+ALLOWED = (
     "a rule may use + - * /, -x, < <= > >= == !=, its arguments, numbers, and "
     f"{', '.join(FUNCTIONS)} of fredsim.numerics.rules (docs/rules.md)"
 )
-#: Operators of Python that a rule lacks.
+#: Operators of Python that a rule may not use, and how messages write them.
 OPERATORS: dict[type[ast.AST], str] = {
     ast.FloorDiv: "//", ast.Mod: "%", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.LShift: "<<", ast.RShift: ">>", ast.Invert: "~", ast.UAdd: "+x",
 }  # fmt: skip
-NUMBER, COEFFICIENT, ELEMENT = range(3)  # what an expression is made of; each may hold the ones before it
+NUMBER, COEFFICIENT, ELEMENT = range(3)  # what an expression consists of; each may contain those before it
 
 
 class Kind(NamedTuple):
-    """What an expression is made of, and whether it is a condition."""
+    """The kind of an expression: what it consists of, and whether it is a condition."""
 
     made_of: int
     condition: bool = False
 
 
 def check_rule(rule: Rule) -> None:
-    """Raise SimulationError, naming the rule, the line and the remedy, where a rule uses what it may not."""
+    """Raise SimulationError, naming the rule, the line and the remedy, if a rule uses something that it may not."""
     plain_source(rule, "rule")
 
 
 @functools.lru_cache(maxsize=1024)
 def plain_source(rule: Rule, name: str) -> str:
-    """Return a rule's function under another name as source text, without annotations and docstring.
+    """Return the source text of a rule's function, renamed to `name`, without annotations and docstring.
 
-    Expressions of numbers alone are folded to one float. Raises SimulationError as `check_rule`.
+    Expressions of numbers alone are folded to one float. Raises SimulationError like `check_rule`.
     """
-    tree = _Checked(rule).function
-    tree = _Numbers().visit(tree)
+    tree = _RuleChecker(rule).function
+    tree = _ConstantFolder().visit(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant):
             node.value = float(node.value)  # type: ignore[arg-type]  # nothing else is left
@@ -65,8 +65,8 @@ def plain_source(rule: Rule, name: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-class _Checked:
-    """A rule's function as a syntax tree that has been checked."""
+class _RuleChecker:
+    """Parses and checks a rule's function; `function` is its syntax tree. Raises SimulationError like check_rule."""
 
     def __init__(self, rule: Rule) -> None:
         self._of = rule.function
@@ -89,9 +89,9 @@ class _Checked:
         if not isinstance(self._of, FunctionType):
             raise self._refusal(None, f"is a {type(self._of).__name__}; it must be a plain function of a module")
         try:
-            lines, first = inspect.getsourcelines(self._of.__code__)  # not of what it wraps
+            lines, first = inspect.getsourcelines(self._of.__code__)  # by its code, so that __wrapped__ is not followed
             (function,) = ast.parse(textwrap.dedent("".join(lines))).body
-        except (OSError, SyntaxError, ValueError):  # made by exec, or a part of a line
+        except (OSError, SyntaxError, ValueError):  # the function was made by exec, or is only a part of a line
             raise self._refusal(None, "its source cannot be read; write it in a module's file, with def") from None
         self._place, self._first = Path(self._of.__code__.co_filename).name, max(1, first)
         if not isinstance(function, ast.FunctionDef) or function.decorator_list or self._of.__closure__:
@@ -121,7 +121,7 @@ class _Checked:
                 raise self._refusal(value, f"{result} must be made of the parameter, the state or the gradient")
 
     def _check_assignment(self, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.AugAssign):  # of arrays it would write into what was given
+        if isinstance(statement, ast.AugAssign):  # with arrays, it would overwrite an argument
             raise self._refusal(statement, "write it out, as in x = x + y")
         if isinstance(statement, ast.If | ast.Match | ast.While | ast.For):
             raise self._refusal(statement, "a rule cannot branch or repeat; choose by where(condition, x, y)")
@@ -185,14 +185,14 @@ class _Checked:
         raise self._refusal(node, "is not among what a rule may use")
 
     def _instead(self, node: ast.AST, otherwise: str) -> str:
-        """Return what may stand for an operation that a rule lacks: nothing but another update, where it is of g."""
+        """Return the remedy for an operation that a rule lacks; `otherwise` is one if it uses θ, the state or g."""
         names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
         if any(self._kinds.get(name, Kind(NUMBER)).made_of == ELEMENT for name in names):
             return f"{otherwise}, or give the class an apply_update of its own"
         return "compute it in coefficients"
 
     def _not_called(self, node: ast.Call, called: str, name: str) -> SimulationError:
-        """Return the error of a function that is none of a rule, naming what does the same."""
+        """Return the error for a call of a function that a rule may not call; it names one that does the same."""
         given = [ast.unparse(one) for one in node.args]
         if name in FUNCTIONS or name in {"abs", "fabs"}:
             use = name if name in FUNCTIONS else "absolute"
@@ -226,8 +226,8 @@ class _Checked:
         return Kind(max(condition.made_of, *(self._value(one).made_of for one in node.args[1:])))
 
     def _number(self, node: ast.expr) -> None:
-        """Refuse a constant expression that is no number which float32 has a finite value for."""
-        folded = _Numbers().visit(ast.parse(ast.unparse(node), mode="eval")).body
+        """Raise SimulationError for an expression of numbers whose value is not a number that float32 can hold."""
+        folded = _ConstantFolder().visit(ast.parse(ast.unparse(node), mode="eval")).body
         value = folded.value if isinstance(folded, ast.Constant) else None
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._refusal(node, "must be a number")
@@ -235,17 +235,17 @@ class _Checked:
             raise self._refusal(node, f"is too large; numbers lie within ±{LARGEST:.8g}, and whole ones within ±2^53")
 
     def _refusal(self, node: ast.AST | None, what: str) -> SimulationError:
-        """Return the error that says what is wrong with a part of the function."""
+        """Return the error that says what is wrong with a part of the function, given by its node."""
         at, quoted = f"{self._of.__module__}.{self._name}", ""
         if node is not None and hasattr(node, "lineno"):
             at += f" ({self._place}:{self._first + node.lineno - 1})"
             first = ast.unparse(node).partition("\n")[0]
             quoted = f"`{first if len(first) <= 60 else first[:57] + '...'}`: "
-        return SimulationError(f"rule {at}: {quoted}{what}; {MAY}")
+        return SimulationError(f"rule {at}: {quoted}{what}; {ALLOWED}")
 
 
-class _Numbers(ast.NodeTransformer):
-    """Folds expressions of numbers alone, computed as Python does."""
+class _ConstantFolder(ast.NodeTransformer):
+    """Folds expressions of numbers alone to one number, computed as Python does; NaN if that fails."""
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,19 +1,20 @@
-"""On which coefficients it depends what a rule writes where the gradient is +0."""
+"""Finds the coefficients on which the result of an update with a gradient of +0 depends (fredsim.kernels.steady)."""
 
 from __future__ import annotations
 
 import ast
 
-from fredsim.numerics.allowed import plain_source
+from fredsim.numerics.rule_check import plain_source
 from fredsim.numerics.rules import Rule
 
-__all__ = ["settling_coefficients"]
+__all__ = ["steady_coefficients"]
 
 
-def settling_coefficients(rule: Rule) -> tuple[int, ...]:
-    """Return the places of the coefficients on which the state depends, and the parameter, unless a zero keeps it.
+def steady_coefficients(rule: Rule) -> tuple[int, ...]:
+    """Return the indices, in `rule.coefficients`, of those on which the new state depends if the gradient is +0.
 
-    While these stay as they are, an update that has changed nothing changes nothing when it is repeated.
+    If the rule does not declare `zero_keeps`, those on which the new parameter depends are included. As long as these
+    coefficients keep their values, an update that has changed nothing changes nothing when it is repeated.
     """
     (function,) = ast.parse(plain_source(rule, "rule")).body
     assert isinstance(function, ast.FunctionDef)
