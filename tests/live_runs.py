@@ -108,7 +108,7 @@ def main() -> int:
             redone = summary["live"]["works_redone"]
             rows.append({
                 "method": name, "arrivals": summary["iterations"], "updates": summary["updates"], "a second": speed,
-                "works done again": redone, "digest": summary["digest"][:12], "the simulator's replay": outcome,
+                "tasks done again": redone, "digest": summary["digest"][:12], "the simulator's replay": outcome,
             })  # fmt: skip
             print(*rows[-1].values(), sep="  ", flush=True)  # noqa: T201
     if options.out:
@@ -123,7 +123,7 @@ def main() -> int:
 TEXT = """# Real runs, replayed
 
 Each method trained for real (`fredsim live`): 8 clients on {workers} worker processes, on {cores} processors; during
-each work they sleep {delay} s in the mean. In the middle one worker is killed by SIGKILL; what it had is done again by
+each task they sleep {delay} s in the mean. In the middle one worker is killed by SIGKILL; what it had is done again by
 others. Then the simulator replays the record, and compares the digest, the rows and the fingerprints of every event
 (`fredsim verify`). {today}.
 

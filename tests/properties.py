@@ -166,7 +166,7 @@ def check_staleness(config: Mapping[str, Any], events: pd.DataFrame, updates: in
 
 
 def sent_and_lost(events: pd.DataFrame) -> set[tuple[int, int]]:
-    """Return (client, number) of each work before which a push was sent but lost, because the server restarted it."""
+    """Return (client, number) of each task before which a push was sent but lost, because the server restarted it."""
     if "done_client" not in events:
         return set()
     lists = zip(events["done_client"], events["done_number"], strict=True)

@@ -99,7 +99,7 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     )
     refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
     execute(resolve(DATA | {"iterations": 5}), tmp_path / "few")
-    refused("calibrate", tmp_path / "few", says=("few: has no record of 30 works with their times", "`fredsim live`"))
+    refused("calibrate", tmp_path / "few", says=("few: has no record of 30 tasks with their times", "`fredsim live`"))
 
 
 def test_a_server_that_releases_several_at_once(tmp_path: Path) -> None:

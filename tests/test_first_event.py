@@ -21,7 +21,7 @@ DATA: dict[str, Any] = {
     "server": {"name": "asgd", "lr": 0.05}, "dispatcher": {"name": "round_robin"}, "iterations": 90,
     "evaluation": {"every": 30},
 }  # fmt: skip
-#: What is changed, and what `compare` says. Client c arrives at iterations c, c + 4, … and begins each work but the
+#: What is changed, and what `compare` says. Client c arrives at iterations c, c + 4, … and begins each task but the
 #: first from the version that it found when it arrived before.
 FIRST = {
     "another rate": ({"server": {"name": "asgd", "lr": 0.06}}, r"iteration 0: client 0's update differs in \d+ of 460"),

@@ -127,7 +127,7 @@ def test_the_table(small_yaml: Path, command: Command) -> None:
     assert code == 0
     lines = out.splitlines()
     assert lines[0].split() == ["run", "path", "iterations", "live", "memory", "pushed", "fetched", "time"]
-    assert lines[1].split()[:5] == ["seed=0", "hand", "50", "8", "works"]
+    assert lines[1].split()[:5] == ["seed=0", "hand", "50", "8", "tasks"]
     assert "hand: all that an event depends on is known ahead" in lines
     assert lines[-1].startswith("2 runs, ")
     assert "at most" not in out

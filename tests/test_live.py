@@ -58,26 +58,26 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class FakeCrew:
-    """Does the works in this process, in a random order."""
+    """Does the tasks in this process, in a random order."""
 
     ends: Exception = ClusterError("the scheduler was lost")
-    """What is raised after so many works."""
+    """What is raised after so many tasks."""
 
     def __init__(
         self, data: dict[str, Any], seed: int = 0, fails: int = 10**9, flips: int = -1, seen: bool = True
     ) -> None:
-        """`fails`: after so many works the scheduler is lost; `flips`: of that work one bit of a push is flipped.
+        """`fails`: after so many tasks the scheduler is lost; `flips`: of that task one bit of a push is flipped.
 
         `seen`: of the largest value, else of a zero, which changes no parameter.
         """
         experiment = resolve(data)
         self._worker = LiveWorker(*worker_of(experiment), 1, 0.0)
         assert self._worker.ready()[0] is None
-        self._works: dict[int, ClientTask] = {}
+        self._tasks: dict[int, ClientTask] = {}
         self._rng, self._left, self._flips, self._seen = random.Random(seed), fails, flips, seen
 
-    def begin(self, work: ClientTask) -> None:
-        self._works[work.client] = work
+    def begin(self, task: ClientTask) -> None:
+        self._tasks[task.client] = task
 
     def next(self, seconds: float | None) -> TaskResult | None:
         if seconds == 0.0:
@@ -85,8 +85,8 @@ class FakeCrew:
         self._left -= 1
         if self._left < 0:
             raise self.ends
-        work = self._works.pop(self._rng.choice(sorted(self._works)))
-        answer = self._worker.compute(work.client, work.number, work.ticket, work.params, work.rate)
+        task = self._tasks.pop(self._rng.choice(sorted(self._tasks)))
+        answer = self._worker.compute(task.client, task.number, task.ticket, task.params, task.rate)
         assert not isinstance(answer, SimulationError)
         push, losses, finite, size, before, began, done = answer
         push = unpack(push) if push.dtype == np.uint8 else push
@@ -94,7 +94,7 @@ class FakeCrew:
         if self._flips == -1:
             push.view(np.uint32)[np.argmax(np.abs(push)) if self._seen else np.argmin(np.abs(push))] ^= 2**22
         times = began, done, self._worker.clock()
-        return TaskResult(work, push, losses, finite, size, before, *times, f"worker {work.client % 2}")
+        return TaskResult(task, push, losses, finite, size, before, *times, f"worker {task.client % 2}")
 
 
 def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
@@ -187,7 +187,7 @@ def test_a_work_that_fails_is_no_lost_worker(monkeypatch: pytest.MonkeyPatch) ->
     worker = FakeCrew(DATA)._worker
     monkeypatch.setattr(worker, "_work", lambda *_: 1 / 0)
     answer = worker.compute(3, 2, 14, np.zeros(460, np.float32), 0.0)
-    assert str(answer) == "client 3, its work 2: ZeroDivisionError: division by zero"
+    assert str(answer) == "client 3, its task 2: ZeroDivisionError: division by zero"
 
 
 def test_a_run_that_diverges_is_told(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_worker_is_killed_and_another_comes(small_yaml: Path, cluster: Cluster
         cluster.work("--no-nanny")
         _, messages = process.communicate()
     assert process.returncode == 0, messages
-    assert re.search(r"the worker tcp://\S+ was lost \(.*\); \d works? (is|are) done again elsewhere", messages)
+    assert re.search(r"the worker tcp://\S+ was lost \(.*\); \d tasks? (is|are) done again elsewhere", messages)
     assert command("verify", "live")[:2] == (0, "live: same bits\n")
     result = Result(Path("live"))
     with Path("live/live.csv").open(newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The crew of a live run, with workers made up: what becomes of works when one of them goes."""
+"""The crew of a live run, with workers made up: what becomes of tasks when one of them goes."""
 
 import threading
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Actor:
         return Answer(1)
 
     def compute(self, client: int, number: int, ticket: int, params: object, rate: float) -> Answer:
-        """Do a work."""
+        """Do a task."""
         self.asked.append(ticket)
         answer = self.answers.pop(0) if self.answers else "done"
         if answer == "raises":
@@ -81,7 +81,7 @@ class Workers:
     ],
 )
 def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[object, ...]) -> None:
-    """Wherever it is lost: when a work is sent to it, or while it has one or two."""
+    """Wherever it is lost: when a task is sent to it, or while it has one or two."""
     first, second = Actor(*answers), Actor()
     cluster, notes = Workers(a=first), list[str]()
     make: Callable[[str], Any] = lambda address: cluster.actors[address]  # noqa: E731

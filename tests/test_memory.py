@@ -109,7 +109,7 @@ def test_work_in_hand_of_whole_gradients_leaves_the_memory_too(
 def test_works_share_the_memory_with_what_a_server_keeps(
     arrays: float, mapped: int, simulate: Simulate, files: list[Noted]
 ) -> None:
-    """It has 8 arrays for 8 clients, of whole pages each; their works take about as much as one more."""
+    """It has 8 arrays for 8 clients, of whole pages each; their tasks take about as much as one more."""
     changes = {"server": {"name": "dcasgd", "lr": 0.01}, "clients": {"count": 8, "batch_size": 2}, "path": "hand"}
     changes |= {"iterations": 100, "model": {"hidden": [100]}}
     memory = 4 * 64 * 1797 + int(arrays * 4 * (65 * 100 + 101 * 10))  # the data's, and the rest

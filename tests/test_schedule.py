@@ -1,4 +1,4 @@
-"""Who arrives with which work, against a loop over clients that carry their work with them."""
+"""Who arrives with which task, against a loop over clients that carry their task with them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,30 +17,30 @@ from fredsim.simulation.schedule import Arrivals, Schedule, assign_places, assig
 
 
 @dataclass
-class Work:
+class Task:
     """What a client computes: after which event it was begun, and which of the client's own it is."""
 
     begun: int
     number: int
 
 
-def by_hand(order: list[int], wait: bool, refused: set[int] = frozenset()) -> list[Work]:  # type: ignore[assignment]
+def by_hand(order: list[int], wait: bool, refused: set[int] = frozenset()) -> list[Task]:  # type: ignore[assignment]
     """Let clients arrive one by one; return what arrived at each event. After some events the fetch is refused."""
-    under_way = {client: Work(-1, 0) for client in order}
+    under_way = {client: Task(-1, 0) for client in order}
     fetched = dict.fromkeys(order, -1)  # the event after which each client fetched last
     arrived = []
     for event, client in enumerate(order):
-        work = under_way[client]
-        arrived.append(work)
+        task = under_way[client]
+        arrived.append(task)
         before = fetched[client]
         if event not in refused:
             fetched[client] = event
-        under_way[client] = Work(fetched[client] if wait else before, work.number + 1)
+        under_way[client] = Task(fetched[client] if wait else before, task.number + 1)
     return arrived
 
 
-def rows(schedule: Schedule) -> list[Work]:
-    return [Work(*row) for row in zip(schedule.begun.tolist(), schedule.number.tolist(), strict=True)]
+def rows(schedule: Schedule) -> list[Task]:
+    return [Task(*row) for row in zip(schedule.begun.tolist(), schedule.number.tolist(), strict=True)]
 
 
 ORDERS = st.lists(st.integers(0, 9), max_size=80) | st.lists(st.sampled_from([3, 10**6]), max_size=30)
@@ -52,7 +52,7 @@ def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait:
     assert len(schedule) == len(order)
     assert schedule.client.tolist() == order
     assert rows(schedule) == arrived
-    begun_after = {work.begun: event for event, work in enumerate(arrived) if work.begun >= 0}
+    begun_after = {task.begun: event for event, task in enumerate(arrived) if task.begun >= 0}
     assert next_arrivals(schedule).tolist() == [begun_after.get(event, -1) for event in range(len(order))]
     for array in (
         schedule.client,
@@ -66,7 +66,7 @@ def test_what_arrives_was_begun_when_its_client_began_it(order: list[int], wait:
 
 @given(order=ORDERS, wait=st.booleans())
 def test_a_slot_holds_one_work_at_a_time(order: list[int], wait: bool) -> None:
-    """The works begun at the start have slots of their own; what is begun after an event takes the place free by it."""
+    """The tasks begun at the start have slots of their own; what is begun after an event takes the place free by it."""
     schedule = whole_schedule(Order(np.array(order, np.int64)), wait=wait)
     (slot, slots), following = assign_slots(schedule, wait=wait), next_arrivals(schedule)
     room: list[int | None] = [None] * slots  # the event at which what a slot holds will arrive
@@ -103,7 +103,7 @@ def test_a_place_holds_what_is_yet_to_be_used_and_there_are_no_more(order: list[
 @pytest.mark.parametrize("wait", [True, False])
 def test_no_events_and_one(wait: bool) -> None:
     assert len(whole_schedule(Order(np.empty(0, np.int64)), wait=wait)) == 0
-    assert rows(whole_schedule(Order(np.array([7])), wait=wait)) == [Work(-1, 0)]
+    assert rows(whole_schedule(Order(np.array([7])), wait=wait)) == [Task(-1, 0)]
 
 
 def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | None) -> Arrivals:
@@ -145,7 +145,7 @@ def test_a_schedule_that_is_made_as_the_run_goes(
     rng = np.random.default_rng(1)
     refused = set(rng.choice(300, 90, replace=False).tolist())
     for some in (set(), refused):
-        made, found = arrivals(name, hyper, wait, iterations), list[tuple[int, Work]]()
+        made, found = arrivals(name, hyper, wait, iterations), list[tuple[int, Task]]()
         while len(found) < 300:
             if rng.random() < 0.1:
                 state, made = made.take_state(), arrivals(name, hyper, wait, iterations)
@@ -160,16 +160,16 @@ def test_a_schedule_that_is_made_as_the_run_goes(
                 same = min(5, kept)
                 assert coming.client[:same].tolist() == window.client[:same].tolist()
                 assert coming.columns["number"][:same].tolist() == window.number[:same].tolist()
-            for client, work in zip(window.client[:kept].tolist(), rows(window)[:kept], strict=True):
+            for client, task in zip(window.client[:kept].tolist(), rows(window)[:kept], strict=True):
                 if not wait:
                     made.began(client)
                 if len(found) not in some:
                     made.fetched(client, len(found))
-                found.append((client, work))
+                found.append((client, task))
         order = [client for client, _ in found]
-        assert [work for _, work in found] == by_hand(order, wait, some)
+        assert [task for _, task in found] == by_hand(order, wait, some)
         if not some:
-            assert rows(whole_schedule(Order(np.array(order)), wait=wait)) == [work for _, work in found]
+            assert rows(whole_schedule(Order(np.array(order)), wait=wait)) == [task for _, task in found]
 
 
 @pytest.mark.parametrize("most", [3, 2**16 - 1, 2**16, 2**40])

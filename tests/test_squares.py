@@ -63,9 +63,9 @@ def test_least_squares_of_kernels_and_oracle(columns: int, mu: int, batches: int
 )  # fmt: skip
 def test_quadratic_of_kernels_and_oracle(size: int, noise: float, batches: int, threads: int, std: float) -> None:
     data, draw = quadratic(size, noise, 5), np.random.default_rng(1)
-    works = draw.integers(0, 10**7, (batches, 1)) << 32 | draw.integers(0, 2**32, (batches, 1))
+    tasks = draw.integers(0, 10**7, (batches, 1)) << 32 | draw.integers(0, 2**32, (batches, 1))
     engines = [make_engine("numpy", MODEL, data, 1, None), make_engine("numba", MODEL, data, 1, threads)]
-    same(engines, held(size, batches, std), works)
+    same(engines, held(size, batches, std), tasks)
 
 
 def test_least_squares_against_formulas() -> None:
@@ -111,12 +111,12 @@ def test_quadratic_against_formulas() -> None:
     assert objectives.gradient_norm(data)(params) == pytest.approx(np.linalg.norm(matrix @ x - b), rel=1e-12)
 
 
-def test_noise_is_of_the_client_and_its_work() -> None:
+def test_noise_is_of_the_client_and_its_task() -> None:
     """And of the seed; of the law that it should have."""
 
-    def noise(work: int, seed: int = 4) -> Array:
+    def noise(task: int, seed: int = 4) -> Array:
         engines = (make_engine("numpy", MODEL, quadratic(4000, sd, seed), 1, None) for sd in (0.5, 0.0))
-        noisy, plain = (engine.gradients([np.zeros(4000, np.float32)], np.array([[work]]))[0][0] for engine in engines)
+        noisy, plain = (engine.gradients([np.zeros(4000, np.float32)], np.array([[task]]))[0][0] for engine in engines)
         return np.asarray(noisy - plain)
 
     one = noise(7 << 32 | 3)

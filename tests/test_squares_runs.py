@@ -108,12 +108,12 @@ def test_each_local_step_has_noise_of_its_own(simulate: Simulate) -> None:
     )
     x = np.zeros(50)
     x[0] = np.sqrt(50)
-    for work in range(2):
+    for task in range(2):
         at, total = x.copy(), np.zeros(50)
         for step in range(3):
             slopes = (2 * at - np.append(at[1:], 0) - np.append(0, at[:-1])) / 4
             slopes[0] += 0.25
-            slopes += squares.quadratic_noise(Streams(3), 50, 0, 3 * work + step, 0.05)
+            slopes += squares.quadratic_noise(Streams(3), 50, 0, 3 * task + step, 0.05)
             at, total = at - 0.1 * slopes, total + slopes
         x = x - 0.1 * total
     np.testing.assert_allclose(found.params["W1"][:, 0], x, atol=1e-5)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.compute.numpy_engine import NumpyBackendOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.data.problems import Quadratic
-from fredsim.data.sampling import decode_work
+from fredsim.data.sampling import decode_task
 from fredsim.numerics import squares
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.streams import Streams
@@ -94,13 +94,13 @@ class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
         self._dataset, self._streams = dataset, Streams(dataset.seed)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute one gradient after the other; `rows` (B, 1) encode client and number (data.sampling.WorkSampler)."""
+        """Compute one gradient after the other; `rows` (B, 1) encode client and number (data.sampling.TaskSampler)."""
         size, noise = self._dataset.inputs, self._dataset.noise
         grads, losses = np.empty((len(rows), size), np.float32), np.empty(rows.shape, np.float32)
-        for b, (work,) in enumerate(rows):
+        for b, (task,) in enumerate(rows):
             grads[b] = squares.quadratic_gradient(held[b])
             with np.errstate(all="ignore"):
                 if noise:
-                    grads[b] += squares.quadratic_noise(self._streams, size, *decode_work(int(work)), noise)
+                    grads[b] += squares.quadratic_noise(self._streams, size, *decode_task(int(task)), noise)
                 losses[b] = squares.quadratic_value(held[b])
         return grads, losses

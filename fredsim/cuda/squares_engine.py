@@ -17,7 +17,7 @@ from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.data.problems import Quadratic
-from fredsim.data.sampling import decode_work
+from fredsim.data.sampling import decode_task
 from fredsim.models.mlp import Mlp
 from fredsim.numerics import distributions, squares
 from fredsim.numerics.distributions import Draw
@@ -101,7 +101,7 @@ class CudaQuadratic(QuadraticEvaluation, CudaOperations):
         out = torch.empty((len(rows), size), device=self._device)
         noise = out
         if sd and len(rows):
-            drawn = [squares.quadratic_noise(self._streams, size, *decode_work(int(row)), sd) for (row,) in rows]
+            drawn = [squares.quadratic_noise(self._streams, size, *decode_task(int(row)), sd) for (row,) in rows]
             noise = self.on_device(np.stack(drawn), torch.float32)
         block = tile(size, 1024)
         launch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.data.sampling import Sampler, WorkSampler, make_sampler
+from fredsim.data.sampling import Sampler, TaskSampler, make_sampler
 from fredsim.data.shards import Shards
 from fredsim.data.squares import draw_rows
 from fredsim.numerics.streams import Streams
@@ -28,7 +28,7 @@ class Quadratic(Dataset):
     """A quadratic instead of rows: fredsim.numerics.squares.quadratic_gradient, with noise N(0, noise²) per element.
 
     A part has one row, which stands for the function itself. Gradients at the same parameters differ only in their
-    noise, which is drawn from `seed`, the run's, and from the client and the number of its work.
+    noise, which is drawn from `seed`, the run's, and from the client and the number of its task.
     """
 
     noise: float = 0.0
@@ -44,7 +44,7 @@ def quadratic(size: int, noise: float, seed: int) -> Quadratic:
 
 
 def sampler_of(dataset: Dataset, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's works."""
+    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's tasks."""
     if isinstance(dataset, Quadratic):
-        return WorkSampler(1, batch_size, streams)
+        return TaskSampler(1, batch_size, streams)
     return make_sampler(kind, len(dataset.train), batch_size, streams, shards)

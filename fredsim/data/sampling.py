@@ -1,6 +1,6 @@
 """Samplers, which decide which training samples make up a minibatch.
 
-A work is what a client does between two pushes; its number, from 0, says which of the client's works it is.
+A task is what a client does between two pushes; its number, from 0, says which of the client's tasks it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fredsim.data.shards import BLOCK_ROWS, Shards
 from fredsim.numerics.streams import Stream, Streams, Words
 
-__all__ = ["Sampler", "WorkSampler", "decode_work", "make_sampler"]
+__all__ = ["Sampler", "TaskSampler", "decode_task", "make_sampler"]
 
 Integers = NDArray[np.int64]
 
@@ -109,16 +109,16 @@ class IidSampler(ClientSampler):
         return self._streams.below(self._samples, Stream.IID, self._within, numbers[:, None], clients[:, None])
 
 
-class WorkSampler(Sampler):
-    """For gradients without samples, such as a quadratic's: a row encodes a client's work (see `decode_work`)."""
+class TaskSampler(Sampler):
+    """For gradients without samples, such as a quadratic's: a row encodes a client's task (see `decode_task`)."""
 
     def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
         """Return client·2³² + number, (B, 1)."""
         return (clients << 32 | numbers)[:, None]
 
 
-def decode_work(row: int) -> tuple[int, int]:
-    """Return the client, and the number of its work, from a row of WorkSampler."""
+def decode_task(row: int) -> tuple[int, int]:
+    """Return the client, and the number of its task, from a row of TaskSampler."""
     return row >> 32, row & 0xFFFF_FFFF
 
 

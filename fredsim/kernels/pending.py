@@ -1,8 +1,7 @@
 """Pending passes: what the forward and backward pass of a client's minibatch leave until the client's push arrives.
 
 These are the indices of the samples, their losses, back-propagated errors, and activations. Each of the four is an
-array with one row, a slot, per minibatch. The gradient is formed from a slot when the push arrives. The manual calls
-the contents of a slot the client's work in hand (docs/performance.md).
+array with one row, a slot, per minibatch. The gradient is formed from a slot when the push arrives.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ NOISE = np.uint64(Stream.NOISE)
 
 
 @kernel(
-    works=int64s, held=int64s, batches=int, size=int, seed=int, noise=doubles, losses=floats, out=floats,
+    tasks=int64s, held=int64s, batches=int, size=int, seed=int, noise=doubles, losses=floats, out=floats,
     out_stride=int, scratch=doubles, scratch_stride=int,
 )  # fmt: skip
 def gradients(rank, size, barrier, a):
     """Write the gradients A·x − b + noise, float32 (batches, size), and the quadratic's values as `losses` (batches,).
 
-    Gradient b is at the parameters at the address held[b], and is written to out[b·out_stride :]. works[b] determines
-    its noise: a client and the number of its work, as one integer (fredsim.data.sampling). `noise` (1,) is the standard
+    Gradient b is at the parameters at the address held[b], and is written to out[b·out_stride :]. tasks[b] determines
+    its noise: a client and the number of its task, as one integer (fredsim.data.sampling). `noise` (1,) is the standard
     deviation. Workspace of each thread: `scratch`, somewhat more than 2·(size + 1) float64.
     """
     chunks = (a.size + CHUNK - 1) // CHUNK
@@ -39,7 +39,7 @@ def gradients(rank, size, barrier, a):
         end, out = min(begin + CHUNK, a.size), shift(a.out, b * a.out_stride)
         gradient_elements(floats(item(a.held, b)), begin, end, a.size, out)
         if item(a.noise, 0) != 0.0:
-            add_noise(item(a.works, b), np.uint64(a.seed), item(a.noise, 0), begin, end, out)
+            add_noise(item(a.tasks, b), np.uint64(a.seed), item(a.noise, 0), begin, end, out)
     for b in range(a.batches * rank // size, a.batches * (rank + 1) // size):
         value = quadratic_value(floats(item(a.held, b)), a.size, shift(a.scratch, rank * a.scratch_stride))
         put(a.losses, b, np.float32(value))
@@ -58,9 +58,9 @@ def gradient_elements(x, begin, end, size, out):
 
 
 @subroutine
-def add_noise(work, seed, sd, begin, end, out):
-    """Add the noise of a work's gradient, N(0, sd²) each, to elements begin … end − 1; `begin` is a multiple of 4."""
-    client, number = work >> 32, work & 0xFFFF_FFFF
+def add_noise(task, seed, sd, begin, end, out):
+    """Add the noise of a task's gradient, N(0, sd²) each, to elements begin … end − 1; `begin` is a multiple of 4."""
+    client, number = task >> 32, task & 0xFFFF_FFFF
     for i in range(begin, end, 4):
         for lane, word in enumerate(philox(i // 4, number, client, 0, seed, NOISE)):
             if i + lane < end:

@@ -32,12 +32,12 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         self.gradients([], np.empty((0, 1), np.int64))
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute all gradients together; `rows` (B, 1) encode client and number (data.sampling.WorkSampler)."""
+        """Compute all gradients together; `rows` (B, 1) encode client and number (data.sampling.TaskSampler)."""
         batches, size = len(rows), self._dataset.inputs
         if batches > len(self._grads):
             self._allocate(batches)
         arguments = self._arguments
-        arguments.set(batches=batches, held=addresses(held), works=np.ascontiguousarray(rows, np.int64))
+        arguments.set(batches=batches, held=addresses(held), tasks=np.ascontiguousarray(rows, np.int64))
         self._team.run(quadratic.gradients, arguments, batches * size * (ELEMENT_COST if self._dataset.noise else 1))
         return self._grads[:batches, :size], self._losses[:batches]
 
@@ -48,7 +48,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         self._grads, self._losses = aligned(batches, stride), np.empty((batches, 1), np.float32)
         room = 2 * (data.inputs + 1) + MARGIN
         self._arguments = quadratic.gradients.pack(
-            works=0, held=0, batches=0, size=data.inputs, seed=data.seed, noise=np.array([data.noise]),
+            tasks=0, held=0, batches=0, size=data.inputs, seed=data.seed, noise=np.array([data.noise]),
             losses=self._losses, out=self._grads, out_stride=stride,
             scratch=aligned(self.threads, room, dtype=np.float64), scratch_stride=room,
         )  # fmt: skip

@@ -26,27 +26,27 @@ __all__ = ["calibrated", "measured", "predicted"]
 
 Floats = NDArray[np.float64]
 
-FEWEST = 30  # works that are needed to estimate a distribution
-DRAWS = 20_000  # draws from each candidate distribution, to compare the works with
+FEWEST = 30  # tasks that are needed to estimate a distribution
+DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with
 APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
 
 
 def calibrated(result: Result) -> dict[str, Any]:
     """Return the `dispatcher:` block of a clock whose times are those of a record.
 
-    A work is what a client computes between two pushes. `compute.seconds` is the mean time of a work: one number for
+    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a task: one number for
     all clients, or one for each if their means lie apart. `noise` is the distribution nearest to these times, by the
     largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
     that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
     same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
-    push. If there are more clients than workers, the time that a work waits for its worker counts as computation.
-    Raises OutputError if the record has no such times, or too few works.
+    push. If there are more clients than workers, the time that a task waits for its worker counts as computation.
+    Raises OutputError if the record has no such times, or too few tasks.
     """
     events = result.events
     result.check_written("events.parquet")
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
-            f"{result.folder}: has no record of {FEWEST} works with their times; make one by `fredsim live`"
+            f"{result.folder}: has no record of {FEWEST} tasks with their times; make one by `fredsim live`"
         )
     began, done, received, time, begun = (
         events[name].to_numpy() for name in ("began_ns", "done_ns", "received_ns", "time_ns", "begun")
@@ -79,7 +79,7 @@ def calibrated(result: Result) -> dict[str, Any]:
 
 
 def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
-    """Return the mean time of a work, in seconds, or a list of `count` means by client if these lie apart."""
+    """Return the mean time of a task, in seconds, or a list of `count` means by client if these lie apart."""
     groups = [takes[clients == client] for client in range(count)]
     mean = _rounded(float(takes.mean()))
     if any(len(group) < FEWEST for group in groups):

@@ -45,7 +45,7 @@ MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many 
 class Estimate:
     """What one run will take.
 
-    `most_held` is the most works in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
+    `most_held` is the most tasks in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
     once; `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
     `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`: the run has some). `rows` is the number
     of rows of metrics.csv; `simulated` the seconds on the run's clock, None without one; `exact` whether iterations and
@@ -175,7 +175,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     forecast = forecast_run(prepared, summary, total)
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
-    works = clients * (1 if experiment.dispatcher.wait else 2)
+    tasks = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
@@ -185,9 +185,9 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        most_held, each = works, _work_bytes(prepared)
+        most_held, each = tasks, _task_bytes(prepared)
     else:
-        most_held, each = 2 if together else works + 1, size
+        most_held, each = 2 if together else tasks + 1, size
     held = most_held * each
     arrays, own = 1, 0
     if isinstance(server, ElementwiseServer):
@@ -222,8 +222,8 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     )
 
 
-def _work_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one work in hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
+def _task_bytes(prepared: Prepared) -> int:
+    """Return the bytes of one task in hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
     from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model

@@ -35,7 +35,7 @@ Root = str | os.PathLike[str] | None
 def first_event(one: Result, other: Result, *, root: Root = None, observer: Observer | None = None) -> str:
     """Say at which event two runs first differ, and in what, when they are run again.
 
-    These parts of each event are compared, in this order: who arrived when, and from which timestamp the work started
+    These parts of each event are compared, in this order: who arrived when, and from which timestamp the task started
     (order); the samples (minibatch); what the client computed from them (gradient); what reached the server (push); the
     parameters after the event (update). The runs are done again on the path `snapshots`, which has the same bits as
     every path, from the last checkpoints before the first row that differs, if both kept some on that path. If they

@@ -95,7 +95,7 @@ class LiveWorker:
         try:
             return self._compute(client, number, ticket, params, rate)
         except Exception as error:  # of any type: too little memory, an error in a user's model
-            return SimulationError(f"client {client}, its work {number}: {type(error).__name__}: {error}")
+            return SimulationError(f"client {client}, its task {number}: {type(error).__name__}: {error}")
 
     def _compute(self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float) -> Answer:
         began = time.monotonic_ns()

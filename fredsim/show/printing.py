@@ -63,7 +63,7 @@ def duration(seconds: float) -> str:
 
 
 #: What clients hold, by path.
-HELD = {"hand": "works", "fused": "versions", "queued": "versions", "snapshots": "versions"}
+HELD = {"hand": "tasks", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:

@@ -1,8 +1,8 @@
 """The path `hand`: clients hold pending passes (activations and back-propagated errors) instead of parameters.
 
 On this path it is known at the fetch which minibatch the client will push a gradient of. So the forward and backward
-passes of this minibatch are done at once, and what they leave is kept: the client's "work in hand", or pending passes.
-The gradient is formed from it when the client arrives.
+passes of this minibatch are done at once, and their results are kept as the client's pending passes. The gradient is
+formed from them when the client arrives.
 """
 
 from __future__ import annotations

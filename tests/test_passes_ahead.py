@@ -1,4 +1,4 @@
-"""Works that are begun before the window of their arrival are of the parameters that their client then holds."""
+"""Tasks that are begun before the window of their arrival are of the parameters that their client then holds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,18 +17,18 @@ Array = NDArray[np.float32]
 
 
 class Executor:
-    """Keeps of each work its parameters and its first sample."""
+    """Keeps of each task its parameters and its first sample."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.works: dict[int, tuple[int, int]] = {}
+        self.tasks: dict[int, tuple[int, int]] = {}
         self.begun = 0
 
     def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         assert len(set(slots)) == len(slots)
         assert all(0 <= slot < self.slots for slot in slots)
         for slot, params, row in zip(slots, held, rows, strict=True):
-            self.works[slot] = int(params[0]), int(row[0])
+            self.tasks[slot] = int(params[0]), int(row[0])
         self.begun += len(slots)
 
     def take(self, *_: Any) -> Any: ...
@@ -38,7 +38,7 @@ class Executor:
 
 @pytest.mark.parametrize("spare", [0, 1, 5, 1000])
 @pytest.mark.parametrize("seed", range(6))
-def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
+def test_tasks_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
     """Whatever passes, however wrong it was expected, and wherever a window ends before its last event."""
     rng = np.random.default_rng(seed)
     clients, window, count = int(rng.integers(1, 12)), int(rng.integers(1, 9)), 400
@@ -61,7 +61,7 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
             assert len(slots) == n
             for i in range(int(rng.integers(1, n + 1))):  # a fetch that passes unexpectedly ends the window
                 client = int(order[at + i])
-                assert executor.works[slots[i]] == (held[client], samples[at + i, 0])
+                assert executor.tasks[slots[i]] == (held[client], samples[at + i, 0])
                 passes = bool(expected[at + i] == (rng.random() < 0.1))
                 ahead.free(at + i, fetched=passes)
                 event += 1
@@ -72,7 +72,7 @@ def test_works_ahead_are_those_that_arrive(seed: int, spare: int) -> None:
     assert executor.begun >= event
 
 
-def test_a_client_that_is_refused_has_its_next_works_begun_together() -> None:
+def test_a_client_that_is_refused_has_its_next_tasks_begun_together() -> None:
     executor = Executor(10)
     ahead = PassesAhead(executor, 2)
     ahead.set_events(np.array([0, 1, 0, 0, 1, 0]), np.arange(12).reshape(6, 2))
@@ -80,12 +80,12 @@ def test_a_client_that_is_refused_has_its_next_works_begun_together() -> None:
     refused = np.array([True, False, True, False, True, True])
     (first, other) = ahead.begin(0, 2, refused, lambda client: params + client)
     assert executor.begun == 4  # the first client's third fetch passes, the other's first
-    assert [executor.works[slot] for slot in (first, other)] == [(7, 0), (8, 2)]
+    assert [executor.tasks[slot] for slot in (first, other)] == [(7, 0), (8, 2)]
     ahead.free(0, fetched=False)
     ahead.free(1, fetched=True)
     (slot,) = ahead.begin(2, 1, refused, lambda client: params + 10 * client)
     assert executor.begun == 4
-    assert executor.works[slot] == (7, 4)
+    assert executor.tasks[slot] == (7, 4)
     ahead.free(2, fetched=True)  # not expected: what was begun for event 3 is thrown away
     ahead.begin(3, 1, refused, lambda client: params + 100)
     assert executor.begun == 5
