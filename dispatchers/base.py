@@ -166,7 +166,8 @@ def no_arrival_error(step: int) -> SimulationError:
     """Return the error for a clock on which nothing will ever happen again."""
     return SimulationError(
         f"iteration {step}: no gradient will ever arrive: each client is held by the server, or at a task that never "
-        "ends, or not before the clock does; release clients, or give shorter times (compute.seconds, link, "
+        "ends, or that ends after the last time that a clock can count to; release clients, or give shorter times "
+        "(compute.seconds, link, "
         "server.seconds, outages)"
     )
 

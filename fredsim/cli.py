@@ -57,7 +57,7 @@ def run(
         if not quiet:
             print_results(expansion, loaded)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        typer.echo("interrupted; continue with the same command and --resume", err=True)
         raise
     raise typer.Exit(print_ending(expansion, loaded))
 
@@ -202,7 +202,7 @@ def plot(
 @app.command()
 def report(
     folders: option.Folders,
-    output: Annotated[Path, typer.Option("-o", "--output", help="An HTML file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("-o", "--output", "--out", help="An HTML file.")] = Path("report.html"),
     by: option.By = None,
     panel: option.InPanel = None,
     log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
@@ -219,7 +219,8 @@ def export_(
     folders: option.Folders,
     to: Annotated[str, typer.Option("--to", help="tensorboard or mlflow.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A folder (tensorboard), or a SQLite file (mlflow.db).")
+        Path | None,
+        typer.Option("-o", "--output", "--out", help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
     ] = None,
 ) -> None:
     """Write recorded runs for TensorBoard or MLflow; a run that is already there is not written twice."""

@@ -52,8 +52,8 @@ class ClusterError(FredsimError):
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: its repr, shortened in the middle to 121 characters if it has over 160."""
-    text = repr(value)
+    """Return a value as YAML writes it; of over 160 characters, only the first 100 and the last 20."""
+    text = {"True": "true", "False": "false", "None": "null"}.get(repr(value), repr(value))
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
 
 

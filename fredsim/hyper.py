@@ -109,6 +109,7 @@ MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (location, message) for each problem that pydantic found; the message says what would be right."""
     problems: list[tuple[Location, str]] = []
+    misspelt: set[Location] = set()  # the keys that unknown ones were probably meant to be
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
@@ -119,6 +120,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 known = fields_of(model, location[:-1])
                 near = nearest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else ""
                 text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
+                misspelt |= {(*at[:-1], key) for key in known if f"'{key}'" in near}
             case "missing":
                 text = "is required"
             case "literal_error":
@@ -140,7 +142,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
     # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
     first = dict(reversed(problems))
     inner = {at[:length] for at in first for length in range(1, len(at))}
-    return [(at, text) for at, text in reversed(first.items()) if at not in inner]
+    found = [(at, text) for at, text in reversed(first.items()) if at not in inner]
+    return [(at, text) for at, text in found if not (text == "is required" and at in misspelt)]
 
 
 def _correction(problem: str, value: Any) -> str:

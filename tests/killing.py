@@ -78,7 +78,7 @@ class Reporter(Monitor, Observer):
         return self
 
     def note(self, text: str) -> None:
-        _, output, iteration = text.partition("goes on from the checkpoint at iteration ")
+        _, output, iteration = text.partition("continues from the checkpoint at iteration ")
         if output:
             self._shared.begun = int(iteration)
         elif not text.endswith("finished before, and is not run again"):

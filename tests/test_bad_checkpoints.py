@@ -129,7 +129,7 @@ def test_a_full_disk_costs_what_came_since_the_last_checkpoint(tmp_path: Path, m
     reached = Checkpoints(tmp_path).iterations
     assert len(reached) == 2
     status, notes = stopped(data, tmp_path, 10**9)
-    assert (status, notes) == ("finished", [f"goes on from the checkpoint at iteration {reached[-1]}"])
+    assert (status, notes) == ("finished", [f"continues from the checkpoint at iteration {reached[-1]}"])
     assert files_of(tmp_path) == left_behind(data, {})[0]
 
 
@@ -175,5 +175,5 @@ def test_a_folder_that_turns_read_only(tmp_path: Path, monkeypatch: pytest.Monke
         execute(resolve(DATA), tmp_path, policy=CheckpointPolicy(60.0))
     assert Checkpoints(tmp_path).iterations == before
     status, notes = stopped(DATA, tmp_path, 10**9)
-    assert (status, notes) == ("finished", [f"goes on from the checkpoint at iteration {before[-1]}"])
+    assert (status, notes) == ("finished", [f"continues from the checkpoint at iteration {before[-1]}"])
     assert files_of(tmp_path) == left_behind(DATA, {})[0]

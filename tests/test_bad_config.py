@@ -91,7 +91,7 @@ OVERRIDES = {
     "clients.count=0": ("clients.count: is 0", "greater than 0"),
     "clients.count=-3": ("clients.count: is -3", "greater than 0"),
     "clients.count=1.5": ("clients.count: is 1.5", "valid integer"),
-    "clients.count=true": ("clients.count: is True", "valid integer"),
+    "clients.count=true": ("clients.count: is true", "valid integer"),
     "clients.batch_size=0": ("clients.batch_size: is 0", "greater than 0"),
     "clients.batch_size=1201": ("clients.batch_size is 1201", "must not exceed the 1200 training rows (data.train)"),
     "clients=4": ("clients: is 4", "must be a mapping"),
@@ -151,7 +151,7 @@ OVERRIDES = {
     "data.name=mnits": ("data.name: unknown data set 'mnits'", "did you mean 'mnist'?", "digits, mnist, npz:PATH"),
     "data.name=digits:8": ("data.name: unknown data set 'digits:8'", "digits, mnist, npz:PATH"),
     "model.hidden=8": ("model.hidden: is 8", "valid list: write [8]"),
-    "model.hidden=true": ("model.hidden: is True; it should be a valid list\n",),
+    "model.hidden=true": ("model.hidden: is true; it should be a valid list\n",),
     "iterations=1e3": ("iterations: is 1000.0", "valid integer: write 1000"),
     "server.lr=0,1": ("server.lr: is '0,1'", "valid number: write 0.1"),
     "model.hidden=[8, 0]": ("model.hidden.1: is 0", "greater than 0"),
@@ -174,6 +174,23 @@ OVERRIDES = {
 @pytest.mark.parametrize(("override", "says"), OVERRIDES.items(), ids=OVERRIDES)
 def test_an_override(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
     refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+
+
+def test_a_misspelt_key_is_not_missed_as_well(
+    small_yaml: Path, own_server: Callable[..., str], command: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("own_misspelt.py").write_text(own_server(), encoding="utf-8")
+    for override, says in {
+        "clients={count: 4, bach_size: 2}": "clients.bach_size: unknown key; did you mean 'batch_size'?",
+        "server={name: fasgd, lrr: 0.1}": "server.lrr: unknown key; did you mean 'lr'?",
+        "server={name: 'own_misspelt:Plain', lrr: 0.1}": "server.lrr: unknown key; did you mean 'lr'?",
+    }.items():
+        code, _, messages = command("show", small_yaml, override)
+        assert code == 2
+        assert says in messages
+        assert "is required" not in messages
+    _, _, messages = command("show", small_yaml, "server={name: fasgd, q: 1}")
+    assert "server.lr: is required" in messages  # nothing says that q was meant to be lr
 
 
 def test_what_another_class_left_over(small_yaml: Path, refused: Refused) -> None:

@@ -115,7 +115,7 @@ def test_a_dispatcher_of_clients_that_are_held(name: str, says: str, faulty: Pat
         (b"", ("dispatcher.order: order.csv has no column 'client' (columns: none)",)),
         (b"who\n0\n", ("dispatcher.order: order.csv has no column 'client' (columns: who)",)),
         (b"client\n0\nx\n", ("order.csv:3: client is 'x'; it must be a client id, an integer",)),
-        (b"n,client\n0,1\n1\n", ("order.csv:3: client is None; it must be a client id, an integer",)),
+        (b"n,client\n0,1\n1\n", ("order.csv:3: client is null; it must be a client id, an integer",)),
         (b"client\n", ("order.csv: column 'client' is empty; name clients",)),
         (b"client\n\xff\xfe\n", ("order.csv is not a CSV file in UTF-8",)),
         (b"client\n0\n8\n", ("dispatcher.order names client 8; ids lie in 0 … 7",)),

@@ -179,7 +179,7 @@ def test_more_copies_than_memory(
     words = [small_yaml, "clients.count=20000", "iterations=20000", "model.hidden=[300]", f"path={path}", "--quiet"]
     says = (
         "clients.count",
-        "the 20,000 tasks that they may have in hand"
+        "the 20,000 tasks whose passes may be pending"
         if path == "hand"
         else "the 20,001 copies of the parameters that they may",
     )
@@ -191,7 +191,7 @@ def test_more_copies_than_memory(
     if path != "fused":  # what the server keeps for each client counts, too
         count, held, take = {
             "snapshots": (700, "701 copies of the parameters that they may hold", "126 MB"),
-            "hand": (1100, "1,100 tasks that they may have in hand", "110 MB"),
+            "hand": (1100, "1,100 tasks whose passes may be pending", "110 MB"),
         }[path]
         words += [f"clients.count={count}", f"iterations={count}"]
         full = (

@@ -75,7 +75,7 @@ LISTS: dict[str, tuple[Any, str]] = {
     "below": ([*EIGHT[:7], [-1]], "the list of client 7, entry 0, is -1; rows are 0 … 1199"),
     "large": ([*EIGHT[:7], [10**30]], f"the list of client 7, entry 0, is {10**30}; rows are 0 … 1199"),
     "fraction": ([*EIGHT[:7], [2, 0.5]], "the list of client 7, entry 1, is 0.5; it must be a row number, an integer"),
-    "truth": ([*EIGHT[:7], [True]], "the list of client 7, entry 0, is True; it must be a row number, an integer"),
+    "truth": ([*EIGHT[:7], [True]], "the list of client 7, entry 0, is true; it must be a row number, an integer"),
     "number": ([*EIGHT[:7], 3], "the list of client 7 is 3; it must be a list of row numbers, integers"),
 }
 

@@ -159,14 +159,17 @@ def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
 
 def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Callable[..., str]) -> None:
     module = own_server() + "    citation = 'Müller & Co 2030, 50 % of {it}, arXiv:2999.12345; Odena 2016'\n"
-    Path("cited_own.py").write_text(module + own_server(name="Silent"), encoding="utf-8")
+    derived = "from fredsim.servers import ASGD\n\n\nclass Derived(ASGD):\n    pass\n"
+    Path("cited_own.py").write_text(module + own_server(name="Silent") + derived, encoding="utf-8")
     code, output, _ = command("cite", small_yaml, "server={name: 'cited_own:Plain', lr: 0.1}")
     assert code == 0
     title = r"  title = {{Müller \& Co 2030, 50 \% of \{it\}, arXiv:2999.12345}},"
     assert f"{title}\n  eprint = {{2999.12345}},\n  archivePrefix = {{arXiv}},\n}}\n" in output
     assert "% server cited_own:Plain\n@article{odena2016," in output
-    output = command("cite", small_yaml, "server={name: 'cited_own:Silent', lr: 0.1}")[1]
-    assert output.endswith("% No source is known of: server cited_own:Silent.\n")
+    for name in ("Silent", "Derived"):  # a citation of ASGD's is not one of what is derived from it
+        output = command("cite", small_yaml, f"server={{name: 'cited_own:{name}', lr: 0.1}}")[1]
+        assert output.endswith(f"% No source is known of: server cited_own:{name}.\n")
+        assert "bengio2003" not in output + command("list", f"cited_own:{name}")[1]
     assert list(entries_of("nobody knows this")) == ["nobodyknowsthis"]
 
 

@@ -96,7 +96,7 @@ def test_what_a_lost_worker_did_is_not_done_again(small_yaml: Path, cluster: Clu
         messages = process.stderr.read()
     assert process.returncode == 0, messages
     assert messages.count("was lost; seed=0 is done again") == 1
-    (iteration,) = re.findall(r"seed=0: goes on from the checkpoint at iteration (\d+)", messages)
+    (iteration,) = re.findall(r"seed=0: continues from the checkpoint at iteration (\d+)", messages)
     assert 0 < int(iteration) < 400_000
     assert command(*words, "--quiet", "--out", "whole") == (0, "", "")
     for path in Path("whole").rglob("*"):

@@ -85,7 +85,7 @@ def test_what_was_spent_is_added_up(tmp_path: Path) -> None:
     first = json.loads(written.read_text(encoding="utf-8"))
     assert first["iteration"] == Result(tmp_path).summary["iterations"] < 60
     _, notes = stopped(DATA, tmp_path, 10**9)
-    assert notes == [f"goes on from the checkpoint at iteration {first['iteration']}"]
+    assert notes == [f"continues from the checkpoint at iteration {first['iteration']}"]
     second = Result(tmp_path).summary
     for name in ("seconds", "seconds_evaluation", "seconds_kernels"):
         assert second[name] > first["spent"][name] > 0
@@ -132,6 +132,7 @@ def test_where_no_checkpoint_can_be_written_the_run_goes_on(tmp_path: Path, monk
     execute(resolve(DATA), tmp_path, observer=notes)
     assert "no checkpoint at iteration" in notes.notes[0]
     assert "No space left" in notes.notes[0]
+    assert len(notes.notes) == 1  # not at every checkpoint
     assert files_of(tmp_path) == left_behind(DATA, {})[0]
 
 
@@ -181,7 +182,7 @@ def test_a_run_that_is_done_again_goes_on_too(tmp_path: Path) -> None:
     assert stopped(DATA, tmp_path, 20) == ("interrupted", [])
     status, notes = stopped(DATA, tmp_path, 10**9)
     assert (status, len(notes)) == ("finished", 1)
-    assert "goes on from the checkpoint at iteration" in notes[0]
+    assert "continues from the checkpoint at iteration" in notes[0]
 
 
 @pytest.mark.parametrize("path", ["snapshots", "fused", "hand"])
@@ -197,7 +198,7 @@ def test_killed_after_the_row_that_ends_it(path: str, tmp_path: Path, monkeypatc
             execute(resolve(data), tmp_path / "run")
     notes = Notes()
     execute(resolve(data), tmp_path / "run", observer=notes)
-    assert "goes on from the checkpoint at iteration" in notes.notes[0]
+    assert "continues from the checkpoint at iteration" in notes.notes[0]
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 

@@ -70,7 +70,7 @@ def test_a_run(server: str, path: str, small_yaml: Path, command: Command, inter
     assert code == 130
     assert "interrupted" in output
     assert messages.startswith("small: interrupted after ")
-    assert messages.endswith("interrupted: out holds what came of it; the same command goes on\n")
+    assert messages.endswith("interrupted: out holds the results so far; the same command continues\n")
     assert signal.getsignal(signal.SIGINT) is before
     found = summary(Path("out"))
     assert found["status"] == "interrupted"
@@ -95,7 +95,7 @@ def test_an_interrupt_after_the_last_event(
         late.setattr(LineObserver, "end", end)
         code, output, messages = command(*words)
     assert (code, output) == (130, "")
-    assert messages.endswith("interrupted; the same command with --resume goes on\n")
+    assert messages.endswith("interrupted; continue with the same command and --resume\n")
     assert [summary(path.parent)["status"] for path in Path("out").rglob("summary.json")] == ["finished"]
     assert not list(Path("out").glob("*.png"))
     assert command(*words, "--resume")[0] == 0
@@ -112,7 +112,7 @@ def test_an_interrupt_while_figures_are_drawn(
         code, _, messages = command("run", small_yaml, *SHORT, "--out", "out")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (code, messages.splitlines()[-1]) == (130, "interrupted; the same command with --resume goes on")
+    assert (code, messages.splitlines()[-1]) == (130, "interrupted; continue with the same command and --resume")
 
 
 def test_a_second_interrupt_ends_at_once(small_yaml: Path, command: Command, interrupt: Callable[..., None]) -> None:
@@ -163,7 +163,7 @@ def test_a_sweep_goes_on_where_it_was_interrupted(
     interrupt(run=2)
     code, _, messages = command(*words, "swept")
     assert code == 130
-    assert messages.endswith("interrupted: 2 of 3 runs are left; --resume goes on\n")
+    assert messages.endswith("interrupted: 2 of 3 runs remain; continue with --resume\n")
     assert statuses(Path("swept")) == ["finished"]
     assert len(list(Path("swept").glob("*/config.yaml"))) == 2  # the third was not begun
     assert command(*words, "swept", "--resume")[0] == 0

@@ -192,7 +192,7 @@ def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.Mo
     words = ("reproduce", paper, "--only", "one", "--out", "out")
     code, output, messages = command(*words)
     assert code == 130
-    assert messages.endswith("interrupted: 1 of 2 runs are left; the same command goes on\n")
+    assert messages.endswith("interrupted: 1 of 2 runs remain; continue with the same command\n")
     assert "figure:" not in output
     monkeypatch.undo()
     monkeypatch.chdir(paper.parent)

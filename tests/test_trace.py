@@ -213,7 +213,8 @@ def test_another_run_is_told_or_takes_the_order_alone(simulate: Simulate, tmp_pa
     path = str(recorded.folder / "events.parquet")
     trace = {"name": "trace", "file": path}
     for way in ("hand", "snapshots"):
-        with pytest.raises(SimulationError, match=r"the trace, row \d+: by its column begun client . computed on"):
+        told = r"the trace, row \d+ \(from 0\), column begun: client . used what it fetched after"
+        with pytest.raises(SimulationError, match=told):
             simulate({"dispatcher": trace, "path": way})
     free = simulate({"dispatcher": trace | {"check": False}, "events": True}).events
     assert free["client"].tolist() == recorded.events["client"].tolist()

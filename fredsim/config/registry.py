@@ -133,14 +133,15 @@ def argument_problems(
 ) -> Problems:
     """Return the problems of keyword arguments that a callable does not take; it also gets those in `supplied`."""
     parameters = inspect.signature(function).parameters
-    problems: Problems = []
+    hints: dict[str, str] = {}  # by unknown key
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        known = ", ".join(parameters) or "none"
-        unknown = [key for key in hyper if key not in parameters]
-        problems += [((key,), f"unknown key{nearest(key, parameters)} (known: {known})") for key in unknown]
+        hints = {key: nearest(key, parameters) for key in hyper if key not in parameters}
+    known = ", ".join(parameters) or "none"
+    problems: Problems = [((key,), f"unknown key{hint} (known: {known})") for key, hint in hints.items()]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
-    return problems + [((key,), "is required") for key in parameters if key in required]
+    misspelt = {key for key in required if any(f"'{key}'" in hint for hint in hints.values())}
+    return problems + [((key,), "is required") for key in parameters if key in required - misspelt]
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:

@@ -229,7 +229,8 @@ class _Reader:
         if not isinstance(node, ScalarNode) or tag not in {"str", "value"}:
             kind = "that is a list" if isinstance(node, SequenceNode) else "that is a mapping"
             value = str(node.value)[:100] if isinstance(node, ScalarNode) else kind
-            raise self._error(node, key, f"key {value} must be a string; quote it, or give the key's name", of_key=True)
+            what = f"key {value} must be a string; quote it, or give the key's name (a decimal number has a point: 0.1)"
+            raise self._error(node, key, what, of_key=True)
         if wrong := _wrong_with_key(str(node.value)):
             raise self._error(node, key, wrong, of_key=True)
         return str(node.value)

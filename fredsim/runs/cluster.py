@@ -97,7 +97,7 @@ class Cluster:
         except OSError as error:
             raise ClusterError(
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
-                "--resume goes on with the rest"
+                "--resume continues with the rest"
             ) from None
 
     def actor(self, kind: type, address: str, *arguments: object, seconds: float) -> Any:

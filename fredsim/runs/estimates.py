@@ -45,12 +45,13 @@ MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many 
 class Estimate:
     """What one run will take.
 
-    `most_held` is the most tasks in hand (path `hand`) or versions of the parameters (other paths) that clients hold at
-    once; `memory`, in bytes, is that of these, the server's state, unsent pushes, the clients' own arrays and the data;
-    `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`: the run has some). `rows` is the number
-    of rows of metrics.csv; `simulated` the seconds on the run's clock, None without one; `exact` whether iterations and
-    simulated seconds are exact; `goal` whether the run has a goal, which may end it earlier; `as_rule` the seconds with
-    asgd in place of a user's server that could be written as a rule (docs/rules.md), None for all others.
+    `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
+    that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
+    the clients' own arrays and the data. `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`:
+    the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None
+    without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which
+    may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
+    (docs/rules.md), None for all others.
     """
 
     label: str
@@ -223,7 +224,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
 
 
 def _task_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one task in hand: samples, losses, errors, activations (fredsim.kernels.workspace)."""
+    """Return the bytes of one task's pending passes: samples, losses, errors, activations."""
     from fredsim.kernels.workspace import WorkspaceLayout, block_size
 
     mu, model = prepared.experiment.clients.batch_size, prepared.model

@@ -182,7 +182,7 @@ class DaskCrew:
             found = self._cluster.workers()
         except OSError as error:
             raise ClusterError(
-                f"the scheduler was lost ({error}); the same command goes on from the checkpoint"
+                f"the scheduler was lost ({error}); the same command continues from the checkpoint"
             ) from None
         with self.changed:
             for address in [address for address in self._connections if address not in found]:

@@ -78,7 +78,7 @@ class Run:
         self._files += self._extra_files.values()
         self._measures = measures_of(prepared, backend, engine.threads)
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
-        self._last_checkpoint = 0  # that of the last checkpoint
+        self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
         self.simulation, self.recorder = self._make()
         # This run can only continue from a checkpoint with the same identity.
         self._identity: dict[str, Any] = {
@@ -119,7 +119,7 @@ class Run:
                 self.simulation, self.recorder = self._make()
                 until = checkpoint.iteration - 1
             else:
-                self._observer.note(f"goes on from the checkpoint at iteration {checkpoint.iteration}")
+                self._observer.note(f"continues from the checkpoint at iteration {checkpoint.iteration}")
                 return checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -157,8 +157,7 @@ class Run:
             self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.declares_state
             self.simulation, self.recorder = self._make()
-            last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
-            if last is not None:
+            if (last := self._checkpoints.newest(self._identity)[0] if trusted else None) is not None:
                 self._restore(last)
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
@@ -220,9 +219,11 @@ class Run:
             state, spent = self._state(), simulation.spent_so_far()
             self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
             self._observer.checkpoint(simulation.iteration)
+            self._failure = ""
         except (SimulationError, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {reason}")
+            known, self._failure = self._failure, str(getattr(error, "strerror", None) or error)
+            if self._failure != known:  # not again and again
+                self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {self._failure}")
         now, self._last_checkpoint = time.perf_counter(), simulation.iteration
         self._next_due = now + max(self._seconds_between, (now - began) / MOST_CHECKPOINT_SHARE)
 

@@ -18,7 +18,7 @@ from fredsim.runs.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.bibliography import NUMBER, bibliography, entries_of
 from fredsim.show.latex import escape_latex
-from fredsim.show.listing import LISTINGS, PUBLISHED_DATA
+from fredsim.show.listing import LISTINGS, PUBLISHED_DATA, own_text
 
 __all__ = ["bibtex_of"]
 
@@ -87,7 +87,7 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
 
 def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (part, citation) for a class, the classes within it, its schedule, and its weight decay."""
-    citation = str(getattr(find_class(kind, name), "citation", ""))
+    citation = own_text(find_class(kind, name), "citation")
     if citation or name not in KNOWN[kind]:
         yield f"{kind} {name}", citation
     inner, rate = hyper.get("inner"), hyper.get("lr")

@@ -128,6 +128,7 @@ FigureFile = Annotated[
     typer.Option(
         "-o",
         "--output",
+        "--out",
         help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name).",
     ),
 ]

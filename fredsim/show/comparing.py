@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from fredsim.config.experiment import TorchChoice
+from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_mismatch
@@ -42,6 +43,9 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     for result in results:
         for change in changes(result, root):
             typer.echo(f"warning: {result.folder}: {change}", err=True)
+    if jobs > len(results) and not any(Checkpoints(result.folder).iterations for result in results):
+        what = "no checkpoints were kept (fredsim run … --keep-checkpoints), so a run is verified in one piece"
+        typer.echo(f"note: {what}", err=True)
     for result, found in verify_all(results, jobs, new_monitor, root, backend):
         if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"

@@ -22,7 +22,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
-from fredsim.show.listing import LISTINGS, Entry, default_of
+from fredsim.show.listing import LISTINGS, Entry, default_of, own_text
 
 __all__ = ["constant_of", "describe", "explain_nulls", "list_text", "meanings", "models_of", "range_of"]
 
@@ -63,7 +63,7 @@ def _own(name: str) -> str:
     """Describe a user's class or function. Raises ConfigError if it cannot be imported."""
     factory = name.startswith("torch:")
     found = import_named(name.removeprefix("torch:"), "package.module:Class")
-    text = getattr(found, "idea", "") or (found.__doc__ or "").strip().partition("\n")[0]
+    text = own_text(found, "idea") or (found.__doc__ or "").strip().partition("\n")[0]
     if not isinstance(found, type):
         return _signature(
             f"{name}: {'model' if factory else 'schedule'}", text, found, skipped=() if factory else ("t",)
@@ -71,7 +71,7 @@ def _own(name: str) -> str:
     fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
     kind = "average" if "average" in fits else fits[0] if fits else "class"
     if issubclass(found, Configurable):
-        return _described(kind, name, Entry(text, found.Hyper, getattr(found, "citation", "")))
+        return _described(kind, name, Entry(text, found.Hyper, own_text(found, "citation")))
     return _signature(f"{name}: {kind}", text, found)
 
 

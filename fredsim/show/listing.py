@@ -47,7 +47,18 @@ Entries = Mapping[str, Entry]
 
 def of_class(found: Any) -> Entry:
     """Return the entry of a class with `idea` and `Hyper`."""
-    return Entry(found.idea, found.Hyper, getattr(found, "citation", ""))
+    return Entry(found.idea, found.Hyper, own_text(found, "citation"))
+
+
+def own_text(found: Any, name: str) -> str:
+    """Return the text that a class has under a name, such as its citation, or an empty one.
+
+    A user's class does not inherit the text of the class of fredsim's that it is derived from.
+    """
+    classes = list(found.__mro__) if isinstance(found, type) else []
+    if classes and not found.__module__.startswith("fredsim."):
+        classes = [cls for cls in classes if not cls.__module__.startswith("fredsim.")]
+    return next((str(vars(cls)[name]) for cls in classes if name in vars(cls)), "")
 
 
 def _hyper(model: type[BaseModel]) -> str:

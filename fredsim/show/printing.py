@@ -178,11 +178,11 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         print_error(f"{name} failed: {error}")
     left = len(expansion.runs) - len(results) - len(failures)
     if left:
-        typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs are left; {how} goes on", err=True)
+        typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs remain; continue with {how}", err=True)
         return INTERRUPTED
     if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
-        how = "goes on" if Checkpoints(loaded.folder).folder.is_dir() else "begins it anew"
-        typer.echo(f"interrupted: {loaded.folder} holds what came of it; the same command {how}", err=True)
+        how = "continues" if Checkpoints(loaded.folder).folder.is_dir() else "starts it from the beginning"
+        typer.echo(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
 

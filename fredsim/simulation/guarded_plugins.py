@@ -143,7 +143,7 @@ class GuardedGate(Guarded):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes; a list of one bool per tensor if the gate decides tensor by tensor."""
         self.set_event(client, step)
-        passes = self.call("passes", step, client, statistics)
+        passes = self.call("passes", step, client, statistics if self.needs_statistics else UndeclaredStatistics(self))
         if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
@@ -151,6 +151,17 @@ class GuardedGate(Guarded):
             what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one per tensor"
             raise self.error("passes", what)
         return [bool(part) for part in mask]
+
+
+class UndeclaredStatistics:
+    """What a gate gets as statistics if it does not declare that it needs them: using them is an error."""
+
+    def __init__(self, gate: GuardedGate) -> None:
+        self._gate = gate
+
+    def __getattr__(self, name: str) -> Any:
+        what = f"uses statistics.{name}; declare needs_statistics = True in the class (docs/own_gate.md)"
+        raise self._gate.error("passes", what)
 
 
 class GuardedCompressor(Guarded):

@@ -45,7 +45,7 @@ class Hand(Scheduled):
         if parts.limits.memory is None:
             tasks = parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
             arrays = self._server.contract.per_client * parts.most_tasks(parts.clients)
-            what = f"{tasks:,} tasks that they may have in hand"
+            what = f"{tasks:,} tasks whose passes may be pending"
             refuse_what_clients_hold(parts.clients, what, tasks * each, arrays, parts.params.nbytes)
 
     def _prepare(self) -> None:

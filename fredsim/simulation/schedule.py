@@ -79,9 +79,10 @@ def _check_begun(clients: Integers, begun: Integers, recorded: Integers | None, 
     """Raise SimulationError if clients did not fetch as a trace recorded; `first` is the first event's iteration."""
     if recorded is not None and (recorded != begun).any():
         at = int(np.flatnonzero(recorded != begun)[0])
-        found = f"client {clients[at]} computed on what it fetched after event {recorded[at]}, in this run {begun[at]}"
-        remedy = "the run is not the recorded one: give dispatcher.check: false to follow who arrives when alone"
-        raise SimulationError(f"the trace, row {first + at}: by its column begun {found}; {remedy}")
+        then, now = (f"event {event}" if event >= 0 else "none" for event in (recorded[at], begun[at]))
+        what = f"client {clients[at]} used what it fetched after {then}; in this run it last fetched after {now}"
+        remedy = "to use only the order and the times of the arrivals, give dispatcher.check: false"
+        raise SimulationError(f"the trace, row {first + at} (from 0), column begun: {what}; {remedy}")
 
 
 def next_arrivals(schedule: Schedule) -> Integers:

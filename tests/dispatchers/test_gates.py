@@ -203,6 +203,11 @@ class Odd:
         return (step + self.plus) % 2 == 1
 
 
+class Curious(Odd):
+    def passes(self, step, client, statistics):
+        return statistics.mean() > 0
+
+
 class Deaf:
     def init(self, clients, tensors, streams, stream):
         pass
@@ -221,6 +226,12 @@ def test_a_users_gate(own: Path) -> None:
         assert isinstance(result, Result)
         assert result.summary["fetches"] == fetches
         assert result.summary["bytes_fetched"] == fetches * 4840
+
+
+@pytest.mark.parametrize("server", ["asgd", "fasgd"])
+def test_a_users_gate_that_hides_what_it_needs(server: str, own: Path, refused: Refused) -> None:
+    says = ("Curious, client 7, iteration 0, passes: uses statistics.mean; declare needs_statistics = True",)
+    refused("run", own, f"server.name={server}", "dispatcher.fetch=odd_gates:Curious", says=says)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +262,8 @@ BAD = {
     "{evry: {k: 4}}": ("dispatcher.push: unknown gate 'evry'; did you mean 'every'?",),
     "{every: 0}": ("dispatcher.push.every.k: is 0", "greater than 0"),
     "{every: 1.5}": ("dispatcher.push.every.k: is 1.5",),
-    "{every: true}": ("dispatcher.push.every.k: is True",),
-    "{every: null}": ("dispatcher.push.every.k: is None",),
+    "{every: true}": ("dispatcher.push.every.k: is true",),
+    "{every: null}": ("dispatcher.push.every.k: is null",),
     "{every: 4, budget: 100}": ("dispatcher.push: is {'every': 4, 'budget': 100}; it must be always, or one name",),
     "{}": ("dispatcher.push: is {}; it must be always, or one name",),
     "{always: 3}": ("the hyper-parameters of always must be a mapping",),

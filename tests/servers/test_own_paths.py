@@ -189,7 +189,7 @@ def test_nobody_is_asked_for_what_lies_beyond_the_end(check: Check) -> None:
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_a_server_that_sees_whole_gradients(number: int, check: Check) -> None:
-    """Clients hold the work they have in hand, too, and what the server gets is the same to the bit."""
+    """Clients hold pending passes, too, and what the server gets is the same to the bit."""
     server = ["Plain", "Rebinding", "EveryThird", "Counting", "Tames", "Warm", "Copies"][number % 7]
     check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}}, ["hand"])
 
