@@ -6,7 +6,7 @@ draw, and the time spent is lost. Copies may take time, too (`link`, `server`), 
 Events are ordered by (time, client).
 
 If no client is ever held or restarted, and copies take no time or all have the same size, the whole order is known
-before the first event. Otherwise the run says which clients go on, and how large each copy is.
+before the first event. Otherwise the run says which clients continue, and how large each copy is.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Clock(Timeline):
         self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
         self._left = np.zeros(n, np.int64)  # with outages: the time that each client's task still takes
         self.time = self._count = 0  # the time now, and how many gradients are done
-        self._last = -1  # the client that arrived last, until it is held or goes on
+        self._last = -1  # the client that arrived last, until it is held or continues
         self._held: set[int] = set()
         self._fresh = True  # whether no client has begun its first task yet
         self._starting: list[tuple[int, int]] = []  # clients that begin a task, and the times at which they do

@@ -1,7 +1,7 @@
 """Outages: each client is up and down in turn; the periods are drawn from (seed, client, number of the period).
 
 A task that is under way when its client goes down is lost, and the client begins its next task when it is up again; or
-it is paused, and goes on then. Pushes and fetches on their way between client and server go through.
+it is paused, and continues then. Pushes and fetches on their way between client and server go through.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OutageTimes(HyperParameters):
     down: Times
     """How long a client is down after that."""
     task: Literal["lost", "paused"] = "lost"
-    """What happens to the task under way: `lost`, and the client's next task begins; or `paused`, and it goes on."""
+    """What happens to the task under way: `lost`, and the client's next task begins; or `paused`, and it continues."""
 
     def check(self, clients: int) -> None:
         """Raise ConfigError if a time is too long for the clock."""

@@ -172,7 +172,7 @@ class Trace(Timeline):
         self._waiting.add(client)
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Note that a client goes on."""
+        """Note that a client continues."""
         self._waiting.discard(client)
 
     def restart(self, client: int, size: int | None = None) -> None:

@@ -42,10 +42,10 @@ Coefficients = tuple[Any, ...]  # each np.float32, or float32 (n,)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A server's reply to a push: which clients go on.
+    """A server's reply to a push: which clients continue.
 
     Attributes:
-        released: ids of the clients that may fetch and go on (FRED's unblock).
+        released: ids of the clients that may fetch and continue (FRED's unblock).
         restarted: ids of clients that give up the gradient that they are computing, fetch, and start over.
 
     """

@@ -55,7 +55,7 @@ class CA2FL(BufferedServer):
         return np.float32(self.hyper.server_lr), np.float32(self.needed), np.float32(self.clients)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect how the client's update differs from its last one; step if the buffer is full. The client goes on."""
+        """Collect the update's difference from the client's last; step if the buffer is full. The client continues."""
         last = self.own["last"]  # h_i
         with np.errstate(all="ignore"):
             difference = grad - last[client_id]

@@ -6,8 +6,9 @@
 Hakimi, Barkai, Gabel and Schuster 2019, "Taming momentum in a distributed asynchronous environment", arXiv:1907.11612
 (DANA-Zero).
 
-Departures: Σ_j v_j is updated by adding v_i's change to it, as in the paper. v_i and the sum are stored flushed: below
-2⁻⁶² they become +0.
+As in the paper, Σ_j v_j is updated by adding v_i's change to it.
+
+Departures: v_i and the sum are stored flushed: below 2⁻⁶² they become +0.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class FADAS(BufferedServer):
         return tuple(np.float32(x) for x in fixed)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the client's update; step when the buffer is full. The client goes on either way."""
+        """Collect the client's update; step when the buffer is full. The client continues either way."""
         self._stalest = max(self._stalest, self.timestamp - timestamp)
         return self.collect(grad.copy(), client_id)
 

@@ -50,7 +50,7 @@ class FedBuff(BufferedServer):
         return np.float32(self.hyper.server_lr), np.float32(self.needed)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
-        """Collect the client's update; step when the buffer is full. The client goes on either way."""
+        """Collect the client's update; step when the buffer is full. The client continues either way."""
         weight = np.float32(1.0)
         if self.hyper.weight == "sqrt":
             weight = np.float32(1.0 / np.sqrt(np.float64(1 + self.timestamp - timestamp)))

@@ -8,7 +8,7 @@ is the baseline IA²SGD of Maranjyan and Richtárik 2025, "Ringleader ASGD", arX
 it is the latter's ACED: gradients whose parameters are more than that many updates old are left out, and n is the
 number of the others; if none is left, no step is made.
 
-Departures: while the first step waits, clients go on, and a client's next gradient replaces its first, as in the code
+Departures: before the first step, clients continue, and a client's next gradient replaces its first, as in the code
 of Ringleader's experiments, which makes the first step one arrival later. ACED measures age in arrivals, this server in
 updates: an arrival that makes no step ages no gradient.
 """

@@ -9,7 +9,7 @@ one gradient; until then it is 0.
 Tyurin and Richtárik 2023, "Optimal time complexities of parallel stochastic optimization methods", arXiv:2305.12387.
 
 Departures: none. `harmonic` is the paper's S/n, 1 by default, as in the code of Ringleader ASGD's experiments
-(arXiv:2509.22860). Gradients of a client that goes on from old parameters, because its fetch was dropped, do not count.
+(arXiv:2509.22860). If a client's fetch is dropped, it continues from old parameters, and its gradients do not count.
 """
 
 from __future__ import annotations

@@ -36,5 +36,5 @@ class Rennala(CollectingServer):
         self.needed = self.hyper.batch
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
-        """Collect the gradient if it is fresh; the client goes on in any case."""
+        """Collect the gradient if it is fresh; the client continues in any case."""
         return self.collect(grad.copy(), client_id) if timestamp == self.timestamp else None

@@ -13,9 +13,9 @@ All clients count the same, no client waits, no gradient is lost, and none in th
 Maranjyan and Richtárik 2025, "Ringleader ASGD: the first asynchronous SGD with optimal time complexity under data
 heterogeneity", arXiv:2509.22860.
 
-Departures: a client whose gradient makes no update goes on from the present θ, as in the code of the paper's
-experiments. In the paper's text it goes on from the parameters that it has until its own update, so that all gradients
-in G_j are of the same parameters; the bound on delays is the same.
+Departures: a client whose gradient makes no update continues from the present θ, as in the code of the paper's
+experiments. In the paper's text it continues from the parameters that it has until its own update, so that all
+gradients in G_j are of the same parameters; the bound on delays is the same.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Zhang, Gupta, Lian and Liu 2015, arXiv:1511.05950; the protocol is FRED's (Odena 2016, arXiv:1601.04033). n = 1 is
 hard-sync; n = λ is ASGD or, if `aware`, SASGD, to the bit.
 
-Departures: a client whose gradient is in an unfinished batch is held, as in FRED; in Zhang et al. it goes on.
+Departures: a client whose gradient is in an unfinished batch is held, as in FRED; in Zhang et al. it continues.
 """
 
 from __future__ import annotations

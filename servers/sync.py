@@ -12,7 +12,7 @@ With `inner` the mean is given to another server, as a push of its only client, 
 wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
 
 Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` no
-gradient is late, except that of a client whose fetch was dropped, and which therefore goes on from old parameters.
+gradient is late, except that of a client whose fetch was dropped, and which therefore continues from old parameters.
 """
 
 from __future__ import annotations

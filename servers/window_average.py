@@ -1,4 +1,4 @@
-"""The windowed average of any server's iterates, for evaluation; training goes on with the iterates themselves.
+"""The windowed average of any server's iterates, for evaluation; training continues with the iterates themselves.
 
 After each update, with p the new parameters (PaddlePaddle's ParameterAverageOptimizer, shipped as ModelAverage):
 

@@ -331,7 +331,7 @@ CLASSES = {
     "Raising": ("Raising, client 7, iteration 0, rate: SystemExit: 3 (faulty.py:",),
     "Jumps": ("Jumps, client ", "iteration 0, timestamp: is 2 after 0; it must be that, or one more"),
     "Twice": ("Twice, client 7, iteration 0, reply: names a client twice; it fetches once",),
-    "RestartsItself": ("reply: restarts client 7, which waits; to let it go on, name it in released",),
+    "RestartsItself": ("reply: restarts client 7, which waits; to let it continue, name it in released",),
     "Falls": ("Falls, client ", "iteration 1, timestamp: is 0 after 1; it must be that, or one more"),
     "Steps": ("Steps, local_steps: is 'many'; it must be an integer, 1 at least",),
     "Settles": (

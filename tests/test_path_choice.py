@@ -83,7 +83,7 @@ CANNOT: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "a server of one's own": (("server.name=own_choice:Plain",), {"fused": "the server sees whole gradients"}),
     "a push that is watched": (("server.name=own_choice:Watching",), {"fused": "Watching does more with a push"}),
     "a server that holds": (
-        ("server.name=sync",), {"hand": "decides which clients go on", "fused": "Sync does more with a push"},
+        ("server.name=sync",), {"hand": "decides which clients continue", "fused": "Sync does more with a push"},
     ),
     "a server that hands out": (
         ("server.name=dana",), {"hand": "says what a client fetches", "fused": "DANA hands out more"},

@@ -1,8 +1,8 @@
 """Kernel of the path `hand`: clients hold no parameters, but the pending passes of their next minibatch.
 
 If it is known at the fetch which minibatch the client will push a gradient of, the forward and backward pass of that
-minibatch are done at once, and only activations and errors are kept until the client's push arrives (the "work in
-hand", fredsim.kernels.pending). Then one sweep over the rows of the first layer forms each row of the gradient, applies
+minibatch are done at once, and only activations and errors are kept until the client's push arrives
+(fredsim.kernels.pending). Then one sweep over the rows of the first layer forms each row of the gradient, applies
 the rule to it, and adds the updated row to the forward passes of the clients that fetch right after. Neither a gradient
 nor a snapshot of the parameters ever exists as a whole.
 

@@ -1,7 +1,7 @@
 """Does the runs of a sweep on a Dask cluster: one run at a time on each worker; the files come back to this machine.
 
 Each run is bound to one worker, so it can use all its threads; when a worker is lost, only its run goes to another one.
-Workers may join and leave while the sweep goes on.
+Workers may join and leave during the sweep.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the connection: runs under way are cancelled and stop soon; the cluster itself goes on."""
+        """Close the connection: runs under way are cancelled and stop soon; the cluster itself keeps running."""
         self._client.close()
 
     def run(self, tasks: Sequence[Task], monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd) -> None:
@@ -197,7 +197,7 @@ class Assignments:
             return {}
 
     def _take_checkpoints(self, worker: str, task: Task) -> None:
-        """Write the chunks of checkpoints that a worker has sent; if that fails, note it and let the run go on."""
+        """Write the chunks of checkpoints that a worker has sent; if that fails, note it and let the run continue."""
         queue = self._queues[worker]
         chunks = [] if queue is None else queue.get(batch=True)
         if not chunks:

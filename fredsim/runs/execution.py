@@ -60,7 +60,7 @@ def execute(
     `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
-    modules must have; `policy`: when to write checkpoints. A run that has not ended goes on from the newest
+    modules must have; `policy`: when to write checkpoints. A run that has not ended continues from the newest
     checkpoint in its folder.
 
     Raises ConfigError, DataError, OutputError, SimulationError.
@@ -110,7 +110,7 @@ def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[
 
 
 def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
-    """Remove the files of an earlier run, except those in `kept`, which this run goes on with.
+    """Remove the files of an earlier run, except those in `kept`, with which this run continues.
 
     `kept` is None for a run that starts from the beginning; then checkpoints are removed, too. Raises OutputError.
     """

@@ -1,4 +1,4 @@
-"""Files that grow while a run goes on: their size and SHA-256 are known at any time, and they can be cut back."""
+"""Files that grow during a run: their size and SHA-256 are known at any time, and they can be cut back."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class DaskCrew:
         self._last_check = time.monotonic()
 
     def _start(self, address: str) -> threading.Thread:
-        """Start a thread in which a worker loads the data and compiles, while the run goes on."""
+        """Start a thread in which a worker loads the data and compiles, during the run."""
         thread = threading.Thread(target=self._add, args=(address,), daemon=True)
         thread.start()
         return thread

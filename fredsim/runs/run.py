@@ -184,7 +184,7 @@ class Run:
         with self._open_files(checkpoint):
             try:
                 return self.simulation.run(self._length, self._interrupted), self.recorder
-            except ClusterError:  # the events so far are kept, and the run can go on from them
+            except ClusterError:  # the events so far are kept, and the run can continue from them
                 self._interrupted()
                 raise
 
@@ -296,5 +296,5 @@ def _resume_errors(checkpoint: Checkpoint | None, folder: Path) -> Iterator[None
     except Exception as error:
         if checkpoint is None or isinstance(error, Diverged | FredsimError | MemoryError):
             raise
-        what = f"cannot go on from its checkpoint at iteration {checkpoint.iteration} ({type(error).__name__}: {error})"
+        what = f"cannot continue from its checkpoint at {checkpoint.iteration} ({type(error).__name__}: {error})"
         raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error

@@ -48,10 +48,10 @@ def run(
         overrides: `KEY=VALUE` strings with dotted keys, applied last.
         out: the folder of results; None: results/NAME.
         data_root: where data files are kept; see fredsim.data.datasets.data_root.
-        resume: skip runs that have finished; if the source is a folder of results, go on in it unless `out` is given.
+        resume: skip runs that have finished; if the source is a results folder, continue in it unless `out` is given.
         jobs: how many runs of a sweep are done in parallel, each in a process of its own.
         dask: the address of a Dask scheduler whose workers do the runs of a sweep. No bit depends on `jobs` or `dask`.
-        checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run goes on from its last one.
+        checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run continues from its last one.
         keep_checkpoints: keep all checkpoints, even when a run has ended: `verify` can then do its parts in parallel.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.

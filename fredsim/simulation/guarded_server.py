@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 
 
 class PushResult(NamedTuple):
-    """Which clients go on after a push, which ones start over, and whether the parameters are still finite."""
+    """Which clients continue after a push, which ones start over, and whether the parameters are still finite."""
 
     released: tuple[int, ...]
     restarted: tuple[int, ...]
@@ -196,7 +196,7 @@ class GuardedServer(Guarded):
         return self._result(self.call_lending(grad, "apply_update", grad, client, timestamp), client)
 
     def given_up(self, client: int, timestamp: int, iteration: int) -> PushResult:
-        """Tell the server that a client's task was given up; without a method `given_up` the client just goes on.
+        """Tell the server that a client's task was given up; without a method `given_up` the client just continues.
 
         Raises SimulationError if the server fails or breaks its contract.
         """
@@ -226,7 +226,7 @@ class GuardedServer(Guarded):
         return PushResult(tuple(reply.released), tuple(reply.restarted), bool(server.finite))
 
     def _check_reply(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return which clients go on and which start over. Raises SimulationError if the reply cannot be followed."""
+        """Return which clients continue and which start over. Raises SimulationError if the reply is not valid."""
         if reply is not None and not hasattr(reply, "released"):
             raise self.error("apply_update", f"returned {reply!r}; it must return None or a Reply")
         if reply is None and not self.contract.holds:
@@ -250,7 +250,7 @@ class GuardedServer(Guarded):
             if other in released and other not in self._held:
                 what = f"releases client {other}, which computes; to have it begin anew, name it in restarted"
             elif other in restarted and other in self._held:
-                what = f"restarts client {other}, which waits; to let it go on, name it in released"
+                what = f"restarts client {other}, which waits; to let it continue, name it in released"
         if what:
             raise self.error("reply", what)
         self._held.difference_update(released)

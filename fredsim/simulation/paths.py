@@ -116,7 +116,7 @@ def _why_not_rule(contract: Contract) -> str:
 def _why_not_hand(contract: Contract, protocol: Protocol, *, in_updates: bool) -> str:
     """Return why the path `hand` cannot serve a server that sees whole gradients; else ''."""
     if contract.holds or contract.cancels:
-        return "the server decides which clients go on, and which begin anew"
+        return "the server decides which clients continue, and which start over"
     if contract.pushes != "gradient":
         return f"clients push {contract.pushes}, no gradients"
     if contract.fetch:

@@ -50,7 +50,7 @@ class Scheduled(Simulation):
         return self._schedule
 
     def _draw(self, seconds: float) -> None:
-        """Draw the schedule, or go on drawing it, for about so many seconds: a user's dispatcher or clock may be slow.
+        """Draw the schedule, or continue drawing it, for about so many seconds: a user's class may be slow.
 
         Raises SimulationError if too few gradients will ever arrive, ConfigError if there are too many to keep.
         """

@@ -60,7 +60,7 @@ class Snapshots(Simulation):
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
-        self._clock = clock if clock is not None and clock.reacts else None  # a clock that is told when clients go on
+        self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
         if self._clock is not None and not self._clock.instant:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
@@ -204,7 +204,7 @@ class Snapshots(Simulation):
         server.set_event(client, self.iteration)
         if pending.given_up:
             pushed = server.given_up(client, started_from, self.iteration)
-        elif message is None:  # nothing reached the server: this client alone goes on
+        elif message is None:  # nothing reached the server: this client alone continues
             pushed = PushResult((client,), (), finite=True)
         else:
             needed = message.needed or self._keeps_pushes
