@@ -220,9 +220,8 @@ def test_a_task_of_so_many_local_steps_takes_so_many_times_as_long(noise: Any, *
         clock.configure(reacts=reacts, steps=steps)
         orders.append(clock.draw(400).first(400))
         added = np.sqrt(2 / np.pi) if noise != "none" and noise.get("add") else 0.0  # the mean of what is added
-        assert clock.expected_arrivals(80_000_000_000) == int(
-            sum(80 / (np.sqrt(i + 1) + added) for i in range(5)) / steps
-        )
+        arrivals = int(sum(80 / (np.sqrt(i + 1) + added) for i in range(5)) / steps)
+        assert clock.expected_arrivals(80_000_000_000) == arrivals
     equal = Clock(compute={"seconds": 2.0})
     equal.init(5, Streams(0))
     equal.configure(reacts=reacts, steps=4)
@@ -284,12 +283,11 @@ def test_a_rule_whose_server_is_told_the_time_is_told_it(simulate: Simulate) -> 
     spies.TIMES.clear()
     dispatcher = {"name": "clock", "compute": {"seconds": TIMES}}
     base = {"iterations": 30, "clients": {"count": CLIENTS, "batch_size": 1}, "evaluation": {"every": 1}}
-    result = simulate(
-        {**base, "dispatcher": dispatcher, "server": {"name": "tests.servers.spies:TimedASGD", "lr": 0.1}}
-    )
+    base["server"] = {"name": "tests.servers.spies:TimedASGD", "lr": 0.1}
+    result = simulate({**base, "dispatcher": dispatcher})
     assert result.summary["path"] == "snapshots"
     assert result.metrics["time"].tolist()[1:] == spies.TIMES
-    simulate({**base, "server": {"name": "tests.servers.spies:TimedASGD", "lr": 0.1}})
+    simulate(base)
     assert len(spies.TIMES) == 30  # without a clock there is no time
 
 
