@@ -153,7 +153,9 @@ def test_what_a_rule_would_bring(small_yaml: Path, command: Command, own_server:
     words = ("plan", small_yaml, "model.hidden=[200]", "iterations=20000")
     code, out, _ = command(*words, "server.name=own_plain:Plain")
     assert code == 0
-    assert re.search(r"^a server of your own: .* s, and .* s with asgd in its place; written as a rule", out, re.MULTILINE)
+    assert re.search(
+        r"^a server of your own: .* s, and .* s with asgd in its place; written as a rule", out, re.MULTILINE
+    )
     (found,) = of(small_yaml, "server.name=own_plain:Plain")
     (asgd,) = of(small_yaml)
     assert (found.path, asgd.path) == ("hand", "hand")

@@ -1,13 +1,16 @@
 """Beyond `memory` what clients hold lies in mapped files: how many there are, and what of them is let go of."""
 
+import ctypes
 import mmap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fredsim.compute.storage import Limits, Pool
 from fredsim.runs.results import Result
+from fredsim.system.memory import release_free_memory
 
 Simulate = Callable[..., Result]
 
@@ -159,3 +162,16 @@ def test_memory_is_used_before_a_file() -> None:
         pool.give_back(taken[-1])
         taken[0], taken[-1] = pool.take(), pool.take()
         assert (taken[0].ctypes.data, taken[-1].ctypes.data) == (first, last)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc returns memory on request")
+def test_gaps_in_the_heap_are_returned_to_the_system() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+
+    blocks = [bytearray(100_000) for _ in range(4000)]
+    kept, before = blocks[::20], resident()
+    del blocks
+    release_free_memory()
+    assert resident() < before - 200_000_000
+    assert len(kept) == 200

@@ -32,7 +32,7 @@ from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
 from fredsim.system.files import write_atomic
-from fredsim.system.memory import memory_errors
+from fredsim.system.memory import memory_errors, release_free_memory
 from fredsim.system.notices import on_compiling
 
 __all__ = ["execute"]
@@ -66,6 +66,7 @@ def execute(
     Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
+    release_free_memory()  # what an earlier run in this process has left
     prepared = prepare(experiment, root)
     backend = resolve_backend(experiment.backend)
     size, length = experiment.clients.batch_size, prepared.length
