@@ -61,9 +61,7 @@ def execute(
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended continues from the newest
-    checkpoint in its folder.
-
-    Raises ConfigError, DataError, OutputError, SimulationError.
+    checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
     release_free_memory()  # what an earlier run in this process has left
