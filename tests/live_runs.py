@@ -128,9 +128,9 @@ method: the simulator replayed the record of the run.
     python -m tests.live_runs --out results/reference/trust
 
 Each method trained with `fredsim live`: 8 clients on {workers} worker processes and {cores} processors. In each task, a
-client sleeps {delay} s in the mean before it computes. After a third of the run, one worker was killed by SIGKILL; others
-did its unfinished tasks again. Then the simulator replayed the record and compared the digest, the rows and the
-fingerprints of every event (`fredsim verify`). {today}.
+client sleeps {delay} s in the mean before it computes. After a third of the run, one worker was killed by SIGKILL;
+others did its unfinished tasks again. Then the simulator replayed the record and compared the digest, the rows and
+the fingerprints of every event (`fredsim verify`). {today}.
 
 {table}"""
 
