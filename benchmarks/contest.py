@@ -99,11 +99,11 @@ def contest(cells: Sequence[Cell], least: int, rounds: int, threads: int, *, qui
         rows.append((*cell.names, *measured, difference))
     return Table(
         "fredsim and its peers",
-        f"Iterations per second, medians of {rounds} alternating rounds of {least:,} iterations, or 10 λ where that is "
-        f"more{'; of PyTorch one round' * quick}. Ratio: seconds of the better of the two peers / fredsim's, by "
-        "rounds. Floor: the least µs of an iteration at the rates below, and what bounds it (benchmarks/floor.py says "
-        "what it leaves out); × floor: fredsim's time over it. Reached: how many per cent of each of those rates. "
-        f"{rates.describe()}",
+        f"Iterations per second: medians of {rounds} alternating rounds of {least:,} iterations, or of 10 λ where that "
+        f"is more{'; of PyTorch one round' * quick}. Ratio: the time of the faster of the two peers / fredsim's, round "
+        "by round. Floor: the least time of an iteration (µs) at the rates below, and what limits it "
+        "(benchmarks/floor.py says what it leaves out); × floor: fredsim's time / the floor. Reached: the percentage "
+        f"of each of these rates that fredsim reaches. {rates.describe()}",
         ("server", "λ", "µ", "fredsim it/s", "torch it/s", "JAX it/s", "ratio", "range", "floor µs", "× floor",
          "reached", "max|Δθ|/max|θ|"),
         rows,
@@ -124,9 +124,9 @@ def own_server(sizes: Sequence[tuple[int, int]], least: int, rounds: int, thread
         per_second = [f"{median(iterations / took for took in side):,.0f}" for side in zip(*seconds, strict=True)]
         rows.append((*cell.names[1:], *per_second, *in_brief([torch / own for own, torch in seconds], seconds)))
     return Table(
-        "A server of one's own, in plain NumPy",
-        f"benchmarks.plain:PlainASGD: iterations per second, medians of {rounds} alternating rounds of {least:,} "
-        "iterations, or 10 λ where that is more. Ratio: PyTorch's seconds / fredsim's; target: 2.5 or more.",
+        "A server of your own, in plain NumPy",
+        f"Iterations per second of benchmarks.plain:PlainASGD: medians of {rounds} alternating rounds of {least:,} "
+        "iterations, or of 10 λ where that is more. Ratio: PyTorch's time / fredsim's; target: 2.5 or more.",
         ("λ", "µ", "fredsim it/s", "torch it/s", "ratio", "range"),
         rows,
     )

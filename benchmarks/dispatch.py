@@ -48,9 +48,10 @@ def dispatch(rounds: int) -> Table:
         say(f"dispatcher {name}: timed")
     return Table(
         "Who arrives next, without gradients",
-        f"{CLIENTS:,} clients, {EVENTS:,} arrivals, one thread: medians of {rounds} processes. "
-        "Bytes a client: what the peak resident memory grows by, arrivals included. Targets: 500,000 and 200.",
-        ("dispatcher", "arrivals a second", "bytes a client"),
+        f"{CLIENTS:,} clients, {EVENTS:,} arrivals, one thread: medians of {rounds} processes. Bytes per client: the "
+        "growth of the peak resident memory, arrivals included. Targets: 500,000 arrivals per second or more, and 200 "
+        "bytes per client or fewer.",
+        ("dispatcher", "arrivals per second", "bytes per client"),
         rows,
     )
 
@@ -87,7 +88,7 @@ def clocks(least: int, rounds: int, threads: int) -> Table:
         rows.append((name, each, *in_brief([row[place] / row[0] for row in seconds], seconds)))
     return Table(
         "A clock, and its record",
-        f"ASGD, λ = {CLOCKED.clients}, µ = {CLOCKED.batch_size}: µs an iteration, medians of {rounds} alternating "
+        f"ASGD, λ = {CLOCKED.clients}, µ = {CLOCKED.batch_size}: µs per iteration, medians of {rounds} alternating "
         f"rounds of {iterations:,} iterations. Ratio: to the run without a clock; targets: 1.1, and 1.05 times that.",
         ("run", "µs", "ratio", "range"),
         rows,

@@ -45,8 +45,8 @@ def evaluation(rounds: int, threads: int) -> Table:
     each = [f"{1e3 * median(side):.2f}" for side in zip(*seconds, strict=True)]
     return Table(
         "Evaluation",
-        f"Milliseconds for {len(y):,} samples, medians of {rounds} alternating rounds of {CALLS} calls; fredsim's "
-        "include losses and errors, PyTorch's only the logits. Ratio: fredsim's / PyTorch's; target: 1 or less.",
+        f"Milliseconds for {len(y):,} samples: medians of {rounds} alternating rounds of {CALLS} calls. fredsim's "
+        "time includes losses and errors, PyTorch's only the logits. Ratio: fredsim's / PyTorch's; target: 1 or less.",
         ("samples", "fredsim ms", "torch ms", "ratio", "range"),
         [(f"{len(y):,}", *each, *in_brief([ours / theirs for ours, theirs in seconds], seconds))],
     )

@@ -30,7 +30,7 @@ def gates(least: int, rounds: int, threads: int) -> Table:
     each = [f"{1e6 * median(side) / iterations:,.1f}" for side in zip(*seconds, strict=True)]
     return Table(
         "A bandwidth-aware gate",
-        f"FASGD with and without the fetch gate {GATE['fetch']}: µs an iteration, medians of {rounds} alternating "
+        f"FASGD with and without the fetch gate {GATE['fetch']}: µs per iteration, medians of {rounds} alternating "
         f"rounds of {iterations:,} iterations. Ratio: with / without; target: 1.4 or less.",
         ("λ", "µ", "without", "with", "ratio", "range"),
         [(*GATED.names[1:], *each, *in_brief([gated / plain for plain, gated in seconds], seconds))],
@@ -59,9 +59,9 @@ def overhead(cells: Sequence[Cell], least: int, rounds: int, threads: int) -> Ta
         rows.append((*cell.names, each, *(f"{100 * share:.1f}" for share in (*shares, median(outside))), spread))
     return Table(
         "Where the time goes",
-        "µs an iteration, and per cent of it: in kernels, by the threads' cycle counters, and outside of them (Python, "
-        f"bookkeeping, recording), evaluation apart: medians of {rounds} runs of {least:,} iterations, or 10 λ where "
-        "that is more.",
+        "µs per iteration without evaluation, and the percentages of it that are spent in kernels (by the threads' "
+        f"cycle counters) and outside of them (Python, bookkeeping, recording): medians of {rounds} runs of {least:,} "
+        "iterations, or of 10 λ where that is more.",
         ("server", "λ", "µ", "µs", *SHARES, "outside", "outside, range"),
         rows,
     )

@@ -53,8 +53,8 @@ class Rates:
         """Return the rates as one sentence."""
         near = ", ".join(f"{rate / 1e9:,.0f} GB over {size / 2**20:.1f} MiB" for size, rate in self.near.items())
         return (
-            f"Rates per second of {self.threads} threads: {self.multiply_adds / 1e9:,.0f}·10⁹ multiply-adds, "
-            f"{self.roots / 1e9:,.1f}·10⁹ √ and {self.quotients / 1e9:,.1f}·10⁹ ÷ in the first level of cache; "
+            f"Rates per second with {self.threads} threads: {self.multiply_adds / 1e9:,.0f}·10⁹ multiply-adds, "
+            f"{self.roots / 1e9:,.1f}·10⁹ √ and {self.quotients / 1e9:,.1f}·10⁹ ÷ in the first-level cache; "
             f"{near}, {self.far / 1e9:,.0f} GB over {FAR / 2**20:,.0f} MiB."
         )
 

@@ -51,8 +51,8 @@ def scale(rounds: int, threads: int) -> Table:
         say(f"µ = {batch_size}: timed with {few:,} and {many:,} clients")
     return Table(
         "Many clients",
-        f"ASGD with few (λ) and many (λ′) clients: µs an iteration and peak resident MiB of a process for each run, "
-        f"medians and maxima of {rounds} alternating rounds. Ratio: many / few.",
+        "ASGD with few (λ) and many (λ′) clients, each run in a process of its own: µs per iteration (medians of "
+        f"{rounds} alternating rounds) and peak resident memory in MiB (maxima). Ratio: time with many / with few.",
         ("µ", "iterations", "λ", "µs", "MiB", "λ′", "µs′", "MiB′", "ratio", "range", "target: at most"),
         rows,
     )

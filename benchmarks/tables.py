@@ -61,8 +61,9 @@ def markdown(head: Sequence[str], tables: Sequence[Table]) -> str:
 def heading(threads: int, peer_threads: int) -> Iterator[str]:
     """Yield paragraphs that say how the tables were made: the machine, the versions, the date."""
     yield (
-        "784-200-10 on MNIST; all sides have the same initial parameters and order of clients and minibatches. "
-        f"*: disturbed, to be run again: a side's slowest round took over {MAX_RATIO} times its fastest."
+        "784-200-10 on MNIST. All sides have the same initial parameters and the same order of clients and "
+        "minibatches. *: disturbed, to be run again: the slowest round of one side took more than "
+        f"{MAX_RATIO} times as long as its fastest."
     )
     peers = f"; of its peers: {peer_threads}" if peer_threads != threads else ", and of its peers"
     cores = f"{default_threads()} cores used, {platform.system()}"

@@ -122,12 +122,15 @@ def main() -> int:
 
 TEXT = """# Real runs, replayed
 
-Each method trained for real (`fredsim live`): 8 clients on {workers} worker processes, on {cores} processors; during
-each task they sleep {delay} s in the mean. In the middle one worker is killed by SIGKILL; what it had is done again by
-others. Then the simulator replays the record, and compares the digest, the rows and the fingerprints of every event
-(`fredsim verify`). {today}.
+Does the simulator reproduce training with real workers, bit for bit? The last column of the table says so for each
+method: the simulator replayed the record of the run.
 
     python -m tests.live_runs --out results/reference/trust
+
+Each method trained with `fredsim live`: 8 clients on {workers} worker processes and {cores} processors. In each task, a
+client sleeps {delay} s in the mean before it computes. After a third of the run, one worker was killed by SIGKILL;
+others did its unfinished tasks again. Then the simulator replayed the record and compared the digest, the rows and
+the fingerprints of every event (`fredsim verify`). {today}.
 
 {table}"""
 
