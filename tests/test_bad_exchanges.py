@@ -112,7 +112,7 @@ MISTAKES = [
         "Short",
         "Short, client 7, iteration 0, passes: returned [True, False]; it must return a bool, or a list",
     ),
-    ("push", "Asks", "iteration 1, passes: AttributeError: ASGD has no attribute 'v' (faulty_gates.py:"),
+    ("push", "Asks", "Asks, client 7, iteration 0, passes: uses statistics.mean; declare needs_statistics = True"),
     ("compress", "Starts", "Starts, init: "),
     ("compress", "Bare", "Bare, client 7, iteration 0, compress: returned ndarray; it must return (array, bytes)"),
     ("compress", "Double", "what compress returns: is float64 (1210,); it must be float32 (1210,)"),
