@@ -111,7 +111,7 @@ def main(name: str, clients: int, events: int) -> None:
                 found += len(clock.draw(2**17))
         else:
             dispatcher.init(count, streams)
-            dispatcher.order(events if count == clients else 1000)
+            dispatcher.order(0, events if count == clients else 1000)
         took = time.perf_counter() - began
     print(json.dumps({"seconds": took, "bytes": peak_bytes() - before}))
 

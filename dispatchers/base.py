@@ -89,9 +89,12 @@ class Dispatcher(Configurable):
         """Return the client whose gradient arrives at iteration `step`; called once for each step, in order."""
         raise NotImplementedError
 
-    def order(self, count: int) -> Integers:
-        """Return what `choose` would at steps 0 … count − 1 if no client is ever held, int64 (count,); called once."""
-        return np.array([self.choose(step) for step in range(count)], np.int64)
+    def order(self, begin: int, count: int) -> Integers:
+        """Return what `choose` would at `count` steps from `begin` on, int64 (count,), if no client is ever held.
+
+        Called with all steps in order, as `choose` is; in one run, only one of the two is called.
+        """
+        return np.array([self.choose(step) for step in range(begin, begin + count)], np.int64)
 
     def hold(self, client: int) -> None:
         """Exclude a client, which is eligible, from the choice."""

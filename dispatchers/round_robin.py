@@ -33,6 +33,6 @@ class RoundRobin(Equal):
         self._last = following
         return following
 
-    def order(self, count: int) -> Integers:
-        """Return 0 … clients − 1, repeated."""
-        return np.arange(count) % self._clients
+    def order(self, begin: int, count: int) -> Integers:
+        """Return these entries of 0 … clients − 1, repeated."""
+        return np.arange(begin, begin + count) % self._clients

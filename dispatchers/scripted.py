@@ -69,9 +69,9 @@ class Scripted(Dispatcher):
                 return client
         raise all_held_error(step)
 
-    def order(self, count: int) -> Integers:
-        """Return the given order, repeated."""
-        return np.resize(np.array(self._order, np.int64), count)
+    def order(self, begin: int, count: int) -> Integers:
+        """Return these entries of the given order, repeated."""
+        return np.array(self._order, np.int64)[np.arange(begin, begin + count) % len(self._order)]
 
     def hold(self, client: int) -> None:
         """Exclude the client from the choice."""

@@ -45,10 +45,10 @@ class Uniform(Equal):
             k = product >> 32
         return k if self._eligible is None else self._eligible.find(k)
 
-    def order(self, count: int) -> Integers:
+    def order(self, begin: int, count: int) -> Integers:
         """Return the choices of many steps at once."""
         order = np.empty(count, np.int64)
-        for begin in range(0, count, TOGETHER):
-            steps = np.arange(begin, min(begin + TOGETHER, count))
-            order[steps] = self._streams.below(self._clients, Stream.DISPATCH, 0, steps)
+        for at in range(0, count, TOGETHER):
+            part = order[at : at + TOGETHER]
+            part[:] = self._streams.below(self._clients, Stream.DISPATCH, 0, begin + at + np.arange(len(part)))
         return order

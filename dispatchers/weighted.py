@@ -73,16 +73,17 @@ class Weighted(Dispatcher):
         self._begin = self._stop = 0
         self._words: list[int] = []
 
-    def order(self, count: int) -> Integers:
+    def order(self, begin: int, count: int) -> Integers:
         """Return the choices of many steps at once, if weights stay."""
         if self.hyper.on_chosen is not None:
-            return super().order(count)
+            return super().order(begin, count)
         ends = np.cumsum(self._base)
         order = np.empty(count, np.int64)
-        for begin in range(0, count, TOGETHER):
-            steps = np.arange(begin, min(begin + TOGETHER, count))
+        for at in range(0, count, TOGETHER):
+            part = order[at : at + TOGETHER]
+            steps = begin + at + np.arange(len(part))
             targets = self._streams.all_below64(int(ends[-1]), Stream.DISPATCH, steps)
-            order[steps] = np.searchsorted(ends, targets, side="right")
+            part[:] = np.searchsorted(ends, targets, side="right")
         return order
 
     def _below(self, total: int, step: int) -> int:

@@ -98,11 +98,17 @@ class GuardedDispatcher(Guarded):
         """Yield, in pieces, the first `count` arrivals of a run in which no client is ever held, without times."""
         assert count is not None  # only a clock can end a run
         if self._built_in:
-            yield Order(self._inner.order(count))
+            yield Order(self.choose_many(0, count))
             return
         for begin in range(0, count, OWN_CHOICES):
-            end = min(begin + OWN_CHOICES, count)
-            yield Order(np.array([self.choose(step) for step in range(begin, end)], np.int64))
+            yield Order(self.choose_many(begin, min(OWN_CHOICES, count - begin)))
+
+    def choose_many(self, begin: int, count: int) -> NDArray[np.int64]:
+        """Return the clients that arrive at `count` iterations from `begin` on, if no client is ever held."""
+        if self._built_in:
+            order: NDArray[np.int64] = self._inner.order(begin, count)
+            return order
+        return np.array([self.choose(step) for step in range(begin, begin + count)], np.int64)
 
 
 class GuardedGate(Guarded):

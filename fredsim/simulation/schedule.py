@@ -238,7 +238,7 @@ class Arrivals(Stateful):
             if self._clock is not None:
                 order = self._within_run(self._clock.draw(wanted))
             else:
-                ids = np.array([self._dispatcher.choose(self._drawn + i) for i in range(wanted)])
+                ids = self._dispatcher.choose_many(self._drawn, wanted)
                 order = Order(ids, self._works[ids] + earlier_arrivals(ids)[0])
                 self._works[ids] = order.columns["number"] + 1  # if a client arrives several times, the last counts
             clients = order.client.tolist()

@@ -1,5 +1,6 @@
 """Every dispatcher: its order, its likelihoods, and how it passes over clients that are held."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,11 @@ def test_only_eligible_clients_are_chosen(name: str) -> None:
 )
 def test_an_order_drawn_at_once_is_what_is_chosen_one_by_one(make: Callable[[], Dispatcher]) -> None:
     whole, single = started(make(), 7, 3), started(make(), 7, 3)
-    assert whole.order(5000).tolist() == [single.choose(step) for step in range(5000)]
+    one_by_one = [single.choose(step) for step in range(5000)]
+    assert whole.order(0, 5000).tolist() == one_by_one
+    cuts = [0, 1, 1, 8, 1000, 1007, 5000]
+    parts = [started(make(), 7, 3).order(begin, end - begin).tolist() for begin, end in itertools.pairwise(cuts)]
+    assert list(itertools.chain(*parts)) == one_by_one
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -106,7 +111,7 @@ def test_uniform_redraws_a_biased_word() -> None:
     assert (first >> 32, second >> 32) == (439, 612)
     dispatcher = started(Uniform(), 1000, seed=6)
     assert dispatcher.choose(step) == 612
-    assert dispatcher.order(step + 1)[step] == 612
+    assert dispatcher.order(0, step + 1)[step] == dispatcher.order(step, 3)[0] == 612
 
 
 def test_round_robin_takes_the_next_after_the_last_chosen() -> None:
