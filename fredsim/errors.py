@@ -53,7 +53,8 @@ class ClusterError(FredsimError):
 
 def shown(value: Any) -> str:
     """Return a value as YAML writes it; of over 160 characters, only the first 100 and the last 20."""
-    text = {"True": "true", "False": "false", "None": "null"}.get(repr(value), repr(value))
+    text = repr(value)
+    text = {"True": "true", "False": "false", "None": "null"}.get(text, text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
 
 
@@ -62,8 +63,18 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the hint `; did you mean 'x'?` for the choice nearest to `word`, or an empty text if none is near."""
+def closest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice nearest to `word`, or None if none is near."""
     known = {choice.lower(): choice for choice in choices}
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean '{known[found[0]]}'?" if found else ""
+    return known[found[0]] if found else None
+
+
+def hint(choice: str | None) -> str:
+    """Return the hint `; did you mean 'x'?`, or an empty text for None."""
+    return "" if choice is None else f"; did you mean '{choice}'?"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return the hint at the choice nearest to `word`, or an empty text if none is near."""
+    return hint(closest(word, choices))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fredsim.errors import ConfigError, SimulationError, nearest, shown
+from fredsim.errors import ConfigError, SimulationError, closest, hint, shown
 from fredsim.numerics.arrays import LARGEST
 from fredsim.plugins.states import Stateful
 
@@ -118,9 +118,9 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         match item["type"]:
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
-                near = nearest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else ""
-                text = f"unknown key{near} (known: {', '.join(known) or 'none'})"
-                misspelt |= {(*at[:-1], key) for key in known if f"'{key}'" in near}
+                near = closest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else None
+                text = f"unknown key{hint(near)} (known: {', '.join(known) or 'none'})"
+                misspelt.add((*at[:-1], near or ""))
             case "missing":
                 text = "is required"
             case "literal_error":

@@ -18,7 +18,7 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, closest, hint, nearest
 from fredsim.hyper import Configurable, explain
 from fredsim.plugins.modules import import_named
 from fredsim.plugins.source_lines import line_of
@@ -133,15 +133,14 @@ def argument_problems(
 ) -> Problems:
     """Return the problems of keyword arguments that a callable does not take; it also gets those in `supplied`."""
     parameters = inspect.signature(function).parameters
-    hints: dict[str, str] = {}  # by unknown key
+    meant: dict[str, str | None] = {}  # by unknown key, the known one that is near
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        hints = {key: nearest(key, parameters) for key in hyper if key not in parameters}
+        meant = {key: closest(key, parameters) for key in hyper if key not in parameters}
     known = ", ".join(parameters) or "none"
-    problems: Problems = [((key,), f"unknown key{hint} (known: {known})") for key, hint in hints.items()]
+    problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in meant.items()]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
-    misspelt = {key for key in required if any(f"'{key}'" in hint for hint in hints.values())}
-    return problems + [((key,), "is required") for key in parameters if key in required - misspelt]
+    return problems + [((key,), "is required") for key in parameters if key in required - {*meant.values()}]
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:

@@ -70,11 +70,12 @@ def put_state(found: Any, state: State) -> None:
 
 def declares_state(found: Any) -> bool:
     """Return whether an object's class declares its state: fredsim's, or one with `state_names` or `take_state`."""
-    classes = _user_classes(type(found))
+    classes = user_classes(type(found))
     return not classes or any(name in vars(cls) for cls in classes for name in ("state_names", "take_state"))
 
 
-def _user_classes(kind: type) -> list[type]:
+def user_classes(kind: type) -> list[type]:
+    """Return a class and its bases that are not fredsim's, in the order in which attributes are looked up."""
     return [cls for cls in kind.__mro__[:-1] if not cls.__module__.startswith(PACKAGE)]
 
 
@@ -107,7 +108,7 @@ def _implied_state(found: Any) -> list[str]:
     Those named in `state_names` are left out; so are those that fredsim's classes set, which name their own state, and
     values of fredsim's that never change.
     """
-    kind, classes = type(found), _user_classes(type(found))
+    kind, classes = type(found), user_classes(type(found))
     set_by_users = {name for cls in classes for name in _set_by(cls)}
     set_by_fredsim = {name for cls in kind.__mro__ if cls not in classes for name in _set_by(cls)} - set_by_users
     known = {*_state_names(kind), *set_by_fredsim}
@@ -137,7 +138,7 @@ def _has(found: Any, name: str) -> bool:
 def _check_class(found: Any) -> None:
     """Raise CannotPack if a class may keep something from event to event outside the object's attributes."""
     own = {"metrics", *_attributes(found)}
-    for cls in _user_classes(type(found)):
+    for cls in user_classes(type(found)):
         if not cls.__flags__ & HEAP_TYPE:
             raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
@@ -153,7 +154,7 @@ def _take_attributes(found: Any) -> State:
         if not declares_state(found):
             _check_class(found)
             unnamed = _implied_state(found)
-        for cls in _user_classes(kind):
+        for cls in user_classes(kind):
             for name in vars(cls).get("state_names", ()):
                 if not _has(found, name):
                     raise CannotPack(name, "is named in state_names, and is not there")

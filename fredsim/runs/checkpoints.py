@@ -11,20 +11,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fredsim.errors import OutputError
+from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays, read_metadata
 from fredsim.runs.growing_files import FilePrefix
+from fredsim.simulation.loop import Diverged
 from fredsim.system.files import CHUNK_BYTES, hash_of_prefix, write_chunks
 
-__all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints"]
+__all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints", "resume_errors"]
 
 LAST_KEPT = 2
 SUFFIXES = {"json", "safetensors", "json.part", "safetensors.part"}
@@ -208,3 +209,17 @@ def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
             view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for begin in range(0, len(view), CHUNK_BYTES):
                 yield view[begin : begin + CHUNK_BYTES]
+
+
+@contextmanager
+def resume_errors(checkpoint: Checkpoint | None, folder: Path) -> Iterator[None]:
+    """Turn an unexpected error into an OutputError, if the run continues from a checkpoint, which may be nonsense."""
+    try:
+        yield
+    except Exception as error:
+        if checkpoint is None or isinstance(error, Diverged | FredsimError | MemoryError):
+            raise
+        what = f"cannot continue from its checkpoint at iteration {checkpoint.iteration}"
+        raise OutputError(
+            f"{folder}: the run {what} ({type(error).__name__}: {error}); remove {folder}, and run it again"
+        ) from error

@@ -17,12 +17,12 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.data.problems import sampler_of
-from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import check_restored, check_types
-from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints
+from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
@@ -149,7 +149,7 @@ class Run:
         beginning, up to the event before the divergence: that gives its last finite parameters.
         """
         try:
-            with _resume_errors(checkpoint, self._checkpoints.folder):
+            with resume_errors(checkpoint, self._checkpoints.folder):
                 return self._run(checkpoint)
         except Diverged as diverged:
             if not self._hooks.replayable:
@@ -157,7 +157,8 @@ class Run:
             self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.declares_state
             self.simulation, self.recorder = self._make()
-            if (last := self._checkpoints.newest(self._identity)[0] if trusted else None) is not None:
+            last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+            if last is not None:
                 self._restore(last)
             outcome, recorder = self._run(last)
             return replace(outcome, status="diverged"), recorder
@@ -165,7 +166,7 @@ class Run:
     def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:
         """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
         if checkpoint is not None:
-            with _resume_errors(checkpoint, self._checkpoints.folder):
+            with resume_errors(checkpoint, self._checkpoints.folder):
                 self._restore(checkpoint)
         simulation, length = self.simulation, self._length
         with self._open_files(checkpoint):
@@ -286,15 +287,3 @@ class Run:
         if limit is None:
             return None
         return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
-
-
-@contextmanager
-def _resume_errors(checkpoint: Checkpoint | None, folder: Path) -> Iterator[None]:
-    """Turn an unexpected error into an OutputError, if the run continues from a checkpoint, which may be nonsense."""
-    try:
-        yield
-    except Exception as error:
-        if checkpoint is None or isinstance(error, Diverged | FredsimError | MemoryError):
-            raise
-        what = f"cannot continue from its checkpoint at {checkpoint.iteration} ({type(error).__name__}: {error})"
-        raise OutputError(f"{folder}: the run {what}; remove {folder}, and run it again") from error

@@ -17,6 +17,7 @@ from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
+from fredsim.plugins.states import user_classes
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 
@@ -55,9 +56,7 @@ def own_text(found: Any, name: str) -> str:
 
     A user's class does not inherit the text of the class of fredsim's that it is derived from.
     """
-    classes = list(found.__mro__) if isinstance(found, type) else []
-    if classes and not found.__module__.startswith("fredsim."):
-        classes = [cls for cls in classes if not cls.__module__.startswith("fredsim.")]
+    classes = user_classes(found) or found.__mro__ if isinstance(found, type) else ()
     return next((str(vars(cls)[name]) for cls in classes if name in vars(cls)), "")
 
 

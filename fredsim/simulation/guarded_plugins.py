@@ -125,6 +125,7 @@ class GuardedGate(Guarded):
         self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
         self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
         self._tensors = 0
+        self._undeclared = UndeclaredStatistics(self)
 
     def start(self, context: RunContext) -> None:
         """Start the gate."""
@@ -149,7 +150,7 @@ class GuardedGate(Guarded):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes; a list of one bool per tensor if the gate decides tensor by tensor."""
         self.set_event(client, step)
-        passes = self.call("passes", step, client, statistics if self.needs_statistics else UndeclaredStatistics(self))
+        passes = self.call("passes", step, client, statistics if self.needs_statistics else self._undeclared)
         if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
