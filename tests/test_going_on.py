@@ -1,5 +1,6 @@
 """A run that is stopped or killed, at any moment, goes on and leaves the bytes of one that was never stopped."""
 
+import itertools
 import json
 import random
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
-from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
+from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.results import Result
@@ -134,6 +135,24 @@ def test_where_no_checkpoint_can_be_written_the_run_goes_on(tmp_path: Path, monk
     assert "No space left" in notes.notes[0]
     assert len(notes.notes) == 1  # not at every checkpoint
     assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_a_second_failure_is_told_if_a_checkpoint_was_written_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, calls = Checkpoints.write, itertools.count()
+
+    def full(self: Checkpoints, checkpoint: Checkpoint) -> None:
+        if next(calls) != 2:
+            raise OSError(28, "No space left on device")
+        write(self, checkpoint)
+
+    checkpoints_every(1e-9, monkeypatch)
+    monkeypatch.setattr(Checkpoints, "write", full)
+    notes = Notes()
+    execute(resolve(DATA), tmp_path, observer=notes)
+    assert next(calls) > 5
+    assert len(notes.notes) == 2
 
 
 KILLED = """

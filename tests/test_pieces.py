@@ -163,6 +163,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     code, output, messages = command("verify", "run", "--jobs", 2)
     assert (code, output) == (0, "run: same bits\n")
     assert messages.count("finished") + messages.count("interrupted") >= many
+    assert "in one piece" not in messages
     damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
     damaged.write_bytes(damaged.read_bytes()[:-2])
     code, output, messages = command("verify", "run", "--jobs", 2)
@@ -175,6 +176,12 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert code == 1
     assert "run: different: summary.json: bytes_pushed is" in output
     assert command("verify", "run", "--jobs", 2, "--backend", "numpy")[0] == 1
+
+
+def test_a_run_that_kept_no_checkpoints_is_one_piece(tmp_path: Path, command: Command) -> None:
+    execute(resolve(DATA | {"iterations": 30}), tmp_path)
+    assert "note: no checkpoints were kept" in command("verify", tmp_path, "--jobs", 2)[2]
+    assert "in one piece" not in command("verify", tmp_path, "--jobs", 1)[2]
 
 
 def test_what_has_finished_is_done_anew_whatever_was_kept(tmp_path: Path) -> None:
