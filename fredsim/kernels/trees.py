@@ -9,7 +9,7 @@ is the bias's, all 1. A zero input, or a sample beyond the minibatch, gives a ze
 partner in the tree unchanged. A block is active in row k if any of its inputs k is not zero. Inactive blocks are
 skipped as long as their errors are finite: the product of zero with an infinity or NaN must be computed, as it is NaN.
 
-While a sum waits for its partner in the tree, it is kept on a stack. GROUP blocks form a group.
+GROUP blocks form a group. While the sum over a group waits for its partner in the tree, it is kept on a stack.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fredsim.jit.pointers import item, put, shift
+from fredsim.jit.pointers import item, put
 from fredsim.jit.processor import WIDE
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, no_nan, store, zeros
 from fredsim.kernels.data import input_at
 from fredsim.kernels.dense import ZERO
-from fredsim.kernels.workspace import GROUP, MAX_LANES, MAX_WAITING, ROWS_TOGETHER
+from fredsim.kernels.workspace import GROUP, MAX_LANES, ROWS_TOGETHER
 
 __all__ = [
     "LEAVES",
@@ -164,26 +164,23 @@ def mean(total, mu):
 
 
 @subroutine
-def sum_group(like, tree, factors, factors_at, step, errors, errors_at, stride, bits):
-    """Return the sum over a group's active blocks, those whose bit is set in `bits`; waiting sums go on the stack."""
-    if bits == 15 or bits == 255:  # four blocks, or all eight: no table is needed, and no sum has to wait
-        total = sum_four(like, factors, factors_at, step, errors, errors_at, stride)
-        if bits == 15:
-            return total
-        return total + sum_four(
-            like, factors, factors_at + 4 * step, step, errors, errors_at + 4 * LEAVES * stride, stride
-        )
-    total, depth = like, ZERO
-    begin = np.int64(bits) * GROUP
-    for i in range(begin, begin + item(tree.tables.counts, bits)):
-        if i > begin:  # the sum so far goes on the stack
-            store(tree.stack, depth * MAX_LANES, total)
-            depth += 1
-        b = np.int64(item(tree.tables.blocks, i))
-        total = sum_block(like, factors, factors_at + b * step, errors, errors_at + b * LEAVES * stride, stride)
-        for _ in range(item(tree.tables.merges, i)):
-            depth -= 1
-            total = load(like, tree.stack, depth * MAX_LANES) + total
+def sum_group(like, tables, factors, factors_at, step, errors, errors_at, stride, bits):
+    """Return the sum over a group's active blocks, those whose bit is set in `bits`, four by four."""
+    total = like
+    for _ in range(GROUP // 4):
+        pattern = np.int64(bits & 15)
+        if pattern > 12:  # blocks 2 and 3, and at least one more: the sum over an inactive one is ±0
+            total = total + sum_four(like, factors, factors_at, step, errors, errors_at, stride)
+        elif pattern > 0:  # in the tree, too, each block is added to the sum over those before it
+            part = like
+            for i in range(3 * pattern, 3 * pattern + item(tables.counts, pattern)):
+                b = np.int64(item(tables.blocks, i))
+                at, error_at = factors_at + b * step, errors_at + b * LEAVES * stride
+                part = part + sum_block(like, factors, at, errors, error_at, stride)
+            total = total + part
+        bits >>= 4
+        factors_at += 4 * step
+        errors_at += 4 * LEAVES * stride
     return total
 
 
@@ -209,11 +206,10 @@ def gradient_columns(like, a, errors_at, at):
     """Write as many columns of Rows to out[at :] as `like` has lanes; their errors begin at errors[errors_at].
 
     ROWS_TOGETHER rows are summed over one group before the next group is read, so that the group's errors stay in the
-    L1 cache. A row's sums over groups wait behind the stack of `sum_group` until their partners in the tree are there.
+    L1 cache. A row's sums over groups wait on the stack until their partners in the tree are there.
     """
     tree = a.tree
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
-    waiting = shift(tree.stack, MAX_WAITING * MAX_LANES)
     for first in range(0, a.rows, ROWS_TOGETHER):
         depth = ZERO
         for g in range(groups):
@@ -224,13 +220,13 @@ def gradient_columns(like, a, errors_at, at):
             for k in range(first, min(first + ROWS_TOGETHER, a.rows)):
                 bits = item(a.active, a.active_at + g * a.group_stride + k)
                 place = a.factors_at + g * GROUP * a.step + k * LEAVES
-                total = sum_group(like, tree, a.factors, place, a.step, a.errors, error, a.stride, bits)
+                total = sum_group(like, tree.tables, a.factors, place, a.step, a.errors, error, a.stride, bits)
                 for h in range(depth - 1, to - 1, -1):
-                    total = load(like, waiting, (h * ROWS_TOGETHER + k - first) * MAX_LANES) + total
+                    total = load(like, tree.stack, (h * ROWS_TOGETHER + k - first) * MAX_LANES) + total
                 if last:
                     store(a.out, at + k * a.out_stride, mean(total, tree.mu))
                 else:
-                    store(waiting, (to * ROWS_TOGETHER + k - first) * MAX_LANES, total)
+                    store(tree.stack, (to * ROWS_TOGETHER + k - first) * MAX_LANES, total)
             depth = to + 1
 
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import int64s, uint8s
 
-__all__ = ["GROUP", "MAX_LANES", "MAX_WAITING", "NETWORK", "ROWS_TOGETHER", "TABLES", "WorkspaceLayout", "block_size"]
+__all__ = ["GROUP", "MAX_LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WorkspaceLayout", "block_size"]
 
 GROUP = 8  # the blocks of a group: one byte says which of them are active in a row (fredsim.kernels.trees)
-MAX_WAITING = 3  # the most sums over blocks of one group that wait for their partners in the tree
 MAX_LANES = 112  # the most columns of a gradient that are summed together
 ROWS_TOGETHER = 32  # rows that are summed over one group of blocks before the next group is read
 
@@ -25,9 +24,9 @@ NETWORK = Fields(
     layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
     transposed_offsets=int64s,
 )  # fmt: skip
-#: Tables by the byte of a group's active blocks (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
+#: Tables by the pattern of four blocks' activity (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
 #: which every block is active; and the floats that the `stack` of waiting sums takes.
-TABLES = Fields(counts=uint8s, blocks=uint8s, merges=uint8s, all_active=uint8s, stride=int, stack=int)
+TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int, stack=int)
 
 Integers = NDArray[np.int64]
 
@@ -43,26 +42,13 @@ def block_size(mu: int) -> int:
 
 
 @cache
-def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return for each byte of active blocks: how many there are; which; and how many waiting sums each is added to.
-
-    A block's sum waits on a stack until everything between it and its partner in the tree is summed. Blocks i and j are
-    joined at the height of the highest bit of i ^ j, so a greater i ^ j means at least the same height. The sum of a
-    group's last block is added to all sums that wait.
-    """
-    counts = np.zeros(2**GROUP, np.uint8)
-    which, merges = np.zeros((2**GROUP, GROUP), np.uint8), np.zeros((2**GROUP, GROUP), np.uint8)
-    for pattern in range(2**GROUP):
-        blocks = [b for b in range(GROUP) if pattern >> b & 1]
-        counts[pattern] = len(blocks)
-        waiting: list[int] = []
-        for i, (here, following) in enumerate(zip(blocks, [*blocks[1:], None], strict=False)):
-            which[pattern, i] = here
-            while waiting and (following is None or waiting[-1] ^ here < here ^ following):
-                waiting.pop()
-                merges[pattern, i] += 1
-            waiting.append(here)
-    return counts, which, merges
+def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return for each pattern of up to three active blocks of four: how many there are, and which."""
+    counts, which = np.zeros(16, np.uint8), np.zeros((16, 3), np.uint8)
+    for pattern in range(13):
+        blocks = [b for b in range(4) if pattern >> b & 1]
+        counts[pattern], which[pattern, : len(blocks)] = len(blocks), blocks
+    return counts, which
 
 
 class WorkspaceLayout:
@@ -95,11 +81,9 @@ class WorkspaceLayout:
         # In the layers above the first every block counts as active.
         active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
         active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
-        counts, blocks, merges = _tables()
-        self.stack = MAX_LANES * (MAX_WAITING + ROWS_TOGETHER * (self.groups - 1).bit_length())
-        self.tables = TABLES.pack(
-            counts=counts, blocks=blocks, merges=merges, all_active=active, stride=rows, stack=self.stack
-        )
+        counts, blocks = _tables()
+        self.stack = MAX_LANES * ROWS_TOGETHER * (self.groups - 1).bit_length()
+        self.tables = TABLES.pack(counts=counts, blocks=blocks, all_active=active, stride=rows, stack=self.stack)
 
     def offsets(self, strides: Integers) -> Integers:
         """Return where each layer's parameters begin if its rows are `strides` apart, and the end."""
