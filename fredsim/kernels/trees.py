@@ -209,6 +209,11 @@ def gradient_columns(like, a, errors_at, at):
     L1 cache. A row's sums over groups wait on the stack until their partners in the tree are there.
     """
     tree = a.tree
+    if ONE_BLOCK:
+        for k in range(a.rows):
+            total = sum_block(like, a.factors, a.factors_at + k * LEAVES, a.errors, errors_at, a.stride)
+            store(a.out, at + k * a.out_stride, mean(total, tree.mu))
+        return
     groups = (tree.mu + GROUP * LEAVES - 1) // (GROUP * LEAVES)
     for first in range(0, a.rows, ROWS_TOGETHER):
         depth = ZERO
@@ -256,7 +261,7 @@ def gradient_rows(
     of group g are active in row k. Rows are written `out_stride` floats apart, the last columns of all rows first, so
     that what a row's last vector writes beyond the row is overwritten.
     """
-    if ONE_BLOCK:
+    if LEAVES < 8:  # one block, for which more columns at once are no faster
         for k in range(rows):
             for j in range(0, width, 16):
                 total = sum_block(zeros(16), factors, factors_at + k * LEAVES, errors, errors_at + j, stride)
