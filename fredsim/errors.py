@@ -21,6 +21,7 @@ __all__ = [
     "FredsimError",
     "OutputError",
     "SimulationError",
+    "how_to_install",
     "nearest",
     "one_line",
     "shown",
@@ -56,6 +57,11 @@ def shown(value: Any) -> str:
     text = repr(value)
     text = {"True": "true", "False": "false", "None": "null"}.get(text, text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
+
+
+def how_to_install(extra: str) -> str:
+    """Return the remedy for a missing package: the command that installs an extra of fredsim."""
+    return f'in the checkout, run python3 -m pip install -c constraints.txt ".[{extra}]"'
 
 
 def one_line(error: BaseException) -> str:

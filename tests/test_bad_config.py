@@ -160,7 +160,7 @@ OVERRIDES = {
     "evaluation.every=0": ("evaluation.every: is 0", "greater than 0"),
     "evaluation.unit=day": ("evaluation.unit: is 'day'", "'iterations', 'updates', 'epochs' or 'seconds'"),
     "iterations.x=3": ("iterations.x: iterations is 50; it must be a mapping",),
-    "seed": ("must have the form KEY=VALUE, such as server.lr=0.01",),
+    "seed": ("must have the form KEY=VALUE, without spaces around =, such as server.lr=0.01",),
     "=3": ("must have the form KEY=VALUE",),
     "server..lr=3": ("must have the form KEY=VALUE",),
     "seed=[1": (":1:3: not valid YAML",),

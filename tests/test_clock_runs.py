@@ -29,6 +29,7 @@ CUMULATIVE = (
     "iteration", "timestamp", "validation_loss", "validation_error", "potential_pushes", "pushes", "potential_fetches",
     "fetches", "bytes_pushed", "bytes_fetched", "digest",
 )  # fmt: skip
+Command = Callable[..., tuple[int, str, str]]
 Files = dict[str, bytes]
 
 
@@ -277,3 +278,11 @@ def test_an_interrupt(
     assert rows[:-1] == before[: len(rows) - 1]
     assert float(rows[-2]["time"]) <= float(rows[-1]["time"]) == summary["time"]
     assert command("verify", "part")[:2] == (0, "part: same bits\n")
+
+
+def test_a_run_whose_clock_ends_before_any_gradient_says_so(small_yaml: Path, command: Command) -> None:
+    words = ("iterations=null", "dispatcher={name: clock, compute: {seconds: 5}}")
+    code, output, _ = command("run", small_yaml, *words, "seconds=4", "--out", "short")
+    assert (code, output.count("ended before any gradient arrived; give more seconds")) == (0, 1)
+    assert "ended before any" not in command("run", small_yaml, *words, "seconds=6", "--out", "long")[1]
+    assert "ended before any" not in command("run", small_yaml, "iterations=0", "--out", "none")[1]

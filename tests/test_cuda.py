@@ -162,7 +162,7 @@ def test_without_what_it_needs(
     for name in [name for name in sys.modules if name.startswith("fredsim.cuda")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    says = ("backend is cuda; it needs PyTorch and Triton", "pip install 'fredsim[cuda]'")
+    says = ("backend is cuda; it needs PyTorch and Triton", 'pip install -c constraints.txt ".[cuda]"')
     refused("run", small_yaml, "backend=cuda", says=says)
     assert not Path("results").exists()
     code, out, _ = command("run", small_yaml, "backend=auto", "iterations=5")

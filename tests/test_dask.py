@@ -185,7 +185,7 @@ def test_what_is_refused(small_yaml: Path, refused: Refused, monkeypatch: pytest
     refused(*words, "--dask", "tcp://127.0.0.1:1", says=("dask: is given; ", "this is a single run"))
     refused(*words, sweep, "--jobs", 2, "--dask", "tcp://127.0.0.1:1", says=("jobs is 2, and dask is given",))
     monkeypatch.setitem(sys.modules, "distributed", None)
-    refused(*words, sweep, "--dask", "tcp://127.0.0.1:1", says=("needs Dask's distributed", "'fredsim[cluster]'"))
+    refused(*words, sweep, "--dask", "tcp://127.0.0.1:1", says=("needs Dask's distributed", '".[cluster]"'))
     assert not Path("out").exists()
     with pytest.raises(ConfigError):
         fredsim.run(small_yaml, [sweep], dask="tcp://127.0.0.1:1")

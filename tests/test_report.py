@@ -155,7 +155,7 @@ def test_what_is_refused(small_yaml: Path, command: Command, refused: Refused, m
     refused("report", "single", "--by", "server.rl", says=("'server.rl' is no key", "did you mean 'server.lr'?"))
     refused("report", "single", "-o", "single/config.yaml/report.html", says=("report.html: cannot be written",))
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    refused("report", "single", says=("needs plotly", "run pip install 'fredsim[report]'"))
+    refused("report", "single", says=("needs plotly", 'pip install -c constraints.txt ".[report]"'))
     assert not Path("report.html").exists()
 
 

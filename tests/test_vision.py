@@ -142,7 +142,7 @@ def test_what_is_not_installed(
         "torch": ("model={name: 'torch:fredsim.zoo:lenet'}", "needs PyTorch"),
         "torchvision": ("data.name=torchvision:FashionMNIST", "needs torchvision"),
     }[absent]
-    says = (f"override '{override[:10]}", what, 'run pip install "fredsim[torch]"')
+    says = (f"override '{override[:10]}", what, 'pip install -c constraints.txt ".[torch]"')
     refused("run", small_yaml, override, "--out", "out", says=says)
 
 

@@ -91,7 +91,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Return the dotted key and the value of KEY=VALUE; the value is YAML. Raises ConfigError."""
     key, equals, value = text.partition("=")
     if not equals or not key.isprintable() or any(not part for part in key.split(".")):
-        raise ConfigError(f"{name_of_override(text)}: must have the form KEY=VALUE, such as server.lr=0.01")
+        form = "KEY=VALUE, without spaces around =, such as server.lr=0.01"
+        raise ConfigError(f"{name_of_override(text)}: must have the form {form}")
     return key, parse_yaml(value, name_of_override(text))
 
 

@@ -4,12 +4,12 @@ Nothing here is imported before the backend is asked for. If TRITON_INTERPRET=1 
 interpreter on the CPU, slowly: this is how they are tested without a device.
 """
 
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, how_to_install
 
 try:
     import torch  # noqa: F401  reports a missing package before any kernel is read
     import triton  # noqa: F401
 except ImportError as error:
     raise ConfigError(
-        f"backend is cuda; it needs PyTorch and Triton ({error}): pip install 'fredsim[cuda]', or leave backend out"
+        f"backend is cuda; it needs PyTorch and Triton ({error}); leave backend out or, {how_to_install('cuda')}"
     ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError, DataError, nearest
+from fredsim.errors import ConfigError, DataError, how_to_install, nearest
 
 __all__ = ["read_images"]
 
@@ -32,7 +32,7 @@ def read_images(name: str, root: Path) -> tuple[Images, Images]:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"data.name: torchvision:{name} needs torchvision, which cannot be imported "
-            f'({type(error).__name__}: {reason}); run pip install "fredsim[torch]"'
+            f"({type(error).__name__}: {reason}); {how_to_install('torch')}"
         ) from None
     found = getattr(known, name, None)
     if not isinstance(found, type):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, how_to_install
 from fredsim.models.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
@@ -31,7 +31,7 @@ def find_factory(name: str) -> Factory:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"model.name: {name} needs PyTorch, which cannot be imported ({type(error).__name__}: {reason}); "
-            'run pip install "fredsim[torch]"'
+            f"{how_to_install('torch')}"
         ) from None
     try:
         found = import_named(name.removeprefix("torch:"), "torch:package.module:factory")

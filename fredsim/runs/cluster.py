@@ -16,7 +16,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from fredsim.config.document import dump_yaml
-from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError, how_to_install
 from fredsim.plugins.modules import search_folders
 from fredsim.runs.checkpoint_transfer import make_queue, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoints
@@ -48,7 +48,7 @@ class Cluster:
         except ImportError as error:
             raise ConfigError(
                 f"dask: '{address}' needs Dask's distributed, which cannot be imported ({error}); "
-                "run pip install 'fredsim[cluster]'"
+                f"{how_to_install('cluster')}"
             ) from None
         self._address = address
         self._versions: dict[str, str] = {}  # the version of fredsim, by worker

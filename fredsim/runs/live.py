@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
-from fredsim.errors import ClusterError, ConfigError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_install
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
@@ -159,7 +159,7 @@ def local_cluster(workers: int) -> Iterator[str]:
         from distributed import LocalCluster
     except ImportError as error:
         raise ConfigError(
-            f"live: needs Dask's distributed, which cannot be imported ({error}); run pip install 'fredsim[cluster]'"
+            f"live: needs Dask's distributed, which cannot be imported ({error}); {how_to_install('cluster')}"
         ) from None
     try:
         cluster = LocalCluster(

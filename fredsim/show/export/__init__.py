@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from fredsim.errors import ConfigError, OutputError, nearest
+from fredsim.errors import ConfigError, OutputError, how_to_install, nearest
 from fredsim.runs.results import Result, Results, load
 from fredsim.show.export.recorded import ExportedRun, read_run
 
@@ -61,6 +61,6 @@ def _writer(to: str) -> Callable[[Sequence[ExportedRun], Path], Iterator[tuple[s
             from fredsim.show.export.to_mlflow import write
     except ImportError as error:
         raise ConfigError(
-            f"fredsim export --to {to} needs {to}, which cannot be imported ({error}); run pip install 'fredsim[{to}]'"
+            f"fredsim export --to {to} needs {to}, which cannot be imported ({error}); {how_to_install(to)}"
         ) from None
     return write

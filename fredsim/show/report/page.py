@@ -13,7 +13,7 @@ from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.figure_options import X, Y
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.results import Result, load
 from fredsim.show.plots.groups import Panel, differences, group, labels
 from fredsim.show.report.sections import Section, sections
@@ -73,7 +73,7 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ConfigError(
-            f"fredsim report needs plotly, which cannot be imported ({error}); run pip install 'fredsim[report]'"
+            f"fredsim report needs plotly, which cannot be imported ({error}); {how_to_install('report')}"
         ) from None
     return str(get_plotlyjs())
 
