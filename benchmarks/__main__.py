@@ -3,7 +3,7 @@
     python -m benchmarks [--only TABLE,...] [--servers NAME,...] [--cells λxµ,...] [--rounds N] [--iterations N]
                          [--threads N] [--peer-threads N] [--quick] [-o FILE]
 
-from the root of the repository; PyTorch and JAX come with `pip install fredsim[bench]`. Tables: contest (against a
+from the root of the repository; PyTorch and JAX come with `pip install .[bench]`. Tables: contest (against a
 PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
 (outside the kernels), dispatch (only the order of a million clients), clocks (a clock, and the record of events).
 

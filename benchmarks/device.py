@@ -2,7 +2,7 @@
 
     python -m benchmarks.device [--iterations N] [--rounds N] [--servers NAME,...] [-o FILE]
 
-from the root of the repository; this needs `pip install fredsim[cuda]` and a device.
+from the root of the repository; this needs `pip install .[cuda]` and a device.
 """
 
 from __future__ import annotations

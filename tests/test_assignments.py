@@ -14,7 +14,7 @@ from fredsim.runs.observer import Monitor
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import Task
 
-pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
+pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
 
 
 class FakeFuture:

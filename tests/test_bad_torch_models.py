@@ -9,7 +9,7 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 Refused = Callable[..., None]
 

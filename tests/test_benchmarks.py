@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Import a module of the benchmarks, which stand in no installed package, once their peers are there."""
     for peer in ("torch", "jax"):
-        pytest.importorskip(peer, reason=f"the benchmarks need {peer}: pip install fredsim[bench]")
+        pytest.importorskip(peer, reason=f"the benchmarks need {peer}: pip install .[bench]")
     monkeypatch.syspath_prepend(str(ROOT))
     return lambda name: importlib.import_module(f"benchmarks.{name}")
 

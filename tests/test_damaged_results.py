@@ -183,7 +183,7 @@ def test_no_number_is_drawn_that_the_run_did_not_write(
 ) -> None:
     """A digit is another one: nothing but the digest tells."""
     if words[0] == "report":
-        pytest.importorskip("plotly", reason="plotly is not installed: pip install fredsim[report]")
+        pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     fredsim.run(small_yaml, ["evaluation.every=20", "probe={every: 25}"], out="done")
     shutil.copytree("done", "whole")
     content = Path("done", file).read_bytes()
@@ -237,7 +237,7 @@ def test_a_configuration_that_was_edited_is_not_run_over_the_results(
 
 
 def test_a_report_says_that_a_file_is_gone(small_yaml: Path, refused: Refused) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed: pip install fredsim[report]")
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     fredsim.run(small_yaml, ["probe={every: 25}"], out="done")
     Path("done/probe.csv").unlink()
     refused("report", "done", says=("done/probe.csv: is gone; run the experiment again",))

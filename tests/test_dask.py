@@ -15,7 +15,7 @@ import fredsim
 from fredsim.errors import ConfigError
 from tests.dask_cluster import Cluster
 
-distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -16,12 +16,12 @@ from fredsim.runs.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
-TENSORBOARD = "TensorBoard is not installed: pip install fredsim[tensorboard]"
+TENSORBOARD = "TensorBoard is not installed: pip install .[tensorboard]"
 
 
 def needs_mlflow() -> None:
     for library in ("mlflow", "sqlalchemy", "alembic"):
-        pytest.importorskip(library, reason=f"{library} is not installed: pip install fredsim[mlflow]")
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install .[mlflow]")
 
 
 @pytest.fixture
@@ -153,7 +153,9 @@ def test_what_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> N
         for name in [name for name in sys.modules if name.startswith(f"{target}.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, target, None)  # all of it: what is imported half would stay behind
-        refused("export", "alone", "--to", target, says=[f"needs {target}", f"pip install 'fredsim[{target}]'"])
+        refused(
+            "export", "alone", "--to", target, says=[f"needs {target}", f'pip install -c constraints.txt ".[{target}]"']
+        )
     assert not Path("tensorboard").exists()
     assert not Path("mlflow.db").exists()
 

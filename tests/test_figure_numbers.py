@@ -127,7 +127,7 @@ def test_percentiles_of_staleness(counts: dict[int, int], seeds: list[Result]) -
 
 
 def test_a_report_knows_the_smallest_error_above_zero(small_yaml: Path, command: Command) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed: pip install fredsim[report]")
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     words = ("data.validation=5", "iterations=1000", "evaluation.every=20", "sweep={seed: [0]}")
     errors = [error for run in runs_of(small_yaml, *words) for error in run.metrics["validation_error"]]
     assert min(errors) == 0

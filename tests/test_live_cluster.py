@@ -14,7 +14,7 @@ import pytest
 from fredsim.runs.results import Result
 from tests.dask_cluster import Cluster
 
-pytest.importorskip("distributed", reason="Dask is not installed: pip install fredsim[cluster]")
+pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

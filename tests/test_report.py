@@ -16,7 +16,7 @@ import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs.results import Results
 
-go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install fredsim[report]")
+go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install .[report]")
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -218,7 +218,7 @@ def test_published_seconds(timed: list[Result], drawn: list[Figure]) -> None:
 
 
 def test_a_report_against_seconds(timed: list[Result], recorded: Path, command: Command, small_yaml: Path) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed: pip install fredsim[report]")
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     assert command("report", recorded / "timed")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert '<input type="radio" name="x" value="seconds" checked>' in page

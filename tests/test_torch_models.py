@@ -24,7 +24,7 @@ from fredsim.simulation.engines import make_engine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim import zoo
 from fredsim.native.engine import TorchEngine

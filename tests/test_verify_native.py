@@ -9,7 +9,7 @@ import pytest
 
 from fredsim.system.machine import processor_name
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 Command = Callable[..., tuple[int, str, str]]
 

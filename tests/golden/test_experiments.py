@@ -56,7 +56,7 @@ def changed(key: str, value: Any) -> Experiment:
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_experiments_that_come_with_fredsim(name: str) -> None:
     if "torch:" in (FOLDER / f"{name}.yaml").read_text(encoding="utf-8"):
-        pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
     digests = "".join(run.experiment.digest for run in expand(open_source(FOLDER / f"{name}.yaml")).runs)
     assert hashlib.sha256(digests.encode()).hexdigest() == RECORDED[name]
 

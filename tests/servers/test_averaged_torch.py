@@ -104,7 +104,7 @@ def test_the_server_is_the_transcription_with_its_roundings_apart(case: dict[str
 def by_torch(start: Array, grads: list[Array], case: dict[str, float]) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever importing it says
-        torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install fredsim[torch]")
+        torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
     p = torch.nn.Parameter(torch.from_numpy(start.copy()))
     optimizer = torch.optim.ASGD(
         [p], lr=case.get("lr", 0.01), lambd=case.get("lambd", 1e-4), alpha=case.get("alpha", 0.75), t0=case["t0"],
