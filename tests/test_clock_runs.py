@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from fredsim.runs.opening import open_expansion
+from fredsim.runs.result import Result
+from fredsim.show.printing import print_results
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 from tests.random_experiments import experiment
@@ -280,9 +283,16 @@ def test_an_interrupt(
     assert command("verify", "part")[:2] == (0, "part: same bits\n")
 
 
-def test_a_run_whose_clock_ends_before_any_gradient_says_so(small_yaml: Path, command: Command) -> None:
-    words = ("iterations=null", "dispatcher={name: clock, compute: {seconds: 5}}")
+def test_a_run_whose_clock_ends_before_any_gradient_says_so(
+    small_yaml: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["iterations=null", "dispatcher={name: clock, compute: {seconds: 5}}"]
     code, output, _ = command("run", small_yaml, *words, "seconds=4", "--out", "short")
     assert (code, output.count("ended before any gradient arrived; give more seconds")) == (0, 1)
-    assert "ended before any" not in command("run", small_yaml, *words, "seconds=6", "--out", "long")[1]
-    assert "ended before any" not in command("run", small_yaml, "iterations=0", "--out", "none")[1]
+    code, output, _ = command("run", small_yaml, *words, "seconds=6", "--out", "long")
+    assert (code, "ended before any" in output) == (0, False)
+    interrupted = Result(Path("short"))
+    interrupted.summary["status"] = "interrupted"
+    print_results(open_expansion(small_yaml, [*words, "seconds=4"]), interrupted)
+    output = capsys.readouterr().out
+    assert ("interrupted" in output, "ended before any" in output) == (True, False)

@@ -73,6 +73,27 @@ def test_gradients_and_evaluation(
         kernels.close()
 
 
+@pytest.mark.parametrize("mu", [16, 24, 40, 57, 64, 100, 128])
+@pytest.mark.parametrize("hidden", [5, 120])
+def test_every_pattern_of_blocks_in_which_an_input_is_not_zero(mu: int, hidden: int) -> None:
+    """Input k is not zero in blocks of eight samples by the bits of k; in the second 64 samples by other ones."""
+    rng = np.random.default_rng(mu)
+    patterns = np.stack([np.arange(256), rng.permutation(256)])  # (groups, inputs)
+    active = patterns[:, None, :] >> np.arange(8)[:, None] & 1  # (groups, blocks, inputs)
+    x = np.repeat(active.reshape(16, 256), 8, axis=0) * (rng.random((128, 256)) + 0.1)
+    split = Split(x.astype(np.float32), rng.integers(0, 4, 128))
+    model, data = Mlp((256, hidden, 4)), Dataset(split, split, split, 4)
+    params, rows = held(model.layout.size, 1, 0.2, mu), np.arange(mu)[None]
+    expected, _ = NumpyEngine(model, data).gradients(params, rows)
+    for threads in (1, 2):
+        kernels = NumbaEngine(model, data, mu, threads)
+        try:
+            found, _ = kernels.gradients(params, rows)
+            np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+        finally:
+            kernels.close()
+
+
 def test_windows_of_any_length_one_after_another() -> None:
     """The engine keeps its work space: what a longer window left there must not show."""
     model, data = Mlp((9, 20, 4)), dataset(9, 4)

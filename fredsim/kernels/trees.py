@@ -165,13 +165,18 @@ def mean(total, mu):
 
 @subroutine
 def sum_group(like, tables, factors, factors_at, step, errors, errors_at, stride, bits):
-    """Return the sum over a group's active blocks, those whose bit is set in `bits`, four by four."""
+    """Return the sum over a group's active blocks, those whose bit is set in `bits`, four by four.
+
+    If blocks 2 and 3 and another of the four are active, all four are summed: an inactive one gives ±0. (If block 3 is
+    not active, it may lie beyond the minibatch, and must not be read.) Any other active blocks are added one after the
+    other, which then is the tree's order.
+    """
     total = like
     for _ in range(GROUP // 4):
         pattern = np.int64(bits & 15)
-        if pattern > 12:  # blocks 2 and 3, and at least one more: the sum over an inactive one is ±0
+        if pattern > 12:
             total = total + sum_four(like, factors, factors_at, step, errors, errors_at, stride)
-        elif pattern > 0:  # in the tree, too, each block is added to the sum over those before it
+        elif pattern > 0:
             part = like
             for i in range(3 * pattern, 3 * pattern + item(tables.counts, pattern)):
                 b = np.int64(item(tables.blocks, i))

@@ -113,7 +113,7 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         typer.echo(f"backend: {backend}{device and f', {device}'}")
     for row in rows:
-        if timed and row["iterations"] == 0 and row["status"] == "finished":
+        if (row["status"], row["iterations"]) == ("finished", 0):
             typer.echo(f"{row['run']}: ended before any gradient arrived; give more seconds")
     if expansion.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
