@@ -30,9 +30,9 @@ Integers = NDArray[np.int64]
 
 #: The bytes of workspace for minibatches whose passes are done together.
 WORKSPACE_BYTES = 2**22
-#: Below this many multiply-adds of a dense gradient, one thread does it all, because what other threads write is not in
-#: the cache of the thread that runs the server.
-ONE_THREAD_BELOW = 2**23
+#: Below so many multiply-adds of a dense gradient, one thread forms it, or does its passes, for a server that gets
+#: whole gradients: what another thread writes, or has read, is not in the cache of the thread that runs the server.
+GRADIENT_ALONE_BELOW, PASSES_ALONE_BELOW = 2**22, 2**23
 #: Slots in a file are paged out whenever this many bytes of them have been used.
 PAGE_OUT_EVERY = 2**22
 
@@ -174,9 +174,9 @@ class NumbaGradientExecutor(PassExecutor):
         return self._gradient, self.pending["losses"][slot]
 
     def _run(self, kernel: Compiled, batches: int) -> None:
-        self._team.run(
-            kernel, self._pass_arguments, 0 if batches * self._mu * self._size < ONE_THREAD_BELOW else MIN_WORK
-        )
+        alone_below = GRADIENT_ALONE_BELOW if kernel is self._kernels.form_gradient else PASSES_ALONE_BELOW
+        alone = batches * self._mu * self._size < alone_below
+        self._team.run(kernel, self._pass_arguments, 0 if alone else MIN_WORK)
         self._used_bytes += batches * self.slot_bytes
         if self._used_bytes > PAGE_OUT_EVERY:
             self._passes.page_out()

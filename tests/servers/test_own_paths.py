@@ -246,7 +246,7 @@ def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("hidden", [[], [5], [20, 12]], ids=str)
 @pytest.mark.parametrize("batch", [1, 5, 70])
-def test_threads_and_works_begun_together_move_no_bit(
+def test_threads_and_tasks_begun_together_move_no_bit(
     batch: int, hidden: list[int], simulate: Simulate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run: dict[str, Any] = {
@@ -254,7 +254,8 @@ def test_threads_and_works_begun_together_move_no_bit(
         "server": {"name": "own_path:Tames", "lr": 0.1}, "dispatcher": {"name": "uniform", "wait": False},
     }  # fmt: skip
     reference = simulate(run | {"path": "snapshots"})
-    monkeypatch.setattr(pending, "ONE_THREAD_BELOW", 0)
+    for alone in ("GRADIENT_ALONE_BELOW", "PASSES_ALONE_BELOW"):
+        monkeypatch.setattr(pending, alone, 0)
     for room in (1, 3 * 4 * 20_000, 2**30):
         monkeypatch.setattr(pending, "WORKSPACE_BYTES", room)
         check_same(simulate(run | {"path": "hand"}), reference)
