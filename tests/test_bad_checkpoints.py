@@ -75,34 +75,82 @@ def test_bytes_become_no_objects(name: str) -> None:
         numeric(name)
 
 
-def without(name: str, arrays: dict[str, Any]) -> None:
-    del arrays[name]
-
-
-OTHERS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "an array that is gone": lambda arrays: without("server.own.arrays.n", arrays),
-    "one number for all": lambda arrays: arrays.update({"server.own.arrays.n": np.zeros(1, np.float32)}),
-    "another type": lambda arrays: arrays.update({"server.own.params": arrays["server.own.params"].astype(np.float64)}),
-    "one too many": lambda arrays: arrays.update({"server.own.more": np.zeros(3)}),
-    "a version that is not there": lambda arrays: arrays["holdings.under_way"].fill(99),
-}
-
-
-@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
-def test_a_state_of_another_form_is_not_gone_on_from(change: Callable[..., Any], tmp_path: Path) -> None:
-    """It gives the bytes of a run that was never stopped, from the beginning where there is no other."""
-    stopped(DATA, tmp_path, 10)
-    (path,) = (tmp_path / "checkpoint").glob("*.json")
-    tensors = path.with_suffix(".safetensors")
+def forge(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> None:
+    """Change the arrays and the values of a folder's only checkpoint, and make its digests right again."""
+    (path,) = (folder / "checkpoint").glob("*.json")
+    tensors, meta = path.with_suffix(".safetensors"), json.loads(path.read_bytes())
     arrays = {name: array.copy() for name, array in load(tensors.read_bytes()).items()}
-    change(arrays)
+    change(arrays, meta["values"])
     tensors.write_bytes(save(arrays))
-    meta = json.loads(path.read_bytes())
     path.write_bytes(json_with_digest(meta | {"tensors": hashlib.sha256(tensors.read_bytes()).hexdigest()}))
-    status, notes = stopped(DATA, tmp_path, 10**9)
+
+
+def shorten(prefix: str) -> Callable[..., None]:
+    """Return a change that leaves one element of arrays (P,); kernels would access the memory behind it."""
+
+    def change(arrays: dict[str, Any], _: dict[str, Any]) -> None:
+        names = [name for name in arrays if name.startswith(prefix)]
+        assert names
+        arrays.update({name: arrays[name][:1] for name in names})
+
+    return change
+
+
+IA2SGD = {"server": {"name": "ia2sgd", "lr": 0.01}}
+HAND = {"path": "hand", "backend": "numba", "events": False}
+DROPPED = {"dispatcher": {"name": "uniform", "push": {"every": {"k": 2}}, "dropped_push": "accumulate"}}
+OTHERS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any], dict[str, Any]], Any]]] = {
+    "an array that is gone": ({}, lambda arrays, _: arrays.pop("server.own.arrays.n")),
+    "one number for all": ({}, lambda arrays, _: arrays.update({"server.own.arrays.n": np.zeros(1, np.float32)})),
+    "another type": (
+        {}, lambda arrays, _: arrays.update({"server.own.params": arrays["server.own.params"].astype(np.float64)})
+    ),
+    "one too many": ({}, lambda arrays, _: arrays.update({"server.own.more": np.zeros(3)})),
+    "a version that is not there": ({}, lambda arrays, _: arrays["holdings.under_way"].fill(99)),
+    "samples beyond the data": (HAND, lambda arrays, _: arrays["work.samples"].fill(10**6)),
+    "samples before the data": (HAND, lambda arrays, _: arrays["work.samples"].fill(-1)),
+    "a short unsent push": (DROPPED, shorten("outbox._unsent.")),
+    "a short residual": ({"compress": {"name": "top_k", "k": 3}}, shorten("compressor.own._residuals.")),
+    "other samples": (HAND | IA2SGD, lambda arrays, _: arrays["work.samples"].fill(0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "change"), OTHERS.values(), ids=OTHERS)
+def test_a_state_of_another_form_is_not_gone_on_from(
+    more: dict[str, Any], change: Callable[..., Any], tmp_path: Path
+) -> None:
+    """It gives the bytes of a run that was never stopped, from the beginning where there is no other."""
+    data = DATA | more
+    stopped(data, tmp_path, 5)
+    forge(tmp_path, change)
+    status, notes = stopped(data, tmp_path, 10**9)
     assert status == "finished"
     assert "cannot be used (its state does not fit: " in notes[0]
-    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+    assert files_of(tmp_path) == left_behind(data, {})[0]
+
+
+def test_counts_that_are_none_stop_the_run_with_one_message(tmp_path: Path) -> None:
+    """They are first used when the run's results are written."""
+    stopped(DATA, tmp_path, 10)
+    forge(tmp_path, lambda _, values: values.update({"recorder.histogram": '{"set": [1]}'}))
+    with pytest.raises(OutputError, match=rf"cannot continue from its checkpoint .*; remove {tmp_path}, and run it"):
+        stopped(DATA, tmp_path, 10**9)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_staleness_of_clients_none_of_whose_pushes_was_applied(tmp_path: Path) -> None:
+    """So says a checkpoint that gives them staleness all the same; NumPy does not warn."""
+    whole = left_behind(DATA, {})[0]["clients.csv"].decode().splitlines()[1:]
+    pushes = np.array([int(line.split(",")[2]) for line in whole])
+    stopped(DATA, tmp_path, 10)
+
+    def change(arrays: dict[str, Any], _: dict[str, Any]) -> None:
+        arrays["recorder.by_client.applied"] -= pushes
+
+    forge(tmp_path, change)
+    execute(resolve(DATA), tmp_path, policy=CheckpointPolicy(1e9))
+    staleness = [line.split(",")[3] for line in (tmp_path / "clients.csv").read_text().splitlines()[1:]]
+    assert staleness == ["inf"] * DATA["clients"]["count"]
 
 
 def test_a_checkpoint_without_a_file_that_grows(tmp_path: Path) -> None:

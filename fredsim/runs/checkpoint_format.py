@@ -27,8 +27,12 @@ __all__ = [
 
 FORMAT = 1
 #: Parts of a state whose arrays must keep their shape: kernels access as many elements as there were at first.
-FIXED_SHAPES = ("server.", "holdings.version.", "recorder.by_client.")
+FIXED_SHAPES = ("server.", "recorder.by_client.")
+#: Parts of a state whose arrays, unless they exist at first, are as long as the parameters: kernels rely on that, too.
+LIKE_PARAMS = ("server.", "compressor.", "outbox.", "holdings.version.")
 SERVER_PARAMS = "server.own.params"
+#: The ends of the names of arrays in these parts that are not.
+OTHERS = (".losses", ".of")
 Size = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -99,11 +103,13 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
 def check_types(state: State, first: State) -> None:
     """Raise ValueError if arrays of a state have other types or shapes than those of `first`, a run's initial state."""
     for name, value in state.items():
-        other = first.get(SERVER_PARAMS if name.startswith("holdings.version.") else name)
+        other, fixed = first.get(name), name.startswith(FIXED_SHAPES)
+        if other is None and name.startswith(LIKE_PARAMS) and not name.endswith(OTHERS):
+            other, fixed = first[SERVER_PARAMS], True
         if not isinstance(value, np.ndarray) or other is None:
             continue
         fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim
-        if not fits or (name.startswith(FIXED_SHAPES) and value.shape != other.shape):
+        if not fits or (fixed and value.shape != other.shape):
             raise ValueError(f"{name} is {_type_of(value)}, not {_type_of(other)}")
 
 

@@ -17,7 +17,7 @@ from fredsim.compute.engines import Engine
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
-from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints
+from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folders import claim, locked, write_errors
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
@@ -81,6 +81,7 @@ def execute(
         run.identify(found)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
         _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         _, test_error = evaluate(engine, outcome.params, "test")
         early = until is not None and until <= (length.iterations or math.inf)

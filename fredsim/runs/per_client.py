@@ -41,7 +41,7 @@ def clients_text(
     if engine.finite(params):
         values[:, 0], values[:, 1] = engine.outcomes(params, "train")
     samples, means = _over_shards(values, shards, count)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # a forged checkpoint may count the staleness of no push
         staleness = counts.staleness / counts.applied
     columns = {
         "client": range(count),

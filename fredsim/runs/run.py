@@ -149,8 +149,7 @@ class Run:
         beginning, up to the event before the divergence: that gives its last finite parameters.
         """
         try:
-            with resume_errors(checkpoint, self._checkpoints.folder):
-                return self._run(checkpoint)
+            return self._run(checkpoint)
         except Diverged as diverged:
             if not self._hooks.replayable:
                 raise

@@ -73,6 +73,10 @@ class Hand(Scheduled):
     def _put_held(self, state: State) -> None:
         for name, values in self._pending.items():
             values[...] = state[f"work.{name}"]
+        schedule, now = self._drawn_schedule, self.iteration
+        pending = now + np.flatnonzero(schedule.begun[now:] < now)  # the events at which pending passes arrive
+        if (self._pending["samples"][self._slots[pending]] != self._rows(pending)).any():
+            raise ValueError("work.samples are not those of the schedule")  # a kernel would read data at any index
 
 
 class HandByRule(Hand, ByRule):
