@@ -148,7 +148,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
 
 def _correction(problem: str, value: Any) -> str:
     """Return what to write instead of a value of the wrong type, if its meaning is obvious; otherwise an empty text."""
-    if problem == "list_type" and isinstance(value, int | float | str) and not isinstance(value, bool):
+    single = isinstance(value, int | float | str) and not isinstance(value, bool) and str(value).isprintable()
+    if problem == "list_type" and single:
         return f": write [{value}]"
     if problem.startswith("int") and isinstance(value, float) and value.is_integer():
         return f": write {int(value)}"

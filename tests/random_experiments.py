@@ -186,9 +186,10 @@ def _but_name(plugin: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in plugin.items() if key != "name"}
 
 
-def _plugin(rng: random.Random, kind: Any) -> dict[str, Any]:
-    """Return a name of this kind, with hyper-parameters."""
-    name = rng.choice([name for name in KNOWN[kind] if name not in WITHOUT_ONE])
+def _plugin(rng: random.Random, kind: Any, *, plain: bool = False) -> dict[str, Any]:
+    """Return a name of this kind, with hyper-parameters; if `plain`, of a class that has none of its kind inside."""
+    names = [name for name in KNOWN[kind] if name not in WITHOUT_ONE]
+    name = rng.choice([name for name in names if not (plain and "inner" in KNOWN[kind][name].Hyper.model_fields)])
     found: Any = KNOWN[kind][name]
     return {"name": name} | hyper_parameters(rng, found.Hyper)
 
@@ -220,9 +221,9 @@ def _value(rng: random.Random, name: str, annotation: Any, metadata: Sequence[An
     """Return a value that a field may have."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if name == "inner" and origin is dict:  # of a compressor, which must have one
-        return _plugin(rng, "compressor")
+        return _plugin(rng, "compressor", plain=True)
     if name == "inner":
-        return rng.choice([None, _plugin(rng, "server")])
+        return rng.choice([None, _plugin(rng, "server", plain=True)])
     if origin is Annotated:
         inner = [x for part in parts[1:] for x in (part.metadata if isinstance(part, FieldInfo) else [part])]
         return _value(rng, name, parts[0], inner)

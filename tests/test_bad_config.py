@@ -151,6 +151,7 @@ OVERRIDES = {
     "data.name=mnits": ("data.name: unknown data set 'mnits'", "did you mean 'mnist'?", "digits, mnist, npz:PATH"),
     "data.name=digits:8": ("data.name: unknown data set 'digits:8'", "digits, mnist, npz:PATH"),
     "model.hidden=8": ("model.hidden: is 8", "valid list: write [8]"),
+    'figures="a\\nb"': ("figures: is 'a\\nb'; it should be a valid list\n",),
     "model.hidden=true": ("model.hidden: is true; it should be a valid list\n",),
     "iterations=1e3": ("iterations: is 1000.0", "valid integer: write 1000"),
     "server.lr=0,1": ("server.lr: is '0,1'", "valid number: write 0.1"),

@@ -116,6 +116,7 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
         *case.files,
         *map(str, case.key),
         "jobs",
+        "list: there is no",
         "dask",
         "error: .:",
         "the trace, row",
@@ -131,7 +132,11 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
         return f"it does not say what to do: {vague}"
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(case.value)
-        if isinstance(given, int | float) and "value" in case.kind and not is_named(str(given), messages):
+        if (
+            isinstance(given, int | float)
+            and "value" in case.kind
+            and not is_named(str(given).lower() if isinstance(given, bool) else str(given), messages)
+        ):
             return f"it does not name the value: {messages}"
     if case.kind == "value in file" and not any(is_near(case, line) for line in lines):
         return f"another place: {messages!r}"
@@ -140,7 +145,7 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
 
 def is_named(value: str, messages: str) -> bool:
     """Return whether messages name a value, or are about several keys."""
-    others = ("give one of", "the clock ends after", "is given; it goes with")
+    others = ("give one of", "have no gap", "the clock ends after", "is given; it goes with")
     return value in messages or any(phrase in messages for phrase in others)
 
 

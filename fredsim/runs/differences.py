@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, one_line
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import file_digest, requested_files
 from fredsim.system.csv_files import read_cells
@@ -112,11 +112,18 @@ def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]
     """Say where two Parquet files first differ; they are read in batches, as they may be larger than memory."""
     if _read(paths[0], file_digest) == _read(paths[1], file_digest):
         return ""
-    before = 0
     try:
-        files = [open_parquet(path)[0] for path in paths]
+        return _first_difference(name, [open_parquet(path)[0] for path in paths], both)
     except OutputError as error:
         raise OutputError(f"{error}; run the experiment again") from None
+    except (OSError, ValueError) as error:  # pyarrow's: the footer is whole, but not what it refers to
+        either = " or ".join(map(str, paths))
+        raise OutputError(f"{either}: cannot be read ({one_line(error)}); run the experiment again") from None
+
+
+def _first_difference(name: str, files: Sequence[Any], both: Callable[[str, str], str]) -> str:
+    """Say in which row and column two open Parquet files first differ."""
+    before = 0
     for left, right in zip_longest(*(file.iter_batches() for file in files)):
         if left is None or right is None or left.schema != right.schema or len(left) != len(right):
             break

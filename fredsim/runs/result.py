@@ -134,9 +134,13 @@ class Result:
         """Raise OutputError if a file is not as the run wrote it."""
         if self._as_found or not self.has_ended:
             return
-        recorded = self.summary.get("files", {}).get(name)
-        if recorded is not None and file_digest(self.folder / name) != recorded:
-            raise OutputError(f"{self.folder / name}: {CHANGED}; run the experiment again")
+        recorded, path = self.summary.get("files", {}).get(name), self.folder / name
+        try:
+            changed = recorded is not None and file_digest(path) != recorded
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+        if changed:
+            raise OutputError(f"{path}: {CHANGED}; run the experiment again")
 
     def _lacks(self, path: Path, remedy: str) -> OutputError:
         """Return the error for a missing file: either the run did not write it, or it was removed."""
