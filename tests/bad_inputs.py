@@ -55,7 +55,7 @@ def valid(schema: Schema, defs: Schema) -> Any:
         case "integer":
             return max(1, schema.get("minimum", 1))
         case "number":
-            return 0.5
+            return max(0.5, schema.get("minimum", 0.5), schema.get("exclusiveMinimum", 0.0) + 0.5)
         case "array":
             return [valid(schema["items"], defs)] * schema.get("minItems", 1)
         case "object":

@@ -132,11 +132,8 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
         return f"it does not say what to do: {vague}"
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(case.value)
-        if (
-            isinstance(given, int | float)
-            and "value" in case.kind
-            and not is_named(str(given).lower() if isinstance(given, bool) else str(given), messages)
-        ):
+        texts = {str(given), str(given).lower()}  # of the value itself, and in YAML
+        if isinstance(given, int | float) and "value" in case.kind and not any(is_named(x, messages) for x in texts):
             return f"it does not name the value: {messages}"
     if case.kind == "value in file" and not any(is_near(case, line) for line in lines):
         return f"another place: {messages!r}"
