@@ -105,7 +105,7 @@ def check_types(state: State, first: State) -> None:
     for name, value in state.items():
         other, fixed = first.get(name), name.startswith(FIXED_SHAPES)
         if other is None and name.startswith(LIKE_PARAMS) and not name.endswith(OTHERS):
-            other, fixed = first[SERVER_PARAMS], True
+            other, fixed = first.get(SERVER_PARAMS), True  # not there: a server that keeps them by another name
         if not isinstance(value, np.ndarray) or other is None:
             continue
         fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim
