@@ -30,7 +30,6 @@ FORMAT = 1
 FIXED_SHAPES = ("server.", "recorder.by_client.")
 #: Parts of a state whose arrays, unless they exist at first, are as long as the parameters: kernels rely on that, too.
 LIKE_PARAMS = ("server.", "compressor.", "outbox.", "holdings.version.")
-SERVER_PARAMS = "server.own.params"
 #: The ends of the names of arrays in these parts that are not.
 OTHERS = (".losses", ".of")
 Size = Annotated[int, Field(ge=0)]
@@ -100,12 +99,15 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
     return arrays
 
 
-def check_types(state: State, first: State) -> None:
-    """Raise ValueError if arrays of a state have other types or shapes than those of `first`, a run's initial state."""
+def check_types(state: State, first: State, params: NDArray[np.float32]) -> None:
+    """Raise ValueError if arrays of a state have other types or shapes than those of `first`, a run's initial state.
+
+    `params` (P,) are the run's parameters.
+    """
     for name, value in state.items():
         other, fixed = first.get(name), name.startswith(FIXED_SHAPES)
         if other is None and name.startswith(LIKE_PARAMS) and not name.endswith(OTHERS):
-            other, fixed = first.get(SERVER_PARAMS), True  # not there: a server that keeps them by another name
+            other, fixed = params, True
         if not isinstance(value, np.ndarray) or other is None:
             continue
         fits = isinstance(other, np.ndarray) and value.dtype == other.dtype and value.ndim == other.ndim

@@ -132,7 +132,8 @@ class Run:
         else:
             with by_reference():  # only these two: the other parts compute something when they are asked for a state
                 parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
-            check_types(checkpoint.state, {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()})
+            first = {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()}
+            check_types(checkpoint.state, first, np.asarray(self.simulation.server.params))
             self.simulation.put_state(checkpoint.state)
             check_restored(checkpoint.state, self._state())
         self.simulation.spent = dict(checkpoint.spent)
