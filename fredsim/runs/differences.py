@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import file_digest, requested_files
+from fredsim.runs.run_files import file_digest, read_recorded, requested_files
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 
 __all__ = ["check", "difference", "first_line", "last_common_row", "reasons"]
 
-Content = TypeVar("Content", str, bytes)
 #: The keys of summary.json that are compared.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
@@ -92,7 +91,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
                 return found
             continue
-        contents = [_read(result.folder / name, Path.read_bytes) for result in (one, other)]
+        contents = [read_recorded(result.folder / name, Path.read_bytes) for result in (one, other)]
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
     return next((change for result in (one, other) for change in result.changed_files), None)
@@ -110,7 +109,7 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
 
 def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
     """Say where two Parquet files first differ; they are read in batches, as they may be larger than memory."""
-    if _read(paths[0], file_digest) == _read(paths[1], file_digest):
+    if read_recorded(paths[0], file_digest) == read_recorded(paths[1], file_digest):
         return ""
     try:
         return _first_difference(name, [open_parquet(path)[0] for path in paths], both)
@@ -134,10 +133,3 @@ def _first_difference(name: str, files: Sequence[Any], both: Callable[[str, str]
                 return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
         before += len(left)
     return f"{name}: differs from row {before} on, or in its columns"
-
-
-def _read(path: Path, read: Callable[[Path], Content]) -> Content:
-    try:
-        return read(path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fredsim.config.document import read_document
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
-from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, with_digest
+from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, read_recorded, with_digest
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_table
@@ -135,11 +135,7 @@ class Result:
         if self._as_found or not self.has_ended:
             return
         recorded, path = self.summary.get("files", {}).get(name), self.folder / name
-        try:
-            changed = recorded is not None and file_digest(path) != recorded
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
-        if changed:
+        if recorded is not None and read_recorded(path, file_digest) != recorded:
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
 
     def _lacks(self, path: Path, remedy: str) -> OutputError:

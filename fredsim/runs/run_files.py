@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,8 +16,18 @@ from fredsim.config.resolution import problems_at
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
 
-__all__ = ["FILES", "check_config", "config_digest", "file_digest", "file_digests", "requested_files", "with_digest"]
+__all__ = [
+    "FILES",
+    "check_config",
+    "config_digest",
+    "file_digest",
+    "file_digests",
+    "read_recorded",
+    "requested_files",
+    "with_digest",
+]
 
+Content = TypeVar("Content", str, bytes)
 PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
 #: The files that a run writes before summary.json, each with the key that asks for it ("" for those of every run).
 FILES = {
@@ -60,6 +70,14 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_recorded(path: Path, read: Callable[[Path], Content]) -> Content:
+    """Return what `read` returns of a file that a run has written. Raises OutputError if it cannot be read."""
+    try:
+        return read(path)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
 
 
 def check_config(path: Path, document: Document) -> None:
