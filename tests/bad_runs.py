@@ -63,6 +63,9 @@ def what_differs(found: Files, wanted: Files) -> str:
 EVENTFUL = BASE | {
     "iterations": 40, "evaluation": {"every": 7, "per_client": True}, "probe": {"every": 5}, "events": True,
 }  # fmt: skip
+ON_KERNELS = BASE | {
+    "iterations": 40, "evaluation": {"every": 7, "per_client": True}, "events": True, "backend": "numba",
+}  # fmt: skip
 EXPERIMENTS: tuple[dict[str, Any], ...] = (
     EVENTFUL | {"path": "snapshots"},
     EVENTFUL
@@ -78,7 +81,15 @@ EXPERIMENTS: tuple[dict[str, Any], ...] = (
         "average": {"name": "window", "rate": 0.5, "min_window": 2},
         "clients": {"count": 3, "batch_size": 2, "local_steps": 2, "sampling": "shuffled"},
     },
-    BASE | {"iterations": 40, "path": "hand", "backend": "numba", "evaluation": {"every": 7}},
+    ON_KERNELS | {"path": "hand"},
+    ON_KERNELS | {"path": "hand", "server": {"name": "ia2sgd", "lr": 0.1}, "dispatcher": {"name": "clock"}},
+    ON_KERNELS
+    | {
+        "path": "fused",
+        "dispatcher": {"name": "uniform", "fetch": {"bandwidth_aware": {"c": 0.1}}},
+        "probe": {"every": 5},
+    },
+    ON_KERNELS | {"path": "snapshots", "server": {"name": "bfasgd", "lr": 0.01}},
 )
 
 
