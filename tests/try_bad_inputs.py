@@ -117,6 +117,7 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
         *map(str, case.key),
         "jobs",
         "list: there is no",
+        "the sweep holds the run",
         "dask",
         "error: .:",
         "the trace, row",
@@ -142,7 +143,10 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
 
 def is_named(value: str, messages: str) -> bool:
     """Return whether messages name a value, or are about several keys."""
-    others = ("give one of", "have no gap", "the clock ends after", "is given; it goes with")
+    others = (
+        "give one of", "have no gap", "cannot read x", "the clock ends after", "is given; it goes with",
+        "give one per client",
+    )  # fmt: skip
     return value in messages or any(phrase in messages for phrase in others)
 
 
