@@ -154,7 +154,7 @@ def _plain(name: str, content: bytes) -> bytes:
     if not name.endswith("config.yaml"):
         return content
     data = parse_yaml(content.decode(), name)
-    return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}).encode()
+    return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}, sort_keys=True).encode()
 
 
 @functools.cache

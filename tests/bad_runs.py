@@ -33,7 +33,7 @@ Files = dict[str, bytes]
 
 #: The keys of summary.json that depend on the circumstances of a run, not on its results.
 CIRCUMSTANCES = {"seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels", "shares_kernels"}
-CIRCUMSTANCES |= {"iterations_per_second", "sha256", "git"}
+CIRCUMSTANCES |= {"iterations_per_second", "sha256", "git", "device"}
 
 
 def files_in(folder: Path) -> Files:

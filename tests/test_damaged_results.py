@@ -129,9 +129,9 @@ def test_numbers_of_the_summary_are_compared(done: Path, command: Command) -> No
     shutil.copytree(done, "other")
     summary = json.loads((done / "summary.json").read_text(encoding="utf-8"))
     for key in ("updates", "test_error", "bytes_fetched"):
-        Path("other/summary.json").write_text(json.dumps(summary | {key: 0.5}), encoding="utf-8")
+        Path("other/summary.json").write_text(json.dumps(summary | {key: 7}), encoding="utf-8")
         code, output, _ = command("compare", done, "other")
-        assert (code, f"summary.json: {key} is {summary[key]} and 0.5\n" in output) == (1, True)
+        assert (code, f"summary.json: {key} is {summary[key]} and 7\n" in output) == (1, True)
 
 
 def test_a_probe_is_compared_where_both_have_one(
@@ -215,6 +215,16 @@ def test_one_digit_of_a_recorded_digest(key: str, done: Path, command: Command) 
         return
     code, output, _ = command("verify", done)
     assert (code, "different: done/" in output, "is not as the run wrote it" in output) == (1, True, True)
+
+
+@pytest.mark.parametrize("value", [None, [1]])
+@pytest.mark.parametrize("key", ["status", "digest", "iterations", "updates", "backend", "path", "versions"])
+def test_a_summary_of_other_types(key: str, value: object, done: Path, refused: Refused) -> None:
+    shutil.copytree(done, "other")
+    summary = json.loads((done / "summary.json").read_bytes())
+    (done / "summary.json").write_text(json.dumps(with_digest(summary | {key: value})), encoding="utf-8")
+    for words in (("compare", "other"), ("verify",), ("plot",)):
+        refused(*words, "done", says=(f"done/summary.json: is damaged ({key} is {value}); run the experiment again",))
 
 
 def test_a_configuration_that_was_edited_is_not_run_over_the_results(

@@ -39,6 +39,6 @@ def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Datase
 
 def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
     """Say how the processor and the version of PyTorch differ from those that a summary.json names."""
-    torch = summary["versions"]["torch"]
+    torch = summary["versions"].get("torch")
     pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, version("torch"))
     return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]

@@ -30,6 +30,12 @@ __all__ = ["Result"]
 
 CHANGED = "is not as the run wrote it"
 
+#: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
+SUMMARY_TYPES: dict[str, Any] = {
+    "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
+    "device": str | None, "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
+}  # fmt: skip
+
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
 
@@ -94,13 +100,13 @@ class Result:
             raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
         if not isinstance(loaded, dict):
             raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
-        for key, kind in (("status", str), ("digest", str), ("iterations", int)):
-            if not isinstance(loaded.get(key), kind):
-                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
         for name in ("code", "files"):  # mappings of names to digests
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
+        for key, kind in SUMMARY_TYPES.items():
+            if not isinstance(loaded.get(key), kind):
+                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
         if not self._as_found and loaded.get("sha256") not in (None, with_digest(loaded)["sha256"]):
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
@@ -108,7 +114,7 @@ class Result:
     @property
     def timed(self) -> bool:
         """Whether the run had a clock: its column `time` is in simulated seconds, or in real ones if it was live."""
-        return "time" in self.summary
+        return self.summary.get("time") is not None
 
     @property
     def live(self) -> bool:

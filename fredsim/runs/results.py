@@ -47,8 +47,12 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per run: the values of the axes, and how it ended."""
-        return read_table(self.folder / "runs.csv", {"run": TEXT})
+        """One row per run: the values of the axes, and how it ended. Raises OutputError if one has two rows."""
+        path = self.folder / "runs.csv"
+        table = read_table(path, {"run": TEXT})
+        for name in table["run"][table["run"].duplicated()]:
+            raise OutputError(f"{path}: is damaged (it has the run {name} twice); run the experiment again")
+        return table
 
     @cached_property
     def best(self) -> pd.DataFrame:
