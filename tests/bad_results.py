@@ -137,8 +137,9 @@ def try_resume(rng: random.Random, name: str, files: Files) -> Tried:
     def judge(outcome: Outcome) -> str:
         found = files_in(outcome.folder / "out")
         if outcome.code == 0:
-            if source == "out" and "sweep.yaml" in changed(files, whole):  # this file defines the sweep
-                return ""
+            edited = changed(files, whole)
+            if source == "out" and ("sweep.yaml" in edited or {"config.yaml", "summary.json"} <= edited):
+                return ""  # it was another experiment that was to be resumed, and no digest was left to show it
             figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
             return what_differs(
                 {key: _plain(key, value) for key, value in found.items() if key not in figures and key in whole},
