@@ -97,7 +97,7 @@ def _partition(rng: random.Random) -> dict[str, Any]:
     elif name == "dirichlet":
         chosen |= {"alpha": rng.choice([0.05, 0.5, 1.0, 100.0]), "self_balancing": rng.random() < 0.5}
         if rng.random() < 0.5:
-            chosen |= {"equal_sizes": True, "size": rng.choice([None, 1, 7, 60])}
+            chosen |= {"equal_sizes": True, "self_balancing": True, "size": rng.choice([None, 1, 7, 60])}
     elif name == "pathological":
         chosen |= {"classes": rng.randint(1, 4)}
         chosen["assignment"] = rng.choice(["random", "first-deterministic", "deterministic"])

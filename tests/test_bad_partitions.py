@@ -26,6 +26,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "{name: dirichlet, alpha: .inf}": ("clients.partition.alpha: is inf; it should be a finite number",),
     "{name: dirichlet, alpha: 1, size: 4}": ("clients.partition: size is 4; it goes with equal_sizes: true",),
     "{name: dirichlet, alpha: 1, equal_sizes: true, size: 4, min_size: 5}": ("min_size is 5; it must not exceed size",),
+    "{name: dirichlet, alpha: 1, equal_sizes: true, self_balancing: false}": (
+        "clients.partition: self_balancing is false; it goes with equal_sizes: false",
+    ),
     "{name: dirichlet, alpha: 1, min_size: 0}": ("clients.partition.min_size: is 0; it should be greater than 0",),
     "{name: dirichlet, alpha: 1, min_size: 151}": (
         "clients.partition is dirichlet with alpha 1; client",

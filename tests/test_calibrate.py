@@ -102,6 +102,17 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     refused("calibrate", tmp_path / "few", says=("few: has no record of 30 tasks with their times", "`fredsim live`"))
 
 
+def test_predictions_of_one_name_do_not_replace_each_other(tmp_path: Path, refused: Refused) -> None:
+    folders = [tmp_path / day / "live" for day in ("monday", "tuesday")]
+    for folder in folders:
+        recorded(CLOCKS["gamma"], folder)
+    words = [word for folder in folders for word in ("--predict", folder)]
+    kept = tmp_path / "kept"
+    says = (f"--predict: {folders[0]} and {folders[1]} would both be kept in {kept / 'live'}; rename a folder",)
+    refused("calibrate", folders[0], *words, "--out", kept, says=says)
+    assert not kept.exists()
+
+
 def test_a_server_that_releases_several_at_once(tmp_path: Path) -> None:
     """What each fetched is as large as what each pushed, so nothing tells latency from bandwidth."""
     clock = {

@@ -32,6 +32,12 @@ def test_one_of_ones_own(command: Command, small_yaml: Path, own_server: Callabl
     assert messages == "error: list: module 'own_listed' has no 'Plian'; did you mean 'Plain'?\n"
 
 
+def test_a_clock_of_ones_own(command: Command, small_yaml: Path) -> None:
+    clock = "class Steady:\n    def seconds(self, client, task):\n        return 1.0\n"
+    small_yaml.with_name("own_listed_clock.py").write_text(clock, encoding="utf-8")
+    assert command("list", "own_listed_clock:Steady") == (0, "own_listed_clock:Steady: dispatcher\n", "")
+
+
 def test_list(command: Command) -> None:
     code, output, messages = command("list")
     assert (code, messages) == (0, "")
@@ -41,6 +47,7 @@ def test_list(command: Command) -> None:
         *DISPATCHERS,
         *GATES,
         *COMPRESSORS,
+        "window",
         *SCHEDULES,
         "digits",
         "mnist",

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 import fredsim
 from fredsim.config.expansion import shipped
@@ -81,6 +82,43 @@ def test_another_module_of_the_same_name_is_not_taken_for_it(apart: Path, refuse
     other.write_text(other.read_text(encoding="utf-8").replace("-=", "+="), encoding="utf-8")
     says = (f"{other} was imported before under this name; {apart.with_name('own_beside.py')} is another",)
     refused("show", apart, "server.name=own_beside:Plain", says=says)
+
+
+def test_modules_of_packages_of_the_same_name(
+    small_yaml: Path, own_server: OwnServer, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages whose own files are equal, but not what is in them."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder, text in {"one": own_server(), "two": own_server().replace("-=", "+="), "three": own_server()}.items():
+        package = Path(folder, "own_twice")
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("", encoding="utf-8")
+        (package / "inner.py").write_text(text, encoding="utf-8")
+        Path(folder, "small.yaml").write_bytes(small_yaml.read_bytes())
+    server = "server.name=own_twice.inner:Plain"
+    fredsim.run(Path("one/small.yaml"), [server], out="first")
+    says = "one/own_twice/inner.py was imported before under this name; "
+    refused("show", "two/small.yaml", server, says=(says, "two/own_twice/inner.py is another: give it another name"))
+    assert fredsim.run(Path("three/small.yaml"), [server], out="third").summary  # type: ignore[union-attr]
+    Path("three/own_twice/more.py").write_text(own_server(), encoding="utf-8")
+    says = "a package that lacks it was imported before under this name; "
+    refused("show", "three/small.yaml", "server.name=own_twice.more:Plain", says=(says, "three/own_twice/more.py is"))
+
+
+def test_the_folder_of_the_experiment_comes_before_those_of_others(
+    small_yaml: Path, own_server: OwnServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder, rate in {"one": "grad", "two": "2 * grad"}.items():
+        Path(folder).mkdir()
+        Path(folder, "small.yaml").write_bytes(small_yaml.read_bytes())
+        for name in ("own_both", f"own_{folder}"):
+            text = own_server().replace("grad", rate) if name == "own_both" else own_server()
+            Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
+    for folder, name in (("one", "own_one"), ("two", "own_two"), ("one", "own_both")):
+        fredsim.run(Path(folder, "small.yaml"), [f"server.name={name}:Plain"], out=name)
+    first, both = (load_file(Path(name, "params.safetensors")) for name in ("own_one", "own_both"))
+    assert all((first[name] == both[name]).all() for name in first)
 
 
 def test_the_version(command: Command) -> None:

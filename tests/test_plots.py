@@ -82,6 +82,17 @@ def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure])
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["curves", "copies"])
+def test_a_run_that_diverged_has_no_last_value(kind: str, small_yaml: Path, drawn: list[Figure]) -> None:
+    runs = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 1.0e+30]}"]))  # type: ignore[arg-type]
+    assert [run.summary["status"] for run in runs] == ["finished", "diverged"]
+    for some, final in ((runs, runs[0].summary["validation_error"]), (runs[1:], None)):
+        (row,) = plot(some, Path("x.svg"), kind, Options(by=["server.name"])).tables[0].rows
+        assert (row["runs"], row["final validation_error"]) == (len(some), final)
+        assert row.get("diverged", 1) == 1
+    assert len(drawn) == 2
+
+
 def test_published_points_stand_beside_what_came_out(swept: list[Result], drawn: list[Figure]) -> None:
     drawing = plot(swept, Path("error.png"))
     circles = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import takewhile
@@ -18,6 +18,9 @@ from fredsim.system.files import irregular_kind
 __all__ = [
     "MODELINE",
     "Document",
+    "PlaceOf",
+    "Problem",
+    "Problems",
     "assign",
     "differing",
     "dump_yaml",
@@ -26,9 +29,17 @@ __all__ = [
     "name_of_override",
     "overlap",
     "parse_override",
+    "problems_at",
     "read_document",
 ]
 
+PlaceOf = Callable[[Key], str]
+"""A function that returns the place of an experiment's key, such as `file.yaml:12`."""
+Problem = tuple[Key, str]
+"""A key of an experiment, and what is wrong with it."""
+Problems = list[Problem]
+
+MOST_PROBLEMS = 20  # the most problems that one message names
 MODELINE = "# yaml-language-server: $schema="  # followed by a path relative to the file, or a URL
 MOST_KEYS = 4  # the most keys that a message about a difference names
 MOST_SHOWN = 60  # the most characters of a value in it
@@ -157,3 +168,14 @@ def _as_yaml(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     text = value if isinstance(value, str) and value.isprintable() else shown(value)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"
+
+
+def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
+    """Return one error for many problems, each preceded by its place."""
+    lines, problems = [], list(problems)
+    for at, text in problems[:MOST_PROBLEMS]:
+        key = ".".join(str(part) for part in at if part != "")
+        lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"{place(())}: and {len(problems) - MOST_PROBLEMS} more")
+    return ConfigError("\n".join(lines))

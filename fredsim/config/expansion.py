@@ -16,11 +16,13 @@ from pydantic import ValidationError
 
 from fredsim.config.document import (
     Document,
+    PlaceOf,
     assign,
     flatten,
     name_of_override,
     overlap,
     parse_override,
+    problems_at,
     read_document,
 )
 from fredsim.config.experiment import Experiment, LinearChoice, Published
@@ -28,7 +30,7 @@ from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import PlaceOf, problems_at, resolve, with_place
+from fredsim.config.resolution import resolve, with_place
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown

@@ -225,5 +225,5 @@ def irrelevant_to(effects: Affects) -> frozenset[str]:
     return frozenset(found)
 
 
-FIGURE_KEYS = irrelevant_to(~Affects.NOTHING)
+FIGURE_KEYS = irrelevant_to(Affects.RECORD | Affects.TIME | Affects.BITS_OF_MODULES | Affects.BITS)
 """The keys that only affect figures: they may be changed before a sweep is resumed, and are not compared."""

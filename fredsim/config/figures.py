@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
-from fredsim.config.document import Document, read_document
+from fredsim.config.document import Document, Problems, problems_at, read_document
 from fredsim.config.figure_options import KINDS, STYLES, Options, option_problems
-from fredsim.errors import ConfigError
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Printable, explain
 
 __all__ = ["FigureChoice", "read_figures", "recorded_figures"]
@@ -121,7 +120,7 @@ class _Figures(HyperParameters):
     figures: list[FigureChoice]
 
 
-def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tuple[tuple[int | str, ...], str]]]:
+def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], Problems]:
     """Return the `figures` in an experiment's data, and for each problem with them (location, what is wrong)."""
     if data.get("figures") is None:
         return [], []
@@ -129,7 +128,7 @@ def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], list[tupl
         found = _Figures.model_validate({"figures": data["figures"]}).figures
     except ValidationError as error:
         return [], explain(error, _Figures)
-    problems: list[tuple[tuple[int | str, ...], str]] = []
+    problems: Problems = []
     for number, one in enumerate(found):
         problems += [(("figures", number, name), text) for name, text in option_problems(one.kind, one.options())]
         if one.name in [before.name for before in found[:number]]:
@@ -142,6 +141,6 @@ def recorded_figures(folder: Path) -> list[FigureChoice]:
     files = [path for name in ("sweep.yaml", "config.yaml") if (path := folder / name).is_file()]
     document = read_document(files[0]) if files else Document({})
     found, problems = read_figures(document.data)
-    for at, text in problems:
-        raise ConfigError(f"{document.place(at)}: {'.'.join(map(str, at))}: {text}")
+    if problems:
+        raise problems_at(problems, document.place)
     return found

@@ -67,6 +67,8 @@ class Dirichlet(Partition):
         """Refuse keys that would have no effect, or contradict each other."""
         if self.size is not None and not self.equal_sizes:
             raise ValueError(f"size is {self.size}; it goes with equal_sizes: true")
+        if self.equal_sizes and not self.self_balancing:
+            raise ValueError("self_balancing is false; it goes with equal_sizes: false")
         if self.size is not None and self.min_size > self.size:
             raise ValueError(f"min_size is {self.min_size}; it must not exceed size, {self.size}")
         return self

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fredsim.compressors import COMPRESSORS
+from fredsim.config.document import Problems
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
@@ -29,7 +30,6 @@ __all__ = [
     "KNOWN",
     "REQUIRED",
     "Kind",
-    "Problems",
     "argument_problems",
     "build",
     "find_class",
@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
-Problem = tuple[tuple[int | str, ...], str]  # (location, what is wrong)
-Problems = list[Problem]
 
 KNOWN: dict[Kind, Mapping[str, Any]] = {
     "server": SERVERS,

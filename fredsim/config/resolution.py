@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from fredsim.config.data import Data, Quadratic
-from fredsim.config.document import Document, flatten
+from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published, TorchChoice
 from fredsim.config.partition import with_file_digest
-from fredsim.config.registry import Kind, Problem, Problems, argument_problems, required_keys, resolve_hyper
-from fredsim.config.yaml_reader import Key
+from fredsim.config.registry import Kind, argument_problems, required_keys, resolve_hyper
 from fredsim.data.datasets import DEFAULT_ROWS, check_dataset, file_digest
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
 from fredsim.native.model import data_arguments, find_factory
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "PlaceOf", "check_batch", "problems_at", "resolve", "with_place"]
+__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "resolve", "with_place"]
 
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
-MOST_PROBLEMS = 20  # the most problems that one message names
-
-PlaceOf = Callable[[Key], str]
-"""A function that returns the place of an experiment's key, such as `file.yaml:12`."""
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
@@ -163,17 +158,6 @@ def with_place(error: ConfigError, place: PlaceOf) -> ConfigError:
     """Return the error with a place put before it: that of the key with which its message begins."""
     key = str(error).partition(" ")[0].rstrip(":")
     return ConfigError(f"{place(tuple(key.split('.')))}: {error}")
-
-
-def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
-    """Return one error for many problems, each preceded by its place."""
-    lines, problems = [], list(problems)
-    for at, text in problems[:MOST_PROBLEMS]:
-        key = ".".join(str(part) for part in at if part != "")
-        lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")
-    if len(problems) > MOST_PROBLEMS:
-        lines.append(f"{place(())}: and {len(problems) - MOST_PROBLEMS} more")
-    return ConfigError("\n".join(lines))
 
 
 def _published_of(experiment: Experiment) -> Published | None:

@@ -29,7 +29,7 @@ from fredsim.config.schema_rules import (
     settings,
     share_definitions,
 )
-from fredsim.config.sections import DispatcherChoice
+from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice
 from fredsim.config.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
@@ -157,14 +157,10 @@ def _one_of(kind: str, titles: list[str], definitions: Mapping[str, Schema]) -> 
     """Return the schema of a choice among these, a user's own class and, as a sweep may give the name, no name."""
     own = _named({"pattern": ":"}) | {"description": f"The user's own {kind}, as package.module:Class."}
     if kind == "dispatcher":
-        own["properties"] |= {key: definitions[titles[0]]["properties"][key] for key in _exchange()}
+        own["properties"] |= {key: definitions[titles[0]]["properties"][key] for key in EXCHANGE_KEYS}
     nameless = any("name" not in definitions[title].get("required", []) for title in titles)
     rest = [] if nameless else [{"type": "object", "not": {"required": ["name"]}}]
     return {"oneOf": [*({"$ref": f"{REF}{title}"} for title in titles), own, *rest]}
-
-
-def _exchange() -> list[str]:
-    return [key for key in DispatcherChoice.model_fields if key != "name"]
 
 
 def _gate(definitions: Mapping[str, Schema]) -> Schema:

@@ -13,7 +13,8 @@ from fredsim.config.partition import Iid, PartitionChoice
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = [
-    "Affects", "Clients", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Series", "Until", "exchange_keys",
+    "EXCHANGE_KEYS", "Affects", "Clients", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Series", "Until",
+    "exchange_keys",
 ]  # fmt: skip
 
 
@@ -69,9 +70,13 @@ class DispatcherChoice(PluginChoice):
     """Whether even a dropped fetch refreshes the timestamp, as in FRED's code: staleness is then under-reported."""
 
 
+#: The keys of a `dispatcher` block that say how pushes and fetches are exchanged, not who arrives.
+EXCHANGE_KEYS = tuple(key for key in DispatcherChoice.model_fields if key != "name")
+
+
 def exchange_keys(dispatcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those keys of a `dispatcher` block that say how pushes and fetches are exchanged, not who arrives."""
-    return {key: value for key, value in dispatcher.items() if key in DispatcherChoice.model_fields and key != "name"}
+    """Return those keys of a `dispatcher` block that are in EXCHANGE_KEYS, with their values."""
+    return {key: value for key, value in dispatcher.items() if key in EXCHANGE_KEYS}
 
 
 class Until(HyperParameters):

@@ -133,8 +133,9 @@ class Guarded(Stateful):
         try:
             signature.bind(*arguments)
         except TypeError:
-            names = self.signatures[stage]
-            found, wanted = (f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, names))
+            found, wanted = (
+                f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, self.signatures[stage])
+            )
             return f"is {found}{where_defined(method)}; it must be {wanted}"
         return ""
 

@@ -37,19 +37,17 @@ def look_above(folder: Path) -> None:
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, and leave its folder on sys.path.
+    """Import a module, and leave the current folder and the module's own at the beginning of sys.path.
 
     Raises ImportError if another module of this name was imported before, and whatever the module itself raises.
     """
-    top, here = name.partition(".")[0], str(Path.cwd())
-    if here not in sys.path:  # the path of a console script does not include the current folder
-        sys.path.insert(0, here)
+    top = name.partition(".")[0]
+    folders = [str(Path.cwd())]  # the path of a console script does not include the current folder
     file = _file_of(top, search_folders())
     if file is not None:
-        folder = str(file.parent if file.stem == top else file.parent.parent)
-        if folder not in sys.path:
-            sys.path.insert(sys.path.index(here) + 1, folder)
-        _check_imported(top, file)
+        folders.append(str(file.parent if file.stem == top else file.parent.parent))
+        _check_imported(name, file)
+    sys.path[:] = dict.fromkeys([*folders, *sys.path])
     return importlib.import_module(name)
 
 
@@ -80,16 +78,33 @@ def why_not_imported(name: str, error: BaseException) -> str:
     return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
 
-def _file_of(top: str, where: Sequence[Path]) -> Path | None:
-    """Return the file of a top-level module or package in the first of the folders that has it, or None."""
-    candidates = (folder / place for folder in where for place in (Path(top, "__init__.py"), Path(f"{top}.py")))
+def _file_of(part: str, where: Sequence[Path]) -> Path | None:
+    """Return the file of a module or package, named without dots, in the first of the folders that has it, or None."""
+    candidates = (folder / place for folder in where for place in (Path(part, "__init__.py"), Path(f"{part}.py")))
     return next((file for file in candidates if file.is_file()), None)
 
 
-def _check_imported(top: str, file: Path) -> None:
-    """Raise ImportError if a module of this name was imported before from a file with other content."""
+def _check_imported(name: str, file: Path) -> None:
+    """Raise ImportError if a module or package with the same top-level name was imported before, from other files.
+
+    `file` is the one of the top-level name; files in other folders will do if their content is the same.
+    """
+    top, *inner = name.split(".")
     before = getattr(sys.modules.get(top), "__file__", None)
     if before is None or top == "fredsim" or Path(before).resolve() == file.resolve() or not Path(before).is_file():
         return
-    if Path(before).read_bytes() != file.read_bytes():
-        raise ImportError(f"{before} was imported before under this name; {file} is another: give it another name")
+    _check_same(file, Path(before), inner)
+
+
+def _check_same(ours: Path | None, theirs: Path | None, inner: Sequence[str]) -> None:
+    """Raise ImportError if two files differ, or the files of the modules and packages `inner`, each in the one before.
+
+    `theirs` is the file that was, or would be, imported in place of `ours`.
+    """
+    if ours is None:
+        return
+    if theirs is None or theirs.read_bytes() != ours.read_bytes():
+        other = theirs or "a package that lacks it"
+        raise ImportError(f"{other} was imported before under this name; {ours} is another: give it another name")
+    if inner:
+        _check_same(_file_of(inner[0], [ours.parent]), _file_of(inner[0], [theirs.parent]), inner[1:])

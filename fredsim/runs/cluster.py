@@ -20,11 +20,11 @@ from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError,
 from fredsim.plugins.modules import search_folders
 from fredsim.runs.checkpoint_transfer import make_queue, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.folders import claim, locked
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
 from fredsim.runs.tasks import OnEnd, Task
-from fredsim.system.files import write_atomic
+from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["Cluster"]
 

@@ -19,9 +19,9 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.runs.folders import write_errors
 from fredsim.runs.growing_files import GrowingFile
 from fredsim.simulation.event_log import MOST
+from fredsim.system.files import write_errors
 from fredsim.system.parquet_files import MAGIC
 
 __all__ = ["EventFile"]

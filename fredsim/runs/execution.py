@@ -18,7 +18,7 @@ from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
-from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.folders import claim, locked
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
 from fredsim.runs.per_client import clients_text
@@ -31,7 +31,7 @@ from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
-from fredsim.system.files import write_atomic
+from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, release_free_memory
 from fredsim.system.notices import on_compiling
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,26 +17,15 @@ from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
-from fredsim.system.files import write_atomic
+from fredsim.system.files import write_atomic, write_errors
 
-__all__ = ["claim", "locked", "write_errors"]
+__all__ = ["claim", "locked"]
 
 #: The files of a run that has not ended, and of a sweep of which no run has ended; the first two always exist.
 UNFINISHED_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
 UNFINISHED_SWEEP = ("sweep.yaml", "runs.csv", "best.csv")
-DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 LOCK_TIMEOUT_SECONDS = 2.0  # a process that was killed may take a moment to end
 POLL_SECONDS = 0.05
-
-
-@contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError raised while `path`, or something in it, is written into an OutputError with a remedy."""
-    try:
-        yield
-    except OSError as error:
-        remedy = "make room there and run it again" if error.errno in DISK_FULL else "choose another folder by --out"
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
 @contextmanager

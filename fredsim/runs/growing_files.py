@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fredsim.runs.folders import write_errors
-from fredsim.system.files import hash_of_prefix
+from fredsim.system.files import hash_of_prefix, write_errors
 
 __all__ = ["FilePrefix", "GrowingFile", "GrowingText"]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fredsim.config.document import Document
+from fredsim.config.document import Document, PlaceOf
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
-from fredsim.config.resolution import PlaceOf, resolve, with_place
+from fredsim.config.resolution import resolve, with_place
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError

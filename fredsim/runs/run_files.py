@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fredsim.config.document import Document, flatten
+from fredsim.config.document import Document, flatten, problems_at
 from fredsim.config.experiment import FIGURE_KEYS, Experiment
-from fredsim.config.resolution import problems_at
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
 

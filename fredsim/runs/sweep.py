@@ -23,7 +23,7 @@ from fredsim.errors import ConfigError
 from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.folders import claim, locked, write_errors
+from fredsim.runs.folders import claim, locked
 from fredsim.runs.observer import Monitor
 from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes
@@ -31,7 +31,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.tasks import Task
 from fredsim.simulation.recorder import MEASURED
-from fredsim.system.files import write_atomic
+from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["outcome_columns", "outcome_values", "run_name", "run_sweep"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from fredsim.config.document import dump_yaml
+from fredsim.errors import ConfigError
 from fredsim.runs.calibrate import calibrated, measured, predicted
 from fredsim.runs.results import Result
 from fredsim.show.printing import print_table
@@ -23,14 +24,20 @@ FIGURES = {"error": ("curves", "seconds"), "staleness": ("staleness", None)}
 def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, out: Path | None) -> None:
     """Print the clock fitted to a live run, and tables that compare its predictions of other runs with measurements.
 
-    The predicted runs are kept in the folder `out`, with figures of both; None: only the tables are printed.
+    The predicted runs are kept in the folder `out`, with figures of both; None: only the tables are printed. Raises
+    ConfigError if two of them would be kept in the same folder.
     """
+    names = [other.resolve().name for other in others]
+    for name, other in zip(names, others, strict=True):
+        first = others[names.index(name)]
+        if out is not None and first != other:
+            raise ConfigError(f"--predict: {first} and {other} would both be kept in {out / name}; rename a folder")
     dispatcher, records = calibrated(Result(folder)), [Result(other) for other in others]
     values = [measured(result) for result in records]
     typer.echo(dump_yaml({"dispatcher": dispatcher}), nl=False)
     with tempfile.TemporaryDirectory() as scratch:
         for number, (other, result, recorded) in enumerate(zip(others, records, values, strict=True)):
-            place = Path(scratch, str(number)) if out is None else out / other.absolute().name
+            place = Path(scratch, str(number)) if out is None else out / names[number]
             simulated = predicted(result, dispatcher, place, root)
             predictions = measured(simulated)
             rows = [

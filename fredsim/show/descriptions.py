@@ -16,7 +16,7 @@ from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import KNOWN, REQUIRED, find_class
+from fredsim.config.registry import REQUIRED, find_class, is_user_clock
 from fredsim.config.resolution import KIND_OF_KEY
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
@@ -49,8 +49,6 @@ def describe(name: str) -> str:
             found = [_own(name)]
         except ConfigError as error:
             raise ConfigError(f"list: {error}") from None
-    if name in KNOWN["average"]:
-        found.append(_described("average", name, Entry(KNOWN["average"][name].idea, KNOWN["average"][name].Hyper)))
     if not found:
         known = [*LISTINGS, *(known for listing in LISTINGS.values() for known in listing())]
         raise ConfigError(
@@ -69,7 +67,7 @@ def _own(name: str) -> str:
             f"{name}: {'model' if factory else 'schedule'}", text, found, skipped=() if factory else ("t",)
         )
     fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
-    kind = "average" if "average" in fits else fits[0] if fits else "class"
+    kind = fits[0] if fits else "dispatcher" if is_user_clock(found) else "class"
     if issubclass(found, Configurable):
         return _described(kind, name, Entry(text, found.Hyper, own_text(found, "citation")))
     return _signature(f"{name}: {kind}", text, found)

@@ -15,6 +15,7 @@ from fredsim.config.document import heading_of
 from fredsim.config.expansion import shipped
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import PARTITIONS
+from fredsim.config.registry import KNOWN
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.plugins.states import user_classes
@@ -136,6 +137,7 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     "dispatchers": lambda: {name: of_class(found) for name, found in DISPATCHERS.items()},
     "gates": lambda: {name: of_class(found) for name, found in GATES.items()},
     "compressors": lambda: {name: of_class(found) for name, found in COMPRESSORS.items()},
+    "averages": lambda: {name: of_class(found) for name, found in KNOWN["average"].items()},
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
     },

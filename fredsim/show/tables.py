@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from fredsim.errors import OutputError
 from fredsim.show.latex import escape_latex
+from fredsim.system.files import write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
@@ -68,7 +68,7 @@ def write_files(
     parts = [f"```console\n$ {command}\n```\n", f"{caption}\n"]
     for one in tables:
         parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
-    try:
+    with write_errors(table, "choose another place for it"):
         with table.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, tables[0].columns, lineterminator="\n")
             writer.writeheader()
@@ -76,8 +76,6 @@ def write_files(
         page.write_text("\n".join(parts), encoding="utf-8")
         if latex:
             paper.write_text(_paper(tables, caption, command), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"{table}: cannot be written ({error.strerror or error})") from None
     return [table, page, *([paper] if latex else [])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -12,8 +13,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["CHUNK_BYTES", "content_digest", "hash_of_prefix", "irregular_kind", "write_atomic", "write_chunks"]
+from fredsim.errors import OutputError
 
+__all__ = [
+    "CHUNK_BYTES",
+    "content_digest",
+    "hash_of_prefix",
+    "irregular_kind",
+    "write_atomic",
+    "write_chunks",
+    "write_errors",
+]
+
+DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 CHUNK_BYTES = 2**24  # bytes that are hashed or written at once
 
 
@@ -58,6 +70,19 @@ def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
     except OSError:
         return None
     return None if size else found
+
+
+@contextmanager
+def write_errors(path: Path, otherwise: str = "choose another folder by --out") -> Iterator[None]:
+    """Turn an OSError raised while `path`, or something in it, is written into an OutputError with a remedy.
+
+    `otherwise` is the remedy if the disk is not full.
+    """
+    try:
+        yield
+    except OSError as error:
+        remedy = "make room there and run it again" if error.errno in DISK_FULL else otherwise
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -21,7 +21,7 @@ from tensorboard.util import tensor_util
 
 from fredsim.errors import OutputError
 from fredsim.show.export.recorded import ExportedRun, as_text
-from fredsim.system.files import write_atomic
+from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["FILE", "write"]
 
@@ -45,13 +45,11 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
             )
     for run in runs:
         path, content = output / run.name / FILE, _content(run)
-        try:
+        with write_errors(path):
             before = path.read_bytes() if path.is_file() else None
             if before != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, content)
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
         yield run.name, "new" if before is None else "unchanged" if before == content else "replaced"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from fredsim.show.plots.drawing import Drawing, Kind, Options, default_y, share_of
+from fredsim.show.plots.drawing import Drawing, Kind, Options, default_y, final_values, share_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 
@@ -47,5 +47,6 @@ def final_row(line: Line) -> dict[str, Any]:
         row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
     row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
     y = default_y(line.runs)
-    row[f"final {y}"] = float(median(end[y] for end in last))
+    final = final_values(line.runs, y)
+    row[f"final {y}"] = median(final) if final else None
     return row

@@ -24,6 +24,7 @@ from fredsim.show.plots.drawing import (
     Options,
     X,
     axis_unit,
+    final_values,
     label_of,
     marker_notes,
     quantity_text,
@@ -54,7 +55,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             _draw(axes, line, x, y, unit, quartiles=options.quartiles)
             for found in published.series(line.runs, x, y):
                 sources[found.source] = None
-                axes.plot(*zip(*found.points, strict=True), "o", color=line.colour, fillstyle="none", markersize=4.5)
+                at, values = zip(*found.points, strict=True)
+                axes.plot(np.array(at) / unit, values, "o", color=line.colour, fillstyle="none", markersize=4.5)
     for axes in grid:  # after drawing: a limit once set is no longer adjusted, and all panels share it
         axes.set_xlim(0, end / unit if options.end else None)
         label = "time" if real and x == "seconds" else X[x]
@@ -147,10 +149,10 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
 def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, Any]:
     """Return a line's row: medians over its runs of how they ended, and when they reached the values of `reach`."""
-    final = [float(run.metrics[y].iloc[-1]) for run in line.runs]
-    row = panel.row({"line": line.label, "runs": len(final)})
+    final = final_values(line.runs, y)
+    row = panel.row({"line": line.label, "runs": len(line.runs)})
     row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
-    row[f"final {y}"] = median(final)
+    row[f"final {y}"] = median(final) if final else None
     if len(final) > 1:
         ends = ("lower quartile", "upper quartile") if options.quartiles else ("smallest", "largest")
         row |= zip(ends, np.quantile(final, QUARTILES if options.quartiles else ALL).tolist(), strict=True)

@@ -29,6 +29,7 @@ __all__ = [
     "axis_unit",
     "check_clocks",
     "default_y",
+    "final_values",
     "label_of",
     "logarithmic",
     "marker_notes",
@@ -90,6 +91,12 @@ def available_y(results: Sequence[Result]) -> list[str]:
 def default_y(results: Sequence[Result]) -> str:
     """Return the y that is drawn by default: the error, or the gap if the runs have a gap instead."""
     return "gap" if "validation_error" not in available_y(results) else "validation_error"
+
+
+def final_values(runs: Iterable[Result], y: str) -> list[float]:
+    """Return the last recorded y of each run that did not diverge; a run that has none is left out."""
+    recorded = [run.metrics[y].dropna() for run in runs if run.summary["status"] != "diverged"]
+    return [float(values.iloc[-1]) for values in recorded if len(values)]
 
 
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:

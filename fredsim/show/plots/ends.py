@@ -22,6 +22,7 @@ from fredsim.show.plots.drawing import (
     Options,
     X,
     axis_unit,
+    final_values,
     label_of,
     marker_notes,
     share_of,
@@ -40,14 +41,13 @@ SHORT = 4  # labels of ticks with more characters are rotated
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ only in their seed, or have the same value on the x axis; `x` is None if they lack its key."""
+    """Runs that differ only in their seed, or have the same value on the x axis.
+
+    `x` is None if they do not have its key, or have null there.
+    """
 
     x: float | str | None
     runs: list[Result]
-
-    def finals(self, y: str) -> list[float]:
-        """Return the last values of the runs that did not diverge."""
-        return [_final(run, y) for run in self.runs if run.summary["status"] != "diverged"]
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -69,7 +69,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             for point in points[panel.title, line.label]:
                 for source, value, ended in published.at_end(point.runs, options.y):
                     sources[source] = None
-                    finals = Point(point.x, ended).finals(options.y)
+                    finals = final_values(ended, options.y)
                     at = options.x or "bytes", point.x
                     beside.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
                     if point.x is not None:
@@ -109,7 +109,7 @@ def _points(line: Line, options: Options) -> list[Point]:
         if options.axis is None:
             key, x = repr({key: value for key, value in flat.items() if key != "seed"}), None
         else:
-            x = flat.get(options.axis, None if options.axis not in flat else "null")
+            x = flat.get(options.axis)
             x = x if x is None or _is_number(x) else str(x).lower() if isinstance(x, bool) else str(x)
             key = repr(x)
         groups.setdefault(key, (x, []))[1].append(run)
@@ -127,10 +127,6 @@ def _measured(runs: Sequence[Result], options: Options) -> float:
     return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
 
 
-def _final(run: Result, y: str) -> float:
-    return float(run.metrics[y].iloc[-1])
-
-
 def _place(x: float | str, places: dict[str, float], unit: float) -> float:
     return places[str(x)] if places else float(x) / unit
 
@@ -141,7 +137,7 @@ def _draw(
     """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged."""
     shown: list[tuple[float, list[float]]] = []
     for point in points:
-        finals = point.finals(options.y)
+        finals = final_values(point.runs, options.y)
         if point.x is None and finals:
             alone = len(points) == 1
             axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
@@ -150,7 +146,7 @@ def _draw(
             shown += [(x, finals)] if finals else []
             for run in point.runs:
                 if run.summary["status"] == "diverged":
-                    axes.plot(x, _final(run, options.y), "x", color=line.colour, markersize=7)
+                    axes.plot(x, run.metrics[options.y].iloc[-1], "x", color=line.colour, markersize=7)
     if not shown:
         return
     middle = [median(finals) for _, finals in shown]
@@ -195,11 +191,11 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
     """Return a point's row: how its runs ended, and how many copies they made."""
-    finals = point.finals(options.y)
+    finals = final_values(point.runs, options.y)
     last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})
     row |= {"of": name} if options.axis is None else {options.axis: point.x}
-    row |= {"runs": len(last), "diverged": len(last) - len(finals)}
+    row |= {"runs": len(last), "diverged": sum(run.summary["status"] == "diverged" for run in point.runs)}
     row[f"final {options.y}"] = median(finals) if finals else None
     if len(finals) > 1:
         row |= {"smallest": min(finals), "largest": max(finals)}

@@ -27,6 +27,7 @@ from fredsim.show.plots.staleness import STALENESS
 from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
+from fredsim.system.files import write_errors
 
 __all__ = ["KINDS", "Options", "plot"]
 
@@ -100,11 +101,9 @@ def plot(
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
         avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
-        try:
+        with write_errors(path, "choose another place for it"):
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return drawing
 
 
@@ -156,7 +155,8 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
     Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
-    for name, text in option_problems(kind, options, _number_columns(results) if options.y not in Y else ()):
+    if problem := next(option_problems(kind, options, _number_columns(results) if options.y not in Y else ()), None):
+        name, text = problem
         raise ConfigError(f"--{name}: {text}")
     if options.x == "seconds":
         check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")

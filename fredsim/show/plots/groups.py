@@ -78,8 +78,14 @@ def by_run(results: Sequence[Result]) -> list[Panel]:
 
 def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
     """Return a single panel with one line per run, named by `names`."""
-    looks = zip(COLOURS, DASHES, strict=False)
-    return Panel("", [Line(name, *look, [run]) for run, name, look in zip(results, names, looks, strict=False)])
+    named = enumerate(zip(results, names, strict=True))
+    return Panel(
+        "",
+        [
+            Line(name, COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)], [run])
+            for number, (run, name) in named
+        ],
+    )
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:

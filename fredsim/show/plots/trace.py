@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fredsim.errors import OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.spans import STATES, Spans
+from fredsim.system.files import write_errors
 
 __all__ = ["write_trace"]
 
@@ -26,7 +26,7 @@ def write_trace(
 
     Raises OutputError if the file cannot be written.
     """
-    try:
+    with write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8") as file:
             file.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about, ensure_ascii=False)},\n')
@@ -39,8 +39,6 @@ def write_trace(
                     separator = ",\n"
                 first += int(line.runs[0].config["clients"]["count"])
             file.write("\n]}\n")
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _events(

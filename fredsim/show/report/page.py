@@ -18,6 +18,7 @@ from fredsim.runs.results import Result, load
 from fredsim.show.plots.groups import Panel, differences, group, labels
 from fredsim.show.report.sections import Section, sections
 from fredsim.show.tables import Table, short
+from fredsim.system.files import write_errors
 
 __all__ = ["report"]
 
@@ -60,11 +61,9 @@ def report(
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     panels = group(results, by, panel)
     text = _page(results, failures, list(filter(None, headings)), panels, program, log=log)
-    try:
+    with write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def _plotly() -> str:
