@@ -209,7 +209,7 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
     part: Columns = {}
     for name, least in LEAST.items():
         if name in raw:
-            numbers, wrong = _whole(raw[name])
+            numbers, wrong = _whole(_bits(raw[name]) if name == "given_up" else raw[name])
             ids = f"ids lie in 0 … {clients - 1} (clients.count)"
             refuse(wrong, name, ids if name == "client" else f"it must be a whole number; {REMEDY}")
             refuse(numbers < least, name, ids if name == "client" else f"it must be {least} or more; {REMEDY}")
@@ -270,6 +270,12 @@ def _float(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return np.nan
+
+
+def _bits(values: Any) -> list[Any]:
+    """Return values with 1 and 0 in place of the texts true and false."""
+    bits = {"true": 1, "false": 0}
+    return [bits.get(value.lower(), value) if isinstance(value, str) else value for value in values]
 
 
 def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:

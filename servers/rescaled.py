@@ -67,7 +67,7 @@ class Rescaled(ASGD):
         self._sum = fsum(self._times.tolist())  # the sum of the known times
         self._known = 0 if given == "measured" else clients  # of how many clients the time is known
         self._pushes = np.zeros(clients, np.int64)
-        self._now = 0.0  # the time of the present push, in seconds; 0 without a clock
+        self._now = -1.0  # the time of the present push, in seconds; −1 without a clock
 
     def tell_time(self, seconds: float) -> None:
         """Note the time at which the next push arrives."""
@@ -77,13 +77,14 @@ class Rescaled(ASGD):
         """Step by the gradient, in proportion to its client's time."""
         if self.hyper.times == "measured":
             self._measure(client_id)
-        share = float(self._times[client_id]) / (self._sum / self._known)
+        mean = self._sum / self._known
+        share = float(self._times[client_id]) / mean if mean else 1.0  # a trace may begin at time 0
         self._apply(grad, client_id, np.float32(self.rate() * share))
 
     def _measure(self, client: int) -> None:
         """Update the client's mean time by its present arrival."""
-        before, now = float(self._times[client]), self._now or self.timestamp + 1
+        before, now = float(self._times[client]), self.timestamp + 1 if self._now < 0 else self._now
         self._pushes[client] += 1
-        self._known += before == 0
+        self._known += int(self._pushes[client]) == 1
         self._times[client] = now / int(self._pushes[client])
         self._sum += float(self._times[client]) - before

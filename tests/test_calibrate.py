@@ -113,6 +113,16 @@ def test_predictions_of_one_name_do_not_replace_each_other(tmp_path: Path, refus
     assert not kept.exists()
 
 
+def test_a_prediction_has_as_many_events_as_the_record(tmp_path: Path) -> None:
+    """Even if the record's goal is reached earlier in it."""
+    changes = {"evaluation": {"every": 20}, "until": {"validation_error": 0.7}, "iterations": 3000}
+    result = recorded(CLOCKS["gamma"], tmp_path / "run", **changes)
+    events = result.summary["iterations"]
+    assert 0 < events < 3000
+    faster = {"name": "clock", "compute": {"seconds": [0.001, 0.02, 0.02, 0.02, 0.02, 0.02]}}
+    assert predicted(result, faster, tmp_path / "predicted").summary["iterations"] == events
+
+
 def test_a_server_that_releases_several_at_once(tmp_path: Path) -> None:
     """What each fetched is as large as what each pushed, so nothing tells latency from bandwidth."""
     clock = {

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, write_chunk
+from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoint, Checkpoints
 from fredsim.runs.growing_files import FilePrefix
 
@@ -159,3 +159,23 @@ def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: 
     sent.clear()
     CheckpointSender(worker, sent.append, {"metrics.csv": b"01X"})(7)  # the run began anew
     assert sent[0] == ("metrics.csv", 0, b"0123")
+
+
+def test_a_file_without_a_row_is_sent_too(tmp_path: Path) -> None:
+    """Else a checkpoint of a run that has no row of probe.csv yet could not be used on the other side."""
+    home, worker = tmp_path / "home", tmp_path / "worker"
+    for folder in (home, worker):
+        folder.mkdir()
+        (folder / "config.yaml").write_bytes(b"")
+    (worker / "probe.csv").write_bytes(b"")
+    empty = hashlib.sha256(b"").hexdigest()
+    Checkpoints(worker).write(replace(at(7, {"a": 1}), files={"probe.csv": FilePrefix(0, empty)}))
+    sent: list[Chunk] = []
+    send = CheckpointSender(worker, sent.append, {})
+    for _ in range(2):
+        send(7)
+    for chunk in sent:
+        write_chunk(home, chunk, keep=False)
+    assert set(read_resume_files(home)) == {
+        "probe.csv", "config.yaml", *(f"checkpoint/000000000007.{suffix}" for suffix in ("json", "safetensors")),
+    }  # fmt: skip

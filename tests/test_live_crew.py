@@ -96,6 +96,19 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     assert (crew.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
 
 
+@pytest.mark.parametrize(("began", "done"), [(2**62, 2**62 + 1), (2**62, 1), (7, 3)])
+def test_times_are_in_order_though_clocks_drift_apart(began: int, done: int) -> None:
+    """A task on another machine cannot begin after it is done, or be done after its push was received."""
+    actor = Actor()
+    actor.compute = lambda *arguments: Answer((PUSH, np.zeros(1), True, 0, 0, began, done))  # type: ignore[method-assign]
+    make: Callable[[str], Any] = lambda address: actor  # noqa: E731
+    with DaskCrew(cast("Cluster", Workers(a=actor)), make, lambda note: None, lambda: False) as crew:
+        crew.begin(ClientTask(0, 0, 0, PUSH, 0.0))
+        result = crew.next(20.0)
+    assert result is not None
+    assert result.began <= result.done <= result.received
+
+
 def test_a_worker_that_goes_while_it_starts_holds_nothing_up() -> None:
     """Dask keeps what was asked of it for its coming back; another one begins the run meanwhile."""
     first, second = Actor(), Actor()

@@ -134,6 +134,24 @@ def test_tasks_are_counted_where_no_column_does(
     assert again.events["number"].tolist() == recorded.events["number"].tolist()
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tasks_that_were_given_up_in_a_table_that_pandas_wrote(
+    suffix: str, tmp_path: Path, digits_experiment: dict[str, Any]
+) -> None:
+    """It writes truth values as True and False."""
+    compute = {"noise": {"name": "exponential"}, "limit": 1.0}
+    data = digits_experiment | {"server": {"name": "mindflayer", "lr": 0.1}, "iterations": 100, "events": True}
+    recorded = fredsim.run(data | {"dispatcher": {"name": "clock", "compute": compute}}, out=tmp_path / "recorded")
+    assert isinstance(recorded, Result)
+    events = recorded.events
+    assert 0 < events["given_up"].sum() < 100
+    names = ("client", "number", "begun", "time_ns", "given_up")
+    trace = write(tmp_path / f"t.{suffix}", **{name: [*events[name]] for name in names})
+    again = fredsim.run(data | trace, out=tmp_path / "again")
+    assert isinstance(again, Result)
+    assert again.summary["digest"] == recorded.summary["digest"]
+
+
 def test_a_run_that_ends_by_the_clock(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
     """Its trace has no event after the end, either."""
     data = digits_experiment | {"seconds": 12.5, "evaluation": {"every": 1.25, "unit": "seconds"}, "events": True}

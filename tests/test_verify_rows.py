@@ -53,6 +53,32 @@ def test_a_number_that_was_changed(key: str, table: Path, command: Command) -> N
     )
 
 
+def test_runs_that_measure_less_than_others(small_yaml: Path, table: Path, command: Command) -> None:
+    sweep = "sweep={evaluation.gradient_norm: [true, false]}"
+    assert command("run", small_yaml, sweep, "--quiet", "--out", "mixed") == (0, "", "")
+    for name in ("runs.csv", "sweep.yaml"):
+        (table / name).write_bytes(Path("mixed", name).read_bytes())
+    code, output, _ = command("verify", table)
+    assert (code, output.count("same bits")) == (0, 2)
+
+
+def test_runs_that_failed_are_left_out(small_yaml: Path, own_server: Callable[..., str], command: Command) -> None:
+    small_yaml.with_name("own_failing_row.py").write_text(own_server("raise ValueError('no')\n"), encoding="utf-8")
+    sweep = "sweep={server: [{name: 'own_failing_row:Plain', lr: 0.1}, {name: asgd, lr: 0.1}]}"
+    assert command("run", small_yaml, sweep, "--quiet", "--out", "some")[0] == 2
+    Path("table").mkdir()
+    for name in ("runs.csv", "sweep.yaml"):
+        Path("table", name).write_bytes(Path("some", name).read_bytes())
+    code, output, _ = command("verify", "table")
+    assert (code, output.count("same bits"), output.count("\n")) == (0, 1, 1)
+
+
+def test_a_table_without_rows(table: Path, refused: Refused) -> None:
+    text = (table / "runs.csv").read_text(encoding="utf-8")
+    (table / "runs.csv").write_text(text.partition("\n")[0] + "\n", encoding="utf-8")
+    refused("verify", table, says=("table/runs.csv: names no run that ended; run the experiment again",))
+
+
 def test_a_table_of_another_sweep(table: Path, refused: Refused) -> None:
     text = (table / "sweep.yaml").read_text(encoding="utf-8")
     (table / "sweep.yaml").write_text(text.replace("0.05", "0.06"), encoding="utf-8")

@@ -164,7 +164,7 @@ def predicted(
     Times given by client must be as many as there are clients. Raises what running the experiment raises.
     """
     data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
-    data |= {"iterations": result.summary["iterations"], "updates": None, "seconds": None, "epochs": None}
+    data |= {"iterations": result.summary["iterations"], **dict.fromkeys(("updates", "seconds", "epochs", "until"))}
     experiment = open_experiment({k: v for k, v in data.items() if v is not None}, Document(data).place)
     execute(experiment, folder, root=root)
     return Result(folder)

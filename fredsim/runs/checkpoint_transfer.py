@@ -54,10 +54,12 @@ class CheckpointSender:
     def _send_from(self, name: str, begin: int, end: int) -> None:
         with (self.folder / name).open("rb") as file:
             file.seek(begin)
-            while begin < end:
+            while True:
                 chunk = file.read(min(CHUNK_BYTES, end - begin))
-                self.send((name, begin, chunk))
+                self.send((name, begin, chunk))  # an empty one, too: the file must exist there
                 begin += len(chunk)
+                if begin >= end:
+                    return
 
 
 def make_queue(client: Any, key: str) -> Any:

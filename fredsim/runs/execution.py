@@ -26,7 +26,7 @@ from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import provenance
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
-from fredsim.runs.run_files import config_digest, file_digests, with_digest
+from fredsim.runs.run_files import FILES, config_digest, file_digests, with_digest
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -115,7 +115,7 @@ def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
     `kept` is None for a run that starts from the beginning; then checkpoints are removed, too. Raises OutputError.
     """
     with write_errors(folder):
-        for name in ("summary.json", "metrics.csv", "probe.csv", "clients.csv", "events.parquet", "live.csv"):
+        for name in ("summary.json", *FILES):
             if name not in (kept or ()):
                 (folder / name).unlink(missing_ok=True)
         if kept is None:

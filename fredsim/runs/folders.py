@@ -74,8 +74,8 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
 
     The folder may be empty; or hold this file with content that gives the same bits; or have lost the file, if its
     summary.json has the experiment's `digest`; or hold nothing but some of a sweep's `runs`, given by the names of
-    their folders. A folder in which all runs failed or were killed is emptied. Raises OutputError if it holds anything
-    else.
+    their folders. A folder in which all runs failed or were killed, before their first checkpoint, is emptied. Raises
+    OutputError if it holds anything else.
     """
     with write_errors(folder):
         present, part = folder / name, folder / f"{name}.part"

@@ -82,8 +82,9 @@ class Connection:
                 if self._is_closed():
                     return
                 self.sent.popleft()
-            times = began + self._clock_offset, min(done + self._clock_offset, received), received
-            crew.arrived.put(TaskResult(task, push, losses, finite, size, before, *times, self.address))
+            done = min(done + self._clock_offset, received)  # clocks of two machines drift apart
+            began = min(began + self._clock_offset, done)
+            crew.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
 
 
 class DaskCrew:

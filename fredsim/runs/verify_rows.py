@@ -35,8 +35,9 @@ def verify_rows(
 ) -> Iterator[tuple[Row, str | None]]:
     """Repeat each run of the table, `jobs` in parallel; yield each row with what differs from it, or None.
 
-    `new_monitor` returns a monitor that shows the progress; `backend` is the one to compute on. Raises OutputError if
-    the table names a run that the sweep does not have; what running raises; and KeyboardInterrupt when interrupted.
+    Runs that failed are left out. `new_monitor` returns a monitor that shows the progress; `backend` is the one to
+    compute on. Raises OutputError if the table names no run that ended, or one that the sweep does not have; what
+    running raises; and KeyboardInterrupt when interrupted.
     """
     expansion = open_expansion(str(folder))
     runs = {run_name(run): run.experiment for run in expansion.runs}
@@ -45,9 +46,13 @@ def verify_rows(
         name = cells["run"]
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
+        if cells.get("status") == "failed":
+            continue
         wanted = tuple((key, cells[key]) for key in outcome_columns(expansion) if key in cells and key != "error")
         experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
         rows.append(Row(name, experiment, wanted, expansion.selection, root))
+    if not rows:
+        raise OutputError(f"{folder / 'runs.csv'}: names no run that ended; run the experiment again")
     with new_monitor() as monitor:
         monitor.sweep(len(rows), 0)
         found = repeat_all(rows, jobs, monitor)
@@ -80,7 +85,8 @@ class Row:
 
     def _difference(self, found: dict[str, Any]) -> DifferenceError | None:
         for key, recorded in self.wanted:
-            now = "" if found[key] is None else str(found[key])
+            value = found.get(key)  # a run may measure less than others of its sweep
+            now = "" if value is None else str(value)
             if recorded != now:
                 return DifferenceError(f"runs.csv: {key} is {recorded} (recorded) and {now} (now)")
         return None

@@ -144,6 +144,7 @@ class Fused(Snapshots):
                     n = clients.index(client, i + 1)  # it fetched, so its next task is not the expected one
                 self._passes_ahead.free(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
+        self._spare += [copy for copy in copies[n:] if copy is not None]  # of events that were left to a later window
         self._v_mean = self._executor.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
         self._recorder.count_pushes(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])

@@ -279,6 +279,17 @@ def test_times_that_are_measured_are_those_of_the_clock(make: Callable[[Mapping[
     assert len(seen) == CLIENTS
 
 
+def test_times_that_are_measured_may_begin_at_0(make: Callable[[Mapping[str, Any]], Any]) -> None:
+    """As those of a recorded trace do: a client that has taken no time so far does not step beside those that have."""
+    server = make({"name": "rescaled", "lr": 0.3})
+    server.init(np.zeros(3, np.float32), 2)
+    for step, (client, time, share) in enumerate([(0, 0.0, 1.0), (1, 0.5, 2.0), (0, 1.0, 1.0), (1, 3.0, 1.5)]):
+        before = server.params.astype(np.float64)
+        server.tell_time(time)
+        server.apply_update(np.ones(3, np.float32), client, step)
+        assert before - server.params == pytest.approx(0.3 * share, rel=1e-4)
+
+
 def test_a_rule_whose_server_is_told_the_time_is_told_it(simulate: Simulate) -> None:
     spies.TIMES.clear()
     dispatcher = {"name": "clock", "compute": {"seconds": TIMES}}
